@@ -8,20 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_flag, check_real
 from streamkpca._version import __version__
 from streamkpca.export.c_contributions import write_contributions
 from streamkpca.export.c_kernel import WIDTH, KernelText, Source, find_largest_logarithm, scaled_value
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.rounding import Rounding, measure_rounding
 
-# How exact answers are unless atoms nearly depend on each other. The header never states less than this, which is 32
-# roundings of single precision: smaller measurements are luck.
-_TOLERANCE = 1e-12
-# Energies that are not explained, 1e-13 of k(x, x), are normal numbers still.
-_LEAST_LEVEL = 1e-290
-_SINGLE_TOLERANCE = 4e-6
+_ACCURACY = {
+    "double": "equal to Python's answers to 1e-12 of k(x, x), unless atoms nearly depend on each other.",
+    "float": "equal to Python's answers to some 1e-6 to 1e-3 of k(x, x), the worse the more atoms depend on each "
+    "other. Compare the answers on rows of your own.",
+}
 
 
 def to_c(
@@ -63,8 +60,8 @@ def to_c(
         No row was seen yet.
     TypeError, ValueError
         `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
-        rows with gaps, or single precision cannot hold its numbers; contributions are wanted of a kernel that is not
-        linear in inner products, or in units of a matrix; or another argument is not as described.
+        rows with gaps, or single precision cannot hold its numbers; contributions are wanted of a kernel with
+        inner products or with units that are a matrix; or another argument is not as described.
 
     Notes
     -----
@@ -74,8 +71,8 @@ def to_c(
     projection and O(s (d + s)) for an error or a novelty.
 
     Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root; novelty: to
-    k(x, x) and itself), unless atoms nearly depend on each other. The header states the error of "float", measured at
-    export: from 1e-6 to 1e-3. A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math.
+    k(x, x) and itself), unless atoms nearly depend on each other. Answers in "float" equal them to
+    some 1e-6 to 1e-3. A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math.
 
     Examples
     --------
@@ -93,12 +90,6 @@ def to_c(
     if threshold is not None:
         threshold = check_real("threshold", threshold, where=where, least=0.0)
     formula = formula_of(model, where=where, language="C", single="float" if dtype == "float" else None)
-    level = float(np.abs(formula.kernel.diagonal(formula.rows)).max())
-    if level < _LEAST_LEVEL:
-        raise ValueError(
-            f"{where}: expected values k(x, x) of at least {_LEAST_LEVEL:g}, below which numbers lose their digits, "
-            f"but those of the atoms are at most {level:.3g}; multiply the kernel by a larger number, and learn anew"
-        )
     source = Source(name, dtype)
     kernel = KernelText(source, formula)
     # Row after row up to the diagonal, which is inverted, so that solving needs no division.
@@ -207,27 +198,23 @@ def _solve(s: int, value: str, use: str) -> list[str]:
 
 def _header(source: Source, formula: Formula, kernel: KernelText, *, contributions: bool) -> str:
     (k, q), s = formula.projection.shape, formula.n_span
-    facts, seen = formula.facts, formula.facts.get("n_samples_seen")
+    facts = formula.facts
     names = "" if formula.feature_names is None else f": {_comment_safe(formula.feature_names)}"
-    rows = "" if seen is None else f"; {seen} rows were seen"
-    # With several threads, sums in another order could change a digit of the header.
-    with one_blas_thread():
-        rounding = measure_rounding(formula)
     # Contributions call the function of the novelty while they hold coordinates of their own.
     stack = (s + kernel.layout.width) * source.n_bytes_of_number * (2 if contributions else 1)
     learned = {
         "Kernel": repr(formula.kernel),
-        "Learned": f"from rows of total weight {facts['total_weight']}{rows}",
+        "Learned": f"from rows of total weight {facts['total_weight']}",
         "Atoms": f"{facts['n_atoms']}; projections are made of {k}, errors are measured to {s}",
         "Features": f"{formula.n_features}{names}",
     }
     promises = {
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
         "on the stack, and some 200 of calls. Nothing is allocated.",
-        "Cost": f"about, for a kernel value: {kernel.cost}. A row takes {k} kernel values and {k * q} multiplications "
+        "Cost": f"A row takes {k} kernel values and {k * q} multiplications "
         f"for a projection, {s} and {s * (s + 3) // 2} for an error or a novelty"
         + (", three times as much for contributions." if contributions else "."),
-        "Accuracy": _accuracy(rounding, single=source.is_single),
+        "Accuracy": _ACCURACY[source.dtype],
         "Use": "C99 or C++, linked with the mathematics library; from any number of threads. A row with NaN gives "
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "
         "which Python refuses, give infinity or NaN.",
@@ -255,27 +242,6 @@ def _listed(facts: dict[str, str]) -> list[str]:
             break_on_hyphens=False,
         )
     ]
-
-
-def _accuracy(rounding: Rounding, *, single: bool) -> str:
-    errors = rounding.error, rounding.projection, rounding.novelty
-    if not math.isfinite(sum(errors)):
-        return "not measured: values are beyond single precision."
-    # As many roundings as in single precision, each of them smaller. Errors of fresh rows were up to three times those
-    # measured.
-    factor, least = (4.0, _SINGLE_TOLERANCE) if single else (4.0 * 2.0**-29, _TOLERANCE)
-    error, projection, novelty = (f"{_rounded_up(max(factor * value, least)):g}" for value in errors)
-    return (
-        f"equal to Python's answers to about {error} of k(x, x) (errors) and {projection} of its root "
-        f"(projections), and to {novelty} of k(x, x) plus the score (novelty), by a "
-        f"measurement on {rounding.n_rows} rows near the atoms."
-    )
-
-
-def _rounded_up(value: float) -> float:
-    """Round up to one digit."""
-    unit = 10.0 ** math.floor(math.log10(value))
-    return float(f"{math.ceil(value / unit * (1.0 - 1e-9)) * unit:.0e}")
 
 
 def _comment_safe(names: list[str]) -> str:

@@ -2,7 +2,6 @@
 
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -106,11 +105,11 @@ def _beyond_single(number: str) -> ValueError:
 
 
 class KernelText:
-    """How the functions of a file get kernel values, and their cost.
+    """How the functions of a file get kernel values.
 
     Every function first copies its row x to `u` in the form in which atoms are compared with it: `preparation` are the
     statements. Then ``of_atom`` is k(x, atom i), `of_itself` is k(x, x), and `log_of_atom` the logarithm of k(x, atom
-    i), if k(x, x) is the same number for all rows. `cost` tells the operations that a kernel value takes.
+    i), if k(x, x) is the same number for all rows.
     """
 
     def __init__(self, source: Source, formula: Formula) -> None:
@@ -121,7 +120,7 @@ class KernelText:
         program, own = formula.kernel.program, formula.own_value()
         sums = [f"p{p}" for p in range(len(self.layout.matrices))]
         steps = _StatementArithmetic()
-        self.cost = self._write_pair("kernel", "The kernel of two rows", steps, program.evaluate(sums, steps))
+        self._write_pair("kernel", "The kernel of two rows", steps, program.evaluate(sums, steps))
         self.of_atom = f"{source.name}_kernel(u, {self._atoms}[@])"
         self.of_itself = f"{source.name}_kernel(u, u)" if own is None else repr(own)
         self.log_of_atom = ""
@@ -203,9 +202,9 @@ class KernelText:
             ],
         )
 
-    def _write_pair(self, name: str, comment: str, steps: "_StatementArithmetic", result: str) -> str:
-        """Write a function of two prepared rows, and tell the operations that a call takes."""
-        sums, loops, n_multiplications = [], [], "".join(steps.lines).count(" * ")
+    def _write_pair(self, name: str, comment: str, steps: "_StatementArithmetic", result: str) -> None:
+        """Write a function of two prepared rows."""
+        sums, loops = [], []
         for p, (matrix, segment) in enumerate(zip(self.layout.matrices, self.layout.of_matrix, strict=True)):
             row, atom = segment.entry("u"), segment.entry("a")
             added = {
@@ -215,14 +214,11 @@ class KernelText:
             }.get(matrix.base, f"{row} * {atom}")
             sums.append(f"double p{p} = 0.0;")
             loops.append(f"for (k = 0; k < {segment.width}; ++k) p{p} += {added};")
-            n_multiplications += segment.width if " * " in added else 0
         self.source.function(
             f"{comment}.",
             f"static double {self.source.name}_{name}(const double *u, const double *a)",
             ["int k;", *sums, *loops, *steps.lines, f"return {result};"],
         )
-        calls = Counter(_CALLS.findall("".join(steps.lines)))
-        return ", ".join([f"{n_multiplications} multiplications", *(f"{calls[call]} {call}" for call in sorted(calls))])
 
 
 def find_largest_logarithm(kernel: KernelText, s: int) -> list[str]:

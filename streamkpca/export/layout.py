@@ -1,7 +1,6 @@
 """Rows as exports compare them: the columns that each base matrix sees, centred, in units, or of length 1."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +9,6 @@ from streamkpca.export.model import Formula
 from streamkpca.kernels.program import Base, PairwiseMatrix, unit_rows
 
 Array = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
 
 # Its square is finite in single precision.
 LARGEST_SINGLE = 1e18
@@ -41,13 +39,13 @@ class Segment:
         """Spell number k of the segment in an array of all segments."""
         return f"{array}[{self.start} + k]" if self.start else f"{array}[k]"
 
-    def of(self, rows: Array, dtype: npt.DTypeLike = np.float64) -> Any:
-        """Return the numbers (n, width) of rows (n, d), computed in a precision."""
-        seen = (rows if self.columns is None else rows[:, self.columns]).astype(dtype)
+    def of(self, rows: Array) -> Array:
+        """Return the numbers (n, width) of rows (n, d)."""
+        seen: Array = rows if self.columns is None else rows[:, self.columns]
         if self.centre is not None:
-            seen = seen - self.centre.astype(dtype)
+            seen = seen - self.centre
         if self.units is not None:
-            units = self.units.astype(np.float32 if self.single else np.float64).astype(dtype)
+            units = self.units.astype(np.float32).astype(np.float64) if self.single else self.units
             seen = seen @ units.T if self.has_matrix else seen / units
         return unit_rows(seen) if self.is_unit else seen
 
@@ -75,23 +73,6 @@ class Layout:
         # Numbers beyond single precision are refused where they are written.
         with np.errstate(all="ignore"):
             self.atoms: Array = np.concatenate([segment.of(formula.rows) for segment in self.segments], axis=1)
-
-    def base_values(self, rows: Array) -> list[Singles]:
-        """Evaluate the base matrices between rows (n, d) and all rows of the formula, in single precision."""
-        found: list[Singles] = []
-        for matrix, segment in zip(self.matrices, self.of_matrix, strict=True):
-            left = segment.of(rows, np.float32)
-            right = self.atoms[:, segment.start : segment.start + segment.width].astype(np.float32)
-            if matrix.base in (Base.INNER, Base.COSINE):
-                found.append(left @ right.T)
-                continue
-            values = np.empty((len(left), len(right)), dtype=np.float32)
-            # Row by row, because all differences at once would be d times the size of the result.
-            for row, target in zip(left, values, strict=True):
-                apart = np.equal(row, right) if matrix.base is Base.EQUAL else np.abs(row - right)
-                (np.square(apart) if matrix.base is Base.SQUARED else apart).sum(axis=1, dtype=np.float32, out=target)
-            found.append(values)
-        return found
 
     def _needs_centre(self, matrix: PairwiseMatrix) -> bool:
         # Rounding atoms far from the origin would spoil the distances between them, and so would sums of products.

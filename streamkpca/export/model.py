@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.errors import NotFittedError, not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.program import Base
+from streamkpca.kernels.views import shown
 from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
 from streamkpca.models.sparse import SparseKernelPCA
@@ -24,8 +24,8 @@ class Formula:
 
     Attributes
     ----------
-    fitted : object
-        The model's `snapshot_`, with its kernel, and its own answers to compare with.
+    kernel : Kernel
+        Settled, and without functions of the user.
     rows : ndarray of shape (m, d)
         All rows that kernel values are needed with. The first s of them span the space that errors are measured to.
     axis_rows : ndarray of shape (k,)
@@ -41,7 +41,7 @@ class Formula:
         None where the first rows came without names.
     """
 
-    fitted: Any
+    kernel: Kernel
     rows: Array
     axis_rows: Positions
     projection: Array
@@ -49,12 +49,6 @@ class Formula:
     factor: Array
     facts: dict[str, str]
     feature_names: list[str] | None
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel, settled, and without functions of the user."""
-        kernel: Kernel = self.fitted.kernel
-        return kernel
 
     @property
     def n_features(self) -> int:
@@ -78,15 +72,11 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
     for the error texts.
     """
     if not isinstance(model, StreamingKernelPCA | KernelPCA | SparseKernelPCA | ApproximateKernelPCA):
-        got = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
         raise TypeError(
             f"{where}: expected a fitted model (StreamingKernelPCA, KernelPCA, SparseKernelPCA or "
-            f"ApproximateKernelPCA) but got {got}; from a pipeline, pass the step that is the model"
+            f"ApproximateKernelPCA) but got {shown(model)}; from a pipeline, pass the step that is the model"
         )
-    try:
-        fitted: Any = model.snapshot_
-    except NotFittedError:
-        raise not_fitted(type(model).__name__, where) from None
+    fitted: Any = model.snapshot_
     if fitted.has_gaps:
         raise ValueError(
             f"{where}: expected a model of complete rows but this one takes rows with gaps (on_missing='marginal'), "
@@ -114,13 +104,17 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
         _check_single_categories(fitted.kernel, rows, where=where, single=single)
     names = getattr(model, "feature_names_in_", None)
     return Formula(
-        fitted=fitted,
+        kernel=fitted.kernel,
         rows=rows,
         axis_rows=axis_rows,
         projection=projection,
         offset=fitted.offset,
         factor=factor,
-        facts=_facts(model, fitted),
+        facts={
+            "estimator": type(model).__name__,
+            "n_atoms": str(len(fitted.atoms)),
+            "total_weight": repr(float(fitted.total_weight)),
+        },
         feature_names=None if names is None else [str(name) for name in names],
     )
 
@@ -145,14 +139,3 @@ def _united(span: Array, axis_atoms: Array) -> tuple[Array, Positions]:
     ]
     # A copy, because compiled loops would be compiled again for read-only arrays.
     return np.frombuffer(b"".join(known)).reshape(len(known), -1).copy(), positions
-
-
-def _facts(model: Any, fitted: Any) -> dict[str, str]:
-    facts = {
-        "estimator": type(model).__name__,
-        "n_atoms": str(len(fitted.atoms)),
-        "total_weight": repr(float(fitted.total_weight)),
-    }
-    # Only streams count rows; batch estimators have the sum of their weights alone.
-    n_seen = getattr(model, "n_samples_seen_", None)
-    return facts if n_seen is None else {**facts, "n_samples_seen": str(n_seen)}

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.html import page
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.program import Array, Base, Program, ProgramBuilder, RowFunction, checked_values
@@ -172,7 +171,8 @@ class Kernel(ABC):
                 f"{where}: the kernel {shown(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
             )
         name, _, rest = path.partition("__")
-        return self._replaced(name, known[name].with_parameter(rest, value, where=where) if rest else value)
+        changed = known[name].with_parameter(rest, value, where=where) if rest else value
+        return replace(self, **{name: changed})  # type: ignore[type-var]
 
     def to_json(self) -> str:
         """Write the kernel as JSON, which `kernel_from_json` reads.
@@ -535,10 +535,6 @@ class Kernel(ABC):
                 record[name] = value.entries.tolist()
         return record
 
-    def _replaced(self, name: str, value: Any) -> Self:
-        """Make the kernel with another value of one of its own parameters."""
-        return replace(self, **{name: value})  # type: ignore[type-var]
-
     @abstractmethod
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         """Write the steps that leave k(x, y), for rows in this view, on top of the stack."""
@@ -567,19 +563,6 @@ class Kernel(ABC):
     def _is_of_equality(self) -> bool:
         """Whether the value depends on nothing but which features are equal, as `Equal` does."""
         return self._of_all_parts("_is_of_equality", self._of_equality)
-
-    def _repr_html_(self) -> str:
-        kinds = [
-            (self.is_stationary, "stationary"),
-            (self.is_positive_definite, "positive definite"),
-            (not self.is_positive_definite, "indefinite"),
-            (self.has_units, "takes rows in units"),
-            (not self.is_compiled, "calls functions of yours"),
-        ]
-        facts = [("properties", ", ".join(name for holds, name in kinds if holds))]
-        parts = [(path, repr(value)) for path, value in self.parameters().items() if not isinstance(value, Kernel)]
-        state = "settled" if self.is_settled else "takes its scale from the first rows"
-        return page(repr(self), state, facts + parts)
 
     def _counting(self, X: Any, sample_weight: Any, where: str) -> tuple[Array, Array | None]:
         """Return the rows of positive weight, checked, and their weights unless all are the same."""
@@ -821,11 +804,9 @@ class InUnits(Kernel):
                 'in_units the rule "std", or choose columns with .on() after in_units()'
             )
         if not isinstance(self.units, str) and len(self.units) != d:
-            is_matrix = isinstance(self.units, UnitMatrix)
-            has, give = ("a matrix", "a matrix with a row and a column") if is_matrix else ("units", "one unit")
             raise ValueError(
-                f"{where}: the kernel has {has} for {len(self.units)} features but got rows with {d}; give in_units "
-                f"{give} for each feature that its kernel compares, after .on() where that chooses columns"
+                f"{where}: the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "
+                "one for each feature that its kernel compares, after .on() where that chooses columns"
             )
         super().check_width(d, where)
 

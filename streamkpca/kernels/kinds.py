@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, fields
 from itertools import count
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.kernels import _loops as loops
@@ -132,22 +132,25 @@ class Matern(WidthKernel):
             raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, got {self.nu!r}; RBF is the limit of large nu")
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+        if self.nu > 0.5:
+            self._load_t(builder, view)
+            if self.nu > 1.5:
+                self._load_t(builder, view)
+                builder.affine(1.0 / 3.0, 1.0)
+                builder.apply(loops.MULTIPLY)
+            builder.affine(1.0, 1.0)
+        self._load_t(builder, view)
+        builder.affine(-1.0, 0.0)
+        builder.apply(loops.EXP)
+        if self.nu > 0.5:
+            builder.apply(loops.MULTIPLY)
+
+    def _load_t(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.SQUARED, view)
         builder.apply(loops.SQRT)
         builder.affine(_finite(math.sqrt(2.0 * self.nu) / float(self.length_scale)), 0.0)
         if self.nu > 0.5:
             builder.minimum(_FAR)
-            builder.copy()
-            if self.nu > 1.5:
-                builder.copy()
-                builder.affine(1.0 / 3.0, 1.0)
-                builder.apply(loops.MULTIPLY)
-            builder.affine(1.0, 1.0)
-            builder.apply(loops.SWAP)
-        builder.affine(-1.0, 0.0)
-        builder.apply(loops.EXP)
-        if self.nu > 0.5:
-            builder.apply(loops.MULTIPLY)
 
 
 @dataclass(frozen=True)
@@ -340,7 +343,7 @@ def category_columns(kernel: Kernel, d: int) -> set[int]:
     return {column for part in kernel._parts() for column in category_columns(part, d)}
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Custom(Kernel):
     """A kernel that the caller computes.
 
@@ -349,8 +352,8 @@ class Custom(Kernel):
     function : callable
         ``function(X, Y)`` returns the values (n, m) of rows (n, d) and (m, d), each of its own two rows alone. It must
         be symmetric and positive semidefinite, and must not change its arguments.
-    diagonal : callable, optional
-        ``diagonal(X)`` returns the values (n,) of rows with themselves; without it, they are computed one by one.
+    of_rows : callable, optional
+        ``of_rows(X)`` returns the values (n,) of rows with themselves; without it, they are computed one by one.
 
     Raises
     ------
@@ -369,29 +372,13 @@ class Custom(Kernel):
     _compiled = False
 
     function: PairFunction
-    of_rows: RowFunction | None
+    _: KW_ONLY
+    of_rows: RowFunction | None = None
 
-    # Written out because the argument `diagonal` has the name of a method, which a field would replace.
-    def __init__(self, function: PairFunction, *, diagonal: RowFunction | None = None) -> None:
-        if not callable(function):
-            raise TypeError(
-                f"Custom: expected a function of rows, function(X, Y) of shape (n, m), but got {function!r}"
-            )
-        if diagonal is not None and not callable(diagonal):
-            raise TypeError(
-                f"Custom: expected diagonal to be a function of rows, diagonal(X) of shape (n,), or None, "
-                f"but got {diagonal!r}"
-            )
-        self._set("function", function)
-        self._set("of_rows", diagonal)
-
-    def __repr__(self) -> str:
-        diagonal = "" if self.of_rows is None else f", diagonal={self.of_rows!r}"
-        return f"Custom({self.function!r}{diagonal})"
-
-    def _replaced(self, name: str, value: Any) -> Self:
-        given = {"function": self.function, "of_rows": self.of_rows, name: value}
-        return type(self)(given["function"], diagonal=given["of_rows"])
+    def _check(self) -> None:
+        for name, function in self._own_parameters().items():
+            if not callable(function) and (name, function) != ("of_rows", None):
+                raise TypeError(f"Custom: expected {name} to be a function of rows but got {function!r}")
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.CUSTOM, view, self.function, self.of_rows)
@@ -414,8 +401,6 @@ _COMBINATIONS: tuple[type[Kernel], ...] = (Sum, Product, Scaled, Power, Exponent
 # The classes that JSON names.
 _KINDS: dict[str, type[Kernel]] = {kind.__name__: kind for kind in (*_COMBINATIONS, *KERNELS.values())}
 
-# Text with room for a matrix of units of 2,048 features, the largest that is measured.
-_LONGEST = 2**27
 _LONGEST_REASON = 500
 _EXAMPLE = '{"type": "RBF", "gamma": 0.5}'
 
@@ -446,15 +431,9 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
         return kernel_from_json(value, where=where)
     if isinstance(value, str) and value in KERNELS:
         return KERNELS[value]()
-    if isinstance(value, str) and value == "precomputed":
-        raise ValueError(
-            f"{where}: expected a kernel that can compare any two rows but got 'precomputed'; pass the function as "
-            "kernels.Custom(f), or use scikit-learn's KernelPCA, which takes a matrix of kernel values"
-        )
-    if isinstance(value, type) and issubclass(value, Kernel):
-        raise TypeError(f"{where}: expected a kernel but got the class {value.__name__}; make one: {value.__name__}()")
     if callable(value):
-        raise TypeError(f"{where}: kernel must be a Kernel, got the function {value!r}; wrap it: kernels.Custom(f)")
+        remedy = "call the class, as in RBF()" if isinstance(value, type) else "wrap it: kernels.Custom(f)"
+        raise TypeError(f"{where}: kernel must be a Kernel, got {value!r}; {remedy}")
     names = ", ".join(map(repr, sorted(KERNELS)))
     message = f"{where}: kernel must be a Kernel, one of {names}, or JSON such as {_EXAMPLE}, got {shown(value)}"
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
@@ -480,8 +459,6 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
     2.0 * Linear()
     """
     try:
-        if len(text) > _LONGEST:
-            raise ValueError(f"expected at most {_LONGEST} characters but got {len(text)}")
         return _kernel_of(json.loads(text, parse_constant=_refuse_constant), count(1))
     except RecursionError:
         reason = f"it is nested more than {DEEPEST} deep; join fewer kernels"

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -30,14 +29,14 @@ _FEW_ROWS = 4
 
 
 class Base(Enum):
-    """Kinds of base matrices, by what they hold."""
+    """Kinds of base matrices, with their codes in compiled loops, which cannot call the function of a custom one."""
 
-    INNER = "inner products"
-    COSINE = "inner products of rows scaled to length 1"
-    SQUARED = "squared distances"
-    ABSOLUTE = "L1 distances"
-    EQUAL = "numbers of equal features"
-    CUSTOM = "values of the caller's function"
+    INNER = loops.INNER
+    COSINE = loops.COSINE
+    SQUARED = loops.SQUARED
+    ABSOLUTE = loops.ABSOLUTE
+    EQUAL = loops.EQUAL
+    CUSTOM = -1
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class PairwiseMatrix:
             if right.norms is not None:
                 loops.finish_squared_distances(left.rows, right.rows, left.norms, right.norms, target, row, column)
         else:
-            loops.compare_directly(KINDS[self.base], left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
+            loops.compare_directly(self.base.value, left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
 
     def fill_diagonal(self, X: Array, target: Array) -> None:
         """Write the values of rows (n, d) with themselves to `target` (n,)."""
@@ -186,13 +185,6 @@ _ROWS, _COLUMNS = 512, 1024
 _MOST_NUMBERS = 2**21
 
 _FUNCTIONS = {loops.EXP: "exp", loops.LOG1P: "log1p", loops.SQRT: "sqrt", loops.TANH: "tanh"}
-KINDS = {
-    Base.INNER: loops.INNER,
-    Base.COSINE: loops.COSINE,
-    Base.SQUARED: loops.SQUARED,
-    Base.ABSOLUTE: loops.ABSOLUTE,
-    Base.EQUAL: loops.EQUAL,
-}
 
 Value = TypeVar("Value")
 
@@ -211,11 +203,9 @@ class ProgramBuilder:
     ) -> None:
         """Push a base matrix; a custom one needs the caller's function of pairs, and may have one of rows."""
         matrix = PairwiseMatrix(base, view, function=function, diagonal=diagonal)
-        self._push(loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)))
-
-    def copy(self) -> None:
-        """Push the top once more."""
-        self._push(loops.COPY, 0)
+        self._steps.append((loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)), 0.0, 0.0))
+        self._height += 1
+        self._depth = max(self._depth, self._height)
 
     def affine(self, a: float, b: float) -> None:
         """Replace the top x by a x + b."""
@@ -230,18 +220,13 @@ class ProgramBuilder:
         self._steps.append((loops.POWER, exponent, 0.0, 0.0))
 
     def apply(self, code: int) -> None:
-        """Apply ``EXP``, ``LOG1P``, ``SQRT``, ``TANH`` to the top, ``SWAP``, ``ADD``, ``MULTIPLY`` to the top two."""
+        """Apply ``EXP``, ``LOG1P``, ``SQRT``, ``TANH`` to the top, ``ADD``, ``MULTIPLY`` to the top two."""
         self._steps.append((code, 0, 0.0, 0.0))
         self._height -= code in (loops.ADD, loops.MULTIPLY)
 
     def finish(self) -> "Program":
         """Turn the steps written so far into a program."""
         return Program(self._steps, tuple(self._matrices), self._depth)
-
-    def _push(self, code: int, operand: int) -> None:
-        self._steps.append((code, operand, 0.0, 0.0))
-        self._height += 1
-        self._depth = max(self._depth, self._height)
 
 
 class Arithmetic(ABC, Generic[Value]):
@@ -355,10 +340,6 @@ class Program:
         ):
             if code == loops.LOAD:
                 stack.append(bases[operand])
-            elif code == loops.COPY:
-                stack.append(stack[-1])
-            elif code == loops.SWAP:
-                stack[-1], stack[-2] = stack[-2], stack[-1]
             elif code == loops.AFFINE:
                 stack.append(arithmetic.affine(stack.pop(), a, b))
             elif code == loops.MINIMUM:
@@ -413,14 +394,9 @@ class PreparedKernel:
         matrices = program.base_matrices
         self._origins = [(matrix.view, matrix.origin(rows)) for matrix in matrices]
         parts = [view.of(rows, origin) for view, origin in self._origins]
-        all_columns = tuple(range(rows.shape[1]))
-        owned = [all_columns if view.columns is None else view.columns for view, _ in self._origins]
         bounds = np.cumsum([0, *(part.shape[1] for part in parts)])
-        # Rows in units are laid out as the parts are, and divided or multiplied once: a loop would for each target.
-        self._is_laid_out = any(view.units is not None for view, _ in self._origins)
-        columns = np.arange(bounds[-1]) if self._is_laid_out else np.array(tuple(chain.from_iterable(owned)))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
-        layout = [*(KINDS[matrix.base] for matrix in matrices), *bounds, *columns]
+        layout = [*(matrix.base.value for matrix in matrices), *bounds]
         used = [
             (unit_rows(part) if matrix.base is Base.COSINE else part).T
             for matrix, part in zip(matrices, parts, strict=True)
@@ -446,8 +422,6 @@ class PreparedKernel:
         return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), factor, out) else None
 
     def _seen(self, X: Array) -> Array:
-        if not self._is_laid_out:
-            return X
         parts = [view.of(X, origin) for view, origin in self._origins]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
@@ -494,8 +468,9 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
         centre = y.mean(axis=0)
         by_view = 2.0 * ((y - centre) * weights.sum(axis=0)[:, None] - weights.T @ (x - centre))
     elif matrix.base is Base.ABSOLUTE:
-        by_view = np.zeros(y.shape)
-        loops.add_signs(np.ascontiguousarray(x), np.ascontiguousarray(y), weights, by_view)
+        by_view = np.empty(y.shape)
+        for k, (atoms, rows) in enumerate(zip(y.T, x.T[:, :, None], strict=True)):
+            by_view[:, k] = (weights * ((atoms > rows).astype(np.float64) - (atoms < rows))).sum(axis=0)
     elif matrix.base is Base.COSINE:
         unit = unit_rows(y)
         by_view = weights.T @ unit_rows(x)

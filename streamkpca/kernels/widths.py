@@ -120,9 +120,9 @@ class WidthKernel(Kernel):
             return self
         if rule == "contrast":
             widths, contrasts, n_held_out = self._compared(X, weights)
-            return self._replaced(self._width, float(widths[least_change(contrasts, n_held_out)]))
+            return self.with_parameter(self._width, float(widths[least_change(contrasts, n_held_out)]))
         distance = typical_distance(X, rule, squared=self._squared, weights=weights)
-        return self._replaced(self._width, float(self._wider(distance, np.ones(1))[0]))
+        return self.with_parameter(self._width, float(self._wider(distance, np.ones(1))[0]))
 
     def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
         if "contrast" not in self._rules:
@@ -134,7 +134,7 @@ class WidthKernel(Kernel):
         """Return widths (g,) from the usual one on, their contrasts (g,), and the number of held-out rows."""
         widths = self._wider(typical_distance(X, "spread", squared=self._squared, weights=weights), _FACTORS)
         swaps = swapped(X, weights)
-        kernels = (self._replaced(self._width, float(width)) for width in widths)
+        kernels = (self.with_parameter(self._width, float(width)) for width in widths)
         return widths, np.array([contrast(kernel.program, swaps) for kernel in kernels]), len(swaps.held_out)
 
     def _wider(self, distance: float, factors: Array) -> Array:

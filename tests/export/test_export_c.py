@@ -25,7 +25,7 @@ from exports import (
     streamed,
 )
 
-from streamkpca import ApproximateKernelPCA, KernelPCA
+from streamkpca import KernelPCA
 from streamkpca.export import to_c
 from streamkpca.kernels import RBF, Cosine, Equal, Linear, Polynomial
 
@@ -54,26 +54,15 @@ def without_breaks(text):
     return re.sub(r"\s*\n \*\s*", " ", text)
 
 
-def stated_accuracy(text):
-    """Read the accuracy of errors, projections and novelty from the header."""
-    (found,) = re.findall(
-        r"to about (\S+) of k\(x, x\) \(errors\) and (\S+) of its root \(projections\), and to (\S+) of k\(x, x\) "
-        r"plus the score \(novelty\)",
-        without_breaks(text),
-    )
-    return tuple(map(float, found))
-
-
 @pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
-def test_single_precision_is_as_exact_as_the_header_states(kernel, every_kernel):
+def test_single_precision_is_as_exact_as_the_header_says(kernel, every_kernel):
     model, rows = plain(kernel), drawn_rows(1, 60)
-    of_errors, of_projections, of_novelty = stated_accuracy(Case(model, "float").text("kpca"))
     projections, errors, novelty = every_kernel[kernel, "float"].answers(rows)
     beside, off = scales(model, rows)
-    assert (np.abs(projections - model.transform(rows)) / beside).max() < 2.0 * of_projections < 1e-2
-    assert (np.abs(errors - model.reconstruction_error(rows)) / off).max() < 2.0 * of_errors < 1e-3
+    assert (np.abs(projections - model.transform(rows)) / beside).max() < 1e-3
+    assert (np.abs(errors - model.reconstruction_error(rows)) / off).max() < 1e-3
     expected = model.novelty(rows)
-    assert (np.abs(novelty - expected) / (off + expected)).max() < 2.0 * of_novelty < 1e-3
+    assert (np.abs(novelty - expected) / (off + expected)).max() < 1e-3
     if kernel.is_stationary:
         rows = (np.geomspace(10.0, 1e15, 60)[:, None] * [0.7, -1.0, 0.2]).astype(np.float32).astype(np.float64)
         far = every_kernel[kernel, "float"].answers(rows)[2]
@@ -84,7 +73,7 @@ def test_single_precision_is_as_exact_as_the_header_states(kernel, every_kernel)
 def test_contributions_are_those_of_python_or_refused(kernel, every_kernel):
     model = plain(kernel)
     if not explains(kernel):
-        message = r"to_c: contributions under .* (need derivatives, which C does not|would need its matrix of units)"
+        message = "to_c: contributions need a kernel of distances or categories"
         with pytest.raises(ValueError, match=message):
             to_c(model, contributions=True)
         return
@@ -99,15 +88,13 @@ def test_contributions_are_those_of_python_or_refused(kernel, every_kernel):
         np.testing.assert_array_less(np.abs(contributions.sum(axis=1) - novelty) / beside[:, 0], tolerance / 100)
 
 
-def test_tiny_kernels_are_exported_or_refused(build):
+def test_tiny_kernels_are_exported_in_double(build):
     model = streamed(1e-200 * RBF(0.4))
     rows = drawn_rows(1, 20)
     (compiled,) = build(Case(model))
     np.testing.assert_allclose(compiled.answers(rows)[1], model.reconstruction_error(rows), rtol=1e-9, atol=1e-212)
     with pytest.raises(ValueError, match=r"to_c: expected numbers of single precision .* but this model needs 1e-200"):
         to_c(model, dtype="float")
-    with pytest.raises(ValueError, match=r"to_c: expected values k\(x, x\) of at least 1e-290.*multiply the kernel"):
-        to_c(streamed(1e-300 * RBF(0.4)))
 
 
 def test_novel_rows_are_those_above_the_threshold(build):
@@ -138,13 +125,9 @@ def test_contributions_of_far_rows_are_shared_as_in_python(big, every_kernel):
         assert np.isnan(missing).all() or "Equal" in repr(kernel) or ".on(" in repr(kernel)
 
 
-def test_contributions_of_few_linear_atoms_and_of_categories_are_those_of_python(build):
-    units, rows = Linear().on([1, 0, 2]).in_units([0.5, 1.0, 2.0]), np.round(2.0 * drawn_rows(0))
-    models = [
-        ApproximateKernelPCA(1, kernel=kernel, max_atoms=2).fit(drawn_rows(0))
-        for kernel in (Linear(), 2.0 * Linear(), units, Cosine())
-    ]
-    models += [streamed(kernel, rows) for kernel in (Equal(), RBF(0.4).on(0) * (0.7 * Equal().on([2, 1])).exp())]
+def test_contributions_of_categories_are_those_of_python(build):
+    rows = np.round(2.0 * drawn_rows(0))
+    models = [streamed(kernel, rows) for kernel in (Equal(), RBF(0.4).on(0) * (0.7 * Equal().on([2, 1])).exp())]
     rows = np.concatenate([drawn_rows(1, 20), np.roll(rows[:20], 1, axis=1)])
     for model, compiled in zip(models, build(*(Case(model, contributions=True) for model in models)), strict=True):
         np.testing.assert_allclose(compiled.contributions(rows), model.contributions(rows), rtol=1e-9, atol=1e-11)

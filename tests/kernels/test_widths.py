@@ -128,7 +128,7 @@ def width_of(kernel):
 
 def times_wider(kernel, X, weights=None):
     """Return how many times wider the rule makes a kernel than "spread" does."""
-    usual = kernel._replaced(kernel._width, "spread").settled(X, weights)
+    usual = kernel.with_parameter(kernel._width, "spread").settled(X, weights)
     if kernel._width == "length_scale":
         return width_of(kernel.settled(X, weights)) / width_of(usual)
     ratio = width_of(usual) / width_of(kernel.settled(X, weights))
@@ -239,7 +239,7 @@ def test_neither_unit_nor_origin_of_the_rows_matters(kernel, factor):
 )
 def test_without_contrast_the_width_is_that_of_spread(X):
     kernel = KERNELS[len(X) % len(KERNELS)]
-    assert kernel.settled(X) == kernel._replaced(kernel._width, "spread").settled(X)
+    assert kernel.settled(X) == kernel.with_parameter(kernel._width, "spread").settled(X)
     scores = kernel.width_scores(X)[kernel._width]
     assert scores.shape == (7, 2)
     assert np.isfinite(scores).all()

@@ -122,8 +122,8 @@ NONSENSE = [
     ("n_active", NOT_WHOLE, TypeError, "n_active must be an integer"),
     ("n_active", [0, -2], ValueError, "n_active must be at least 1"),
     ("kernel", ["gauss"], ValueError, "kernel must be a Kernel, one of .*'linear', .*got 'gauss'"),
-    ("kernel", [RBF], TypeError, r"expected a kernel but got the class RBF; make one: RBF\(\)"),
-    ("kernel", [np.dot], TypeError, r"kernel must be a Kernel, got the function .*wrap it: kernels.Custom\(f\)"),
+    ("kernel", [RBF], TypeError, r"kernel must be a Kernel, got <class .*; call the class, as in RBF\(\)"),
+    ("kernel", [np.dot], TypeError, r"kernel must be a Kernel, got <function .*wrap it: kernels.Custom\(f\)"),
     ("kernel", [None, 1.0, True, {"gamma": 1}], TypeError, "kernel must be a Kernel, one of"),
 ]
 
