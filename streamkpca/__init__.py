@@ -29,7 +29,6 @@ from streamkpca._version import __version__
 
 if TYPE_CHECKING:
     from streamkpca import kernels
-    from streamkpca.components.weights import SparsityPath
     from streamkpca.errors import (
         CheckpointError,
         CheckpointWarning,
@@ -59,7 +58,6 @@ __all__ = [
     "NotFittedError",
     "SparseKernelPCA",
     "SparsityError",
-    "SparsityPath",
     "SparsityWarning",
     "StreamingKernelPCA",
     "__version__",
@@ -82,7 +80,6 @@ _HOMES = {
     "NotFittedError": "errors",
     "SparseKernelPCA": "models.sparse",
     "SparsityError": "errors",
-    "SparsityPath": "components.weights",
     "SparsityWarning": "errors",
     "StreamingKernelPCA": "models.streaming",
     "load": "models.checkpointer",

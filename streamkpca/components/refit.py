@@ -25,7 +25,6 @@ from streamkpca.components.spectrum import (
     covariance_divisor,
     deciding_signs,
     eigenvalue_bounds,
-    leading_eigenpairs,
     likelihood_axes,
     principal_axes,
     total_variance,
@@ -34,12 +33,9 @@ from streamkpca.components.weights import (
     MOST_ROUNDS,
     OPTIMISERS,
     Optimiser,
-    SparsityPath,
     fewest_that_hold,
     fit_weights,
     noise_variance_for,
-    second_moment_within,
-    sparsity_path,
 )
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
@@ -186,7 +182,14 @@ def find_weights(
         fit = fit_weights(
             features, covariance, noise_variance, optimiser=settings.optimiser, initial_weights=last_weights
         )
-    _warn_unless_converged(np.array([fit.converged]), settings.optimiser)
+    if not fit.converged:
+        remedy = "" if settings.optimiser == "coordinate" else "use optimiser='coordinate', or "
+        warnings.warn(
+            f"optimiser={settings.optimiser!r} did not converge within {MOST_ROUNDS[settings.optimiser]:,} rounds; "
+            f"the weights are the most likely found so far; {remedy}choose a larger noise_variance",
+            SparsityWarning,
+            stacklevel=2,
+        )
     if fit.weights.any():
         return fit.weights, noise_variance
     squares = np.maximum(squared_norms(features), np.finfo(float).tiny)
@@ -204,51 +207,6 @@ def _n_axes(moments: Moments, settings: RefitSettings) -> int:
         variance = total_variance(moments, center=settings.center)
         q = len(principal_axes(moments, q, center=settings.center, variance=variance).eigenvalues)
     return q
-
-
-def _warn_unless_converged(converged: npt.NDArray[np.bool_], optimiser: Optimiser) -> None:
-    """Warn when fits used up the rounds of their optimiser."""
-    if not converged.all():
-        remedy = "" if optimiser == "coordinate" else "use optimiser='coordinate', or "
-        warnings.warn(
-            f"optimiser={optimiser!r} did not converge within {MOST_ROUNDS[optimiser]:,} rounds in "
-            f"{np.count_nonzero(~converged)} of {converged.size} fits, whose weights are the most likely found so far; "
-            f"{remedy}choose a larger noise_variance",
-            SparsityWarning,
-            stacklevel=3,
-        )
-
-
-def trace_sparsity(
-    candidates: Candidates,
-    moments: Moments,
-    noise_variances: Any,
-    *,
-    center: bool,
-    optimiser: Optimiser = "coordinate",
-) -> SparsityPath:
-    """Fit weights along a range of noise variances and describe the span of the active candidates for each.
-
-    By default 20 noise variances, from just below the largest eigenvalue down to a thousandth of it.
-    """
-    features, covariance = _centred(candidates, moments, center=center)
-    if _nothing_varies(covariance, moments, center=center):
-        raise SparsityError(
-            "sparsity_path: the rows do not vary, so no noise variance can tell them apart; pass rows that differ"
-        )
-    if noise_variances is None:
-        largest = float(leading_eigenpairs(covariance, 1)[0][0])
-        noise_variances = np.geomspace(0.999 * largest, 1e-3 * largest, 20)
-
-    def describe_span(weights: Array) -> tuple[float, float]:
-        # Axes are made of the candidates themselves, while the likelihood has them centred.
-        rotation = candidates.span(np.flatnonzero(weights))[2]
-        inside = second_moment_within(rotation, moments.second)
-        return second_moment_within(rotation, covariance), (moments.energy - inside) / moments.total_weight
-
-    path = sparsity_path(features, covariance, noise_variances, optimiser=optimiser, describe_span=describe_span)
-    _warn_unless_converged(path.converged, optimiser)
-    return path
 
 
 def _nothing_varies(covariance: Array, moments: Moments, *, center: bool) -> bool:

@@ -5,10 +5,9 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.parameters import check_choice
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import spread_out
-from streamkpca.components.weights import OPTIMISERS, Optimiser
+from streamkpca.components.weights import Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
@@ -43,7 +42,7 @@ class SparseKernelPCA(SnapshotEstimator):
     center : bool, default=True
         Subtract the mean in feature space.
     optimiser : {"coordinate", "fixed_point", "em"}, default="coordinate"
-        The method of every fit that `fit` and `sparsity_path` make; see Notes.
+        The method of every fit of weights; see Notes.
 
     See Also
     --------
@@ -161,7 +160,3 @@ class SparseKernelPCA(SnapshotEstimator):
             feature_names(X),
         )
         return self
-
-    def _checked_optimiser(self) -> Optimiser:
-        check_choice("optimiser", self.optimiser, choices=OPTIMISERS, where="SparseKernelPCA.sparsity_path")
-        return self.optimiser

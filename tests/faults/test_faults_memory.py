@@ -142,7 +142,6 @@ def test_certificates_and_thresholds_take_memory_like_the_model() -> None:
         "control_limits": model.control_limits,
         "eigenvalue_bounds_": lambda: model.eigenvalue_bounds_,
         "width_scores_": lambda: model.width_scores_,
-        "sparsity_path": lambda: model.sparsity_path([0.1, 0.01]),
         "refit": model.refit,
         "to_bytes": model.to_bytes,
     }
