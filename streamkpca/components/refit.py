@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import independent_span, restrict_factor, solve_factor, solve_transposed, squared_norms
+from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
 from streamkpca._core.parameters import (
     check_choice,
     check_flag,
@@ -17,11 +17,9 @@ from streamkpca._core.parameters import (
     is_real,
 )
 from streamkpca._core.reservoir import origins_of
-from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (
     RANK_TOLERANCE,
-    all_eigenvalues,
     covariance_divisor,
     deciding_signs,
     eigenvalue_bounds,
@@ -293,31 +291,6 @@ def refit(
         total_weight=moments.total_weight,
         unexplained_energy_ratio=max(moments.losses.total, 0.0) / moments.energy if moments.energy > 0.0 else 0.0,
     )
-
-
-def residual_spectrum(
-    snapshot: Snapshot, candidates: Candidates, moments: Moments, n_components: int, *, center: bool
-) -> ResidualSpectrum:
-    """Describe the variance of the rows beside the leading axes of a snapshot, by moments that may be later, O(m^3)."""
-    divisor = covariance_divisor(moments, center=center)
-    mean_energy, total = moments.mean_energy, moments.total_weight
-    n_effective = total**2 / moments.total_squared_weight if total > 0.0 else 0.0
-    if divisor == 0.0:
-        return ResidualSpectrum.of(np.zeros(0), 0.0, mean_energy, n_effective)
-    if candidates.are_atoms:
-        values = snapshot.kernel.program.matrix(snapshot.active_atoms, candidates.rows)
-        active = solve_factor(candidates.coordinates, values)
-    else:
-        active = candidates.coordinates[candidates.span(np.flatnonzero(snapshot.weights))[0]]
-    # The axes and the centre are combinations of the active atoms.
-    axes = active.T @ snapshot.projection[:, :n_components]
-    centre = active.T @ solve_transposed(snapshot.factor, snapshot.mean[None])[0]
-    mean = moments.centre(center=center)
-    off = mean - centre
-    beside = (moments.second - total * np.outer(mean, mean)) / divisor + np.outer(off, off)
-    beside = beside - axes @ (axes.T @ beside)
-    beside = beside - (beside @ axes) @ axes.T
-    return ResidualSpectrum.of(all_eigenvalues(beside), moments.losses.total / divisor, mean_energy, n_effective)
 
 
 def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array, float] | None:

@@ -1,17 +1,10 @@
 """Estimators that answer from a snapshot: atoms, weights, active atoms."""
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.reservoir import are_outside, origins_of
-from streamkpca.components.charts import ResidualSpectrum
-from streamkpca.components.refit import Candidates, residual_spectrum
-from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.moments import Moments
 from streamkpca.models._base import Estimator
-from streamkpca.rows.validation import Names
 
 Array = npt.NDArray[np.float64]
 
@@ -19,17 +12,8 @@ Array = npt.NDArray[np.float64]
 SAMPLE = 512
 
 
-class FittedSnapshot(NamedTuple):
-    """The result of a batch fit, in one attribute, so that readers in other threads never see parts of two fits."""
-
-    snapshot: Snapshot
-    candidates: Candidates
-    moments: Moments
-    names: Names | None
-
-
 class SnapshotEstimator(Estimator):
-    """Base of the estimators that answer from a snapshot; the streaming one overrides the three hooks.
+    """Base of the estimators that answer from a snapshot; the streaming one overrides two hooks.
 
     Examples
     --------
@@ -40,19 +24,6 @@ class SnapshotEstimator(Estimator):
     >>> model.noise_variance_, model.unexplained_energy_ratio_
     (0.5, 0.0)
     """
-
-    center: bool
-    _published: FittedSnapshot | None = None
-
-    def _snapshot(self) -> Snapshot | None:
-        return None if self._published is None else self._published.snapshot
-
-    def _refit_input(self) -> tuple[Candidates, Moments] | None:
-        """Return the candidates and moments that a refit starts from; None before the first row."""
-        return None if self._published is None else self._published[1:3]
-
-    def _width(self) -> tuple[int, Names | None] | None:
-        return None if self._published is None else (self._published.snapshot.n_features, self._published.names)
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
@@ -119,8 +90,3 @@ class SnapshotEstimator(Estimator):
     def unexplained_energy_ratio_(self) -> float:
         """Share of the stream's energy that is not recorded in the basis."""
         return self._fitted("unexplained_energy_ratio_").unexplained_energy_ratio
-
-    def _residual_spectrum(self, n_components: int) -> ResidualSpectrum:
-        snapshot, learned = self._fitted("control_limits"), self._refit_input()
-        assert learned is not None
-        return residual_spectrum(snapshot, *learned, n_components, center=self.center)

@@ -1,6 +1,7 @@
 """Kernel PCA in the span of a few rows, chosen greedily from all, and moved from there."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,8 +17,9 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.models._base import Fitted
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SAMPLE, FittedSnapshot, SnapshotEstimator
+from streamkpca.models._snapshot_base import SAMPLE, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -28,6 +30,11 @@ _CHUNK = 512
 # Rows that decide where atoms move, for each atom: more of them changed the energy left unexplained by less than 1%.
 _ROWS_PER_ATOM, _LEAST_ROWS = 50, 10240
 _N_EVALUATIONS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class _FittedAtoms(Fitted):
+    singular_values: Array
 
 
 class ApproximateKernelPCA(SnapshotEstimator):
@@ -80,6 +87,8 @@ class ApproximateKernelPCA(SnapshotEstimator):
     >>> model.n_atoms_, bool(model.unexplained_energy_ratio_ < 1e-9)
     (3, True)
     """
+
+    _published: _FittedAtoms | None = None
 
     @explaining_unknown_arguments
     def __init__(
@@ -195,12 +204,9 @@ class ApproximateKernelPCA(SnapshotEstimator):
             basis.warn_if_indefinite(block)
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
-        self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE)),
-            candidates,
-            moments,
-            feature_names(X),
-        )
+        snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
+        singular_values = np.sqrt(np.maximum(np.diagonal(moments.second), 0.0))
+        self._published = _FittedAtoms(snapshot, feature_names(X), singular_values)
         return self
 
     @property
@@ -213,10 +219,9 @@ class ApproximateKernelPCA(SnapshotEstimator):
         >>> ApproximateKernelPCA(1, max_atoms=2, kernel="linear").fit(X).singular_values_.round(3)  # roots of 8 and 2
         array([2.828, 1.414])
         """
-        learned = self._refit_input()
-        if learned is None:
+        if self._published is None:
             raise not_fitted("ApproximateKernelPCA", "singular_values_")
-        return np.sqrt(np.maximum(np.diagonal(learned[1].second), 0.0))
+        return self._published.singular_values.copy()
 
 
 def _some(rows: Array, weights: Array, count: int, random: np.random.Generator) -> tuple[Array, Array]:

@@ -12,8 +12,9 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.models._base import Fitted
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SAMPLE, FittedSnapshot, SnapshotEstimator
+from streamkpca.models._snapshot_base import SAMPLE, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -153,10 +154,6 @@ class SparseKernelPCA(SnapshotEstimator):
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
         candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
-        self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE)),
-            candidates,
-            moments,
-            feature_names(X),
-        )
+        snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
+        self._published = Fitted(snapshot, feature_names(X))
         return self

@@ -16,9 +16,8 @@ from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from streamkpca.components.certificates import captured_energy, upper_quantile
-from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.moments import Moments, RowSums
+from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
 from streamkpca.models._learning import StateCell, learned, learned_in_batches, rounded, rows_for
@@ -34,7 +33,7 @@ from streamkpca.rows.validation import (
 )
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import StreamSettings
-from streamkpca.stream.state import State, answering, refit_input, totals_and_sample, width_scores
+from streamkpca.stream.state import State, answering, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
 from streamkpca.stream.transitions import merge as merge_states
 
@@ -860,13 +859,6 @@ class StreamingKernelPCA(SnapshotEstimator):
     def _width(self) -> tuple[int, Names | None] | None:
         state = self._cell.state
         return None if state is None else (state.n_features, state.names)
-
-    def _refit_input(self) -> tuple[Candidates, Moments] | None:
-        state = self._cell.state
-        if state is None:
-            return None
-        summary, atoms = refit_input(state, self.settings())
-        return atoms, summary.moments
 
     def _sampled(self, request: str) -> tuple[Snapshot, RowSums, Reservoir]:
         """Return the published snapshot, the totals of all rows, and a random sample of them."""
