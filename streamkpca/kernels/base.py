@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.html import page
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.program import Array, Base, Program, ProgramBuilder, RowFunction, checked_values
@@ -567,19 +566,6 @@ class Kernel(ABC):
     def _is_of_equality(self) -> bool:
         """Whether the value depends on nothing but which features are equal, as `Equal` does."""
         return self._of_all_parts("_is_of_equality", self._of_equality)
-
-    def _repr_html_(self) -> str:
-        kinds = [
-            (self.is_stationary, "stationary"),
-            (self.is_positive_definite, "positive definite"),
-            (not self.is_positive_definite, "indefinite"),
-            (self.has_units, "takes rows in units"),
-            (not self.is_compiled, "calls functions of yours"),
-        ]
-        facts = [("properties", ", ".join(name for holds, name in kinds if holds))]
-        parts = [(path, repr(value)) for path, value in self.parameters().items() if not isinstance(value, Kernel)]
-        state = "settled" if self.is_settled else "takes its scale from the first rows"
-        return page(repr(self), state, facts + parts)
 
     def _counting(self, X: Any, sample_weight: Any, where: str) -> tuple[Array, Array | None]:
         """Return the rows of positive weight, checked, and their weights unless all are the same."""

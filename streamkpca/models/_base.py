@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.html import page
 from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca.components.snapshot import Snapshot, in_chunks, rows_counted_from
 from streamkpca.errors import not_fitted
@@ -556,28 +555,6 @@ class Estimator(ABC):
     def __repr__(self) -> str:
         shown = [f"{name}={value!r}" for name, value in changed_parameters(self).items()]
         return f"{type(self).__name__}({', '.join(shown)})"
-
-    def _repr_html_(self) -> str:
-        width, title, facts = self._width(), type(self).__name__, [("parameters", repr(self))]
-        if width is None:
-            return page(title, "not fitted", facts)
-        # Showing a model must never fail, whatever its kernel does.
-        try:
-            learned = self._learned_facts(width)
-        except Exception as error:
-            learned = [("cannot answer", str(error))]
-        return page(title, "fitted", facts + learned)
-
-    def _learned_facts(self, width: tuple[int, Names | None]) -> list[tuple[str, str]]:
-        """List facts about a fitted model, as names and values."""
-        (n_features, names), shares = width, self.explained_variance_ratio_
-        return [
-            ("features", f"{n_features:,}" + ("" if names is None else f": {', '.join(names)}")),
-            ("weight of the rows", f"{self.total_weight_:,.6g}"),
-            ("kernel", repr(self.kernel_)),
-            ("atoms", f"{self.n_atoms_:,}"),
-            ("variance explained", f"{np.sum(shares):.1%} by {len(shares)} axes"),
-        ]
 
     # scikit-learn's protocol. Only scikit-learn calls these, so it is loaded by then; it is never imported here.
 

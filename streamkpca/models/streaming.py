@@ -902,14 +902,6 @@ class StreamingKernelPCA(SnapshotEstimator):
                 states.append((state, other.settings(where)))
         return merge_states(self._cell.state, states, settings, where)
 
-    def _learned_facts(self, width: tuple[int, Names | None]) -> list[tuple[str, str]]:
-        drift = "none" if self.last_drift_row_ is None else f"signalled at row {self.last_drift_row_:,}"
-        return [
-            ("rows", f"{self.n_samples_seen_:,}, of which {self.n_rows_rejected_:,} rejected"),
-            ("drift", drift),
-            *super()._learned_facts(width),
-        ]
-
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
         if not name.startswith("_"):
