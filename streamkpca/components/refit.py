@@ -71,9 +71,9 @@ class RefitSettings:
         *,
         n_components: Any,
         center: Any,
-        noise_variance: Any,
-        n_active: Any,
-        axes: Any,
+        noise_variance: Any = None,
+        n_active: Any = None,
+        axes: Any = "ritz",
         optimiser: Any = "coordinate",
         where: str,
     ) -> Self:
@@ -136,7 +136,9 @@ def find_weights(
     """
     p = len(candidates.rows)
     ones = np.ones(p)
-    features, covariance = _centred(candidates, moments, center=settings.center)
+    mean = moments.centre(center=settings.center)
+    features = candidates.coordinates - mean
+    covariance = moments.second / (moments.total_weight or 1.0) - np.outer(mean, mean)
     # Without any atom, as where an indefinite kernel gives every row a negative energy, nothing varies either.
     nothing_varies = not p or _nothing_varies(covariance, moments, center=settings.center)
     if nothing_varies or (settings.noise_variance is None and settings.n_active is None):
@@ -211,13 +213,6 @@ def _nothing_varies(covariance: Array, moments: Moments, *, center: bool) -> boo
     """Tell whether the covariance is only the rounding of moments that cancel: one row, or a constant stream."""
     rounding = RANK_TOLERANCE * max(len(covariance), 1) * moments.mean_energy
     return covariance_divisor(moments, center=center) == 0.0 or bool(np.trace(covariance) <= rounding)
-
-
-def _centred(candidates: Candidates, moments: Moments, *, center: bool) -> tuple[Array, Array]:
-    """Return the candidates' coordinates and the rows' covariance, both around the same centre."""
-    mean = moments.centre(center=center)
-    covariance = moments.second / (moments.total_weight or 1.0) - np.outer(mean, mean)
-    return candidates.coordinates - mean, covariance
 
 
 def refit(

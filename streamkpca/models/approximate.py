@@ -1,6 +1,5 @@
 """Kernel PCA in the span of a few rows, chosen greedily from all, and moved from there."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -114,14 +113,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
         self.center = center
         self.random_state = random_state
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose rows and find the axes in their span.
 
         Parameters
@@ -131,8 +123,6 @@ class ApproximateKernelPCA(SnapshotEstimator):
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
             Weight of each row; 1 by default.
-        progress : callable, optional
-            Called after each choice with the number of rows chosen so far and the maximum.
 
         Returns
         -------
@@ -145,22 +135,12 @@ class ApproximateKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        >>> steps = []
-        >>> model = ApproximateKernelPCA(1, max_atoms=2, kernel="linear")
-        >>> model = model.fit([[-2.0, 0.0], [2.0, 0.0], [0.0, 1.0]], progress=lambda *step: steps.append(step))
-        >>> steps
-        [(1, 2), (2, 2)]
+        >>> ApproximateKernelPCA(1, max_atoms=2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, 1.0]]).n_atoms_
+        2
         """
         del y
         where = "ApproximateKernelPCA.fit"
-        settings = RefitSettings.checked(
-            n_components=self.n_components,
-            center=self.center,
-            noise_variance=None,
-            n_active=None,
-            axes="ritz",
-            where=where,
-        )
+        settings = RefitSettings.checked(n_components=self.n_components, center=self.center, where=where)
         max_atoms = check_integer("max_atoms", self.max_atoms, least=1, where=where)
         check_choice("atoms", self.atoms, choices=("moved", "rows"), where=where)
         check_choice("criterion", self.criterion, choices=("residual", "original"), where=where)
@@ -185,7 +165,6 @@ class ApproximateKernelPCA(SnapshotEstimator):
             tolerance=tolerance,
             n_candidates=n_candidates,
             random=random,
-            progress=progress,
         )
         basis, chosen_rows = Basis.empty(kernel, rows.shape[1]), []
         # One by one, so that each is tested against the rounding errors in the span of those before it.

@@ -121,8 +121,12 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
     """
     check_energy(kernel.program.diagonal(rows))
     gram = kernel.program.gram(rows)
-    divisor = _divisor(weights, centre)
-    centred = _centred_gram(gram, weights, centre)
+    root, mean_products, total = np.sqrt(weights), gram @ centre, float(weights.sum())
+    centred = gram - mean_products[:, None] - mean_products + float(centre @ mean_products)
+    centred = root[:, None] * centred * root
+    # As `covariance_divisor` has it.
+    divisor = total - float(weights @ weights) / total if centre.any() else total
+    divisor = divisor if divisor > RANK_TOLERANCE * total else 0.0
     share_asked = isinstance(n_components, float)
     n = len(rows)
     eigenvalues, vectors = leading_eigenpairs(centred, n if share_asked else int(n_components))
@@ -165,24 +169,9 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
         eigenvalue_bounds=np.column_stack([variances, variances]),
         explained_variance_ratio=variances * divisor / squares if squares > 0.0 else np.zeros(q),
         noise_variance=None,
-        total_weight=float(weights.sum()),
+        total_weight=total,
         unexplained_energy_ratio=0.0,
     )
-
-
-def _centred_gram(gram: Array, weights: Array, centre: Array) -> Array:
-    """Return sqrt(a_i a_j) (phi_i - mu, phi_j - mu)."""
-    root, mean_products = np.sqrt(weights), gram @ centre
-    centred = gram - mean_products[:, None] - mean_products + float(centre @ mean_products)
-    scaled: Array = root[:, None] * centred * root
-    return scaled
-
-
-def _divisor(weights: Array, centre: Array) -> float:
-    """Return the divisor of sums of squares, as `covariance_divisor` does."""
-    total = float(weights.sum())
-    divisor = total - float(weights @ weights) / total if centre.any() else total
-    return divisor if divisor > RANK_TOLERANCE * total else 0.0
 
 
 def _pivoted_factor(gram: Array) -> tuple[Array, npt.NDArray[np.int64]]:

@@ -451,8 +451,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         True
         """
         share = self._open_share("captured_energy", "confidence", confidence)
-        snapshot, totals, reservoir = self._sampled("captured_energy")
-        return captured_energy(snapshot, reservoir, totals, share)
+        state, settings, (totals, reservoir) = self._require_sample("captured_energy")
+        return captured_energy(answering(state, settings), reservoir, totals, share)
 
     def novelty_threshold(self, quantile: float = 0.99) -> float:
         """Find the novelty above which a row is an alarm.
@@ -859,11 +859,6 @@ class StreamingKernelPCA(SnapshotEstimator):
     def _width(self) -> tuple[int, Names | None] | None:
         state = self._cell.state
         return None if state is None else (state.n_features, state.names)
-
-    def _sampled(self, request: str) -> tuple[Snapshot, RowSums, Reservoir]:
-        """Return the published snapshot, the totals of all rows, and a random sample of them."""
-        state, settings, sample = self._require_sample(request)
-        return answering(state, settings), *sample
 
     def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[RowSums, Reservoir]]:
         """Return the state, its settings, its totals and its sample, which must not be empty."""
