@@ -29,12 +29,10 @@ from streamkpca._version import __version__
 
 if TYPE_CHECKING:
     from streamkpca import kernels
-    from streamkpca.components.weights import SparsityPath
     from streamkpca.errors import (
         CheckpointError,
         CheckpointWarning,
         IndefiniteKernelWarning,
-        LocalKernelWarning,
         NotFittedError,
         SparsityError,
         SparsityWarning,
@@ -54,12 +52,10 @@ __all__ = [
     "Checkpointer",
     "IndefiniteKernelWarning",
     "KernelPCA",
-    "LocalKernelWarning",
     "ModelBank",
     "NotFittedError",
     "SparseKernelPCA",
     "SparsityError",
-    "SparsityPath",
     "SparsityWarning",
     "StreamingKernelPCA",
     "__version__",
@@ -77,12 +73,10 @@ _HOMES = {
     "Checkpointer": "models.checkpointer",
     "IndefiniteKernelWarning": "errors",
     "KernelPCA": "models.exact",
-    "LocalKernelWarning": "errors",
     "ModelBank": "models.model_bank",
     "NotFittedError": "errors",
     "SparseKernelPCA": "models.sparse",
     "SparsityError": "errors",
-    "SparsityPath": "components.weights",
     "SparsityWarning": "errors",
     "StreamingKernelPCA": "models.streaming",
     "load": "models.checkpointer",

@@ -6,7 +6,6 @@ __all__ = [
     "CheckpointError",
     "CheckpointWarning",
     "IndefiniteKernelWarning",
-    "LocalKernelWarning",
     "NotFittedError",
     "SparsityError",
     "SparsityWarning",
@@ -41,24 +40,6 @@ class IndefiniteKernelWarning(UserWarning):
     ...     model = KernelPCA(1, kernel=Sigmoid(gamma=1.0, coef0=-1.0)).fit([[0.0], [1.0], [2.0]])
     >>> [warning.category.__name__ for warning in caught]
     ['IndefiniteKernelWarning']
-    """
-
-
-class LocalKernelWarning(UserWarning):
-    """Issued when a statistic of a local kernel's projections is asked for, which says nothing about rows far away.
-
-    Under a kernel that falls to 0 with the distance, all rows far from the atoms have the same projection.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> from streamkpca import KernelPCA
-    >>> from streamkpca.kernels import RBF
-    >>> model = KernelPCA(1, kernel=RBF(1.0)).fit([[0.0], [1.0], [2.0]])
-    >>> with warnings.catch_warnings(record=True, action="always") as caught:
-    ...     t2 = model.hotelling_t2([[50.0], [1000.0]])
-    >>> [warning.category.__name__ for warning in caught], bool(t2[0] == t2[1])
-    (['LocalKernelWarning'], True)
     """
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import independent_span, restrict_factor, solve_factor, solve_transposed, squared_norms
+from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
 from streamkpca._core.parameters import (
     check_choice,
     check_flag,
@@ -17,15 +17,12 @@ from streamkpca._core.parameters import (
     is_real,
 )
 from streamkpca._core.reservoir import origins_of
-from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (
     RANK_TOLERANCE,
-    all_eigenvalues,
     covariance_divisor,
     deciding_signs,
     eigenvalue_bounds,
-    leading_eigenpairs,
     likelihood_axes,
     principal_axes,
     total_variance,
@@ -34,12 +31,9 @@ from streamkpca.components.weights import (
     MOST_ROUNDS,
     OPTIMISERS,
     Optimiser,
-    SparsityPath,
     fewest_that_hold,
     fit_weights,
     noise_variance_for,
-    second_moment_within,
-    sparsity_path,
 )
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
@@ -77,9 +71,9 @@ class RefitSettings:
         *,
         n_components: Any,
         center: Any,
-        noise_variance: Any,
-        n_active: Any,
-        axes: Any,
+        noise_variance: Any = None,
+        n_active: Any = None,
+        axes: Any = "ritz",
         optimiser: Any = "coordinate",
         where: str,
     ) -> Self:
@@ -142,7 +136,9 @@ def find_weights(
     """
     p = len(candidates.rows)
     ones = np.ones(p)
-    features, covariance = _centred(candidates, moments, center=settings.center)
+    mean = moments.centre(center=settings.center)
+    features = candidates.coordinates - mean
+    covariance = moments.second / (moments.total_weight or 1.0) - np.outer(mean, mean)
     # Without any atom, as where an indefinite kernel gives every row a negative energy, nothing varies either.
     nothing_varies = not p or _nothing_varies(covariance, moments, center=settings.center)
     if nothing_varies or (settings.noise_variance is None and settings.n_active is None):
@@ -186,7 +182,14 @@ def find_weights(
         fit = fit_weights(
             features, covariance, noise_variance, optimiser=settings.optimiser, initial_weights=last_weights
         )
-    _warn_unless_converged(np.array([fit.converged]), settings.optimiser)
+    if not fit.converged:
+        remedy = "" if settings.optimiser == "coordinate" else "use optimiser='coordinate', or "
+        warnings.warn(
+            f"optimiser={settings.optimiser!r} did not converge within {MOST_ROUNDS[settings.optimiser]:,} rounds; "
+            f"the weights are the most likely found so far; {remedy}choose a larger noise_variance",
+            SparsityWarning,
+            stacklevel=2,
+        )
     if fit.weights.any():
         return fit.weights, noise_variance
     squares = np.maximum(squared_norms(features), np.finfo(float).tiny)
@@ -206,62 +209,10 @@ def _n_axes(moments: Moments, settings: RefitSettings) -> int:
     return q
 
 
-def _warn_unless_converged(converged: npt.NDArray[np.bool_], optimiser: Optimiser) -> None:
-    """Warn when fits used up the rounds of their optimiser."""
-    if not converged.all():
-        remedy = "" if optimiser == "coordinate" else "use optimiser='coordinate', or "
-        warnings.warn(
-            f"optimiser={optimiser!r} did not converge within {MOST_ROUNDS[optimiser]:,} rounds in "
-            f"{np.count_nonzero(~converged)} of {converged.size} fits, whose weights are the most likely found so far; "
-            f"{remedy}choose a larger noise_variance",
-            SparsityWarning,
-            stacklevel=3,
-        )
-
-
-def trace_sparsity(
-    candidates: Candidates,
-    moments: Moments,
-    noise_variances: Any,
-    *,
-    center: bool,
-    optimiser: Optimiser = "coordinate",
-) -> SparsityPath:
-    """Fit weights along a range of noise variances and describe the span of the active candidates for each.
-
-    By default 20 noise variances, from just below the largest eigenvalue down to a thousandth of it.
-    """
-    features, covariance = _centred(candidates, moments, center=center)
-    if _nothing_varies(covariance, moments, center=center):
-        raise SparsityError(
-            "sparsity_path: the rows do not vary, so no noise variance can tell them apart; pass rows that differ"
-        )
-    if noise_variances is None:
-        largest = float(leading_eigenpairs(covariance, 1)[0][0])
-        noise_variances = np.geomspace(0.999 * largest, 1e-3 * largest, 20)
-
-    def describe_span(weights: Array) -> tuple[float, float]:
-        # Axes are made of the candidates themselves, while the likelihood has them centred.
-        rotation = candidates.span(np.flatnonzero(weights))[2]
-        inside = second_moment_within(rotation, moments.second)
-        return second_moment_within(rotation, covariance), (moments.energy - inside) / moments.total_weight
-
-    path = sparsity_path(features, covariance, noise_variances, optimiser=optimiser, describe_span=describe_span)
-    _warn_unless_converged(path.converged, optimiser)
-    return path
-
-
 def _nothing_varies(covariance: Array, moments: Moments, *, center: bool) -> bool:
     """Tell whether the covariance is only the rounding of moments that cancel: one row, or a constant stream."""
     rounding = RANK_TOLERANCE * max(len(covariance), 1) * moments.mean_energy
     return covariance_divisor(moments, center=center) == 0.0 or bool(np.trace(covariance) <= rounding)
-
-
-def _centred(candidates: Candidates, moments: Moments, *, center: bool) -> tuple[Array, Array]:
-    """Return the candidates' coordinates and the rows' covariance, both around the same centre."""
-    mean = moments.centre(center=center)
-    covariance = moments.second / (moments.total_weight or 1.0) - np.outer(mean, mean)
-    return candidates.coordinates - mean, covariance
 
 
 def refit(
@@ -335,31 +286,6 @@ def refit(
         total_weight=moments.total_weight,
         unexplained_energy_ratio=max(moments.losses.total, 0.0) / moments.energy if moments.energy > 0.0 else 0.0,
     )
-
-
-def residual_spectrum(
-    snapshot: Snapshot, candidates: Candidates, moments: Moments, n_components: int, *, center: bool
-) -> ResidualSpectrum:
-    """Describe the variance of the rows beside the leading axes of a snapshot, by moments that may be later, O(m^3)."""
-    divisor = covariance_divisor(moments, center=center)
-    mean_energy, total = moments.mean_energy, moments.total_weight
-    n_effective = total**2 / moments.total_squared_weight if total > 0.0 else 0.0
-    if divisor == 0.0:
-        return ResidualSpectrum.of(np.zeros(0), 0.0, mean_energy, n_effective)
-    if candidates.are_atoms:
-        values = snapshot.kernel.program.matrix(snapshot.active_atoms, candidates.rows)
-        active = solve_factor(candidates.coordinates, values)
-    else:
-        active = candidates.coordinates[candidates.span(np.flatnonzero(snapshot.weights))[0]]
-    # The axes and the centre are combinations of the active atoms.
-    axes = active.T @ snapshot.projection[:, :n_components]
-    centre = active.T @ solve_transposed(snapshot.factor, snapshot.mean[None])[0]
-    mean = moments.centre(center=center)
-    off = mean - centre
-    beside = (moments.second - total * np.outer(mean, mean)) / divisor + np.outer(off, off)
-    beside = beside - axes @ (axes.T @ beside)
-    beside = beside - (beside @ axes) @ axes.T
-    return ResidualSpectrum.of(all_eigenvalues(beside), moments.losses.total / divisor, mean_energy, n_effective)
 
 
 def _last_fit(candidates: Candidates, previous: Snapshot | None) -> tuple[Array, float] | None:

@@ -298,11 +298,7 @@ class Snapshot(ReadOnlyArrays):
     @cached_property
     def _targets(self) -> PreparedKernel | None:
         """The active atoms, for single rows; None where the kernel holds functions of the caller."""
-        return PreparedKernel(self.kernel.program, self.active_atoms) if self._is_prepared else None
-
-    @property
-    def _is_prepared(self) -> bool:
-        return self.kernel.is_compiled
+        return PreparedKernel(self.kernel.program, self.active_atoms) if self.kernel.is_compiled else None
 
     @cached_property
     def _plain_axes(self) -> tuple[Array, Array]:
@@ -312,7 +308,7 @@ class Snapshot(ReadOnlyArrays):
     @cached_property
     def _span(self) -> tuple[PreparedKernel, Array] | None:
         """The span atoms and their factor, for single rows, as `_targets`."""
-        if not self._is_prepared:
+        if not self.kernel.is_compiled:
             return None
         return PreparedKernel(self.kernel.program, self.span_atoms), self.span_factor.copy()
 

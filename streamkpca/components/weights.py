@@ -5,12 +5,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.parameters import check_real
 from streamkpca.components.ascent import Ascent, coordinate_ascent
 from streamkpca.components.likelihood import (
     Array,
@@ -41,11 +40,6 @@ class WeightFit:
     weights: Array
     converged: bool
     trace: Array
-
-    @property
-    def mean_log_likelihood(self) -> float:
-        """Mean log-likelihood of a data point under these weights."""
-        return float(self.trace[-1])
 
     @property
     def active(self) -> npt.NDArray[np.intp]:
@@ -207,40 +201,6 @@ class NoiseSearch:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SparsityPath:
-    """Fits along a range of noise variances.
-
-    Parameters
-    ----------
-    noise_variances : ndarray of shape (n,)
-    weights : ndarray of shape (n, p)
-    n_active : ndarray of int, shape (n,)
-        Number of weights that are not zero.
-    mean_log_likelihoods : ndarray of shape (n,)
-    captured_variances : ndarray of shape (n,)
-        Trace of the data's covariance within the span of the active candidates.
-    mean_reconstruction_errors : ndarray of shape (n,)
-        Mean squared distance of the data to that span.
-    converged : ndarray of bool, shape (n,)
-
-    Examples
-    --------
-    >>> from streamkpca import SparseKernelPCA, kernels
-    >>> path = SparseKernelPCA(2, kernel=kernels.RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None]).sparsity_path()
-    >>> round(float(path.noise_variances[path.n_active <= 5].min()), 3)  # the least noise that leaves 5 rows
-    0.071
-    """
-
-    noise_variances: Array
-    weights: Array
-    n_active: npt.NDArray[np.intp]
-    mean_log_likelihoods: Array
-    captured_variances: Array
-    mean_reconstruction_errors: Array
-    converged: npt.NDArray[np.bool_]
-
-
 def least_noise_variance(second_moment: Array) -> float:
     """Return the least noise that is searched, above zero; the likelihood loses the digits that separate it from S."""
     return max(_LEAST_SHARE * float(np.trace(second_moment)), float(np.finfo(float).tiny))
@@ -399,47 +359,3 @@ def _next_noise(noisy: _Trial, quiet: _Trial | None, aim: float, *, bisect: bool
         expected = 0.5 * (lowest + highest)
     margin = min(0.1 * (highest - lowest), 0.015)
     return float(np.exp(np.clip(expected, lowest + margin, highest - margin)))
-
-
-def sparsity_path(
-    features: Array,
-    second_moment: Array,
-    noise_variances: Any,
-    *,
-    optimiser: Optimiser,
-    describe_span: Callable[[Array], tuple[float, float]],
-) -> SparsityPath:
-    """Fit weights (p,) along a range of noise variances, each from the weights of the one before.
-
-    `describe_span` takes the weights and returns the variance that the span of the active candidates captures and the
-    mean squared distance of the data to it.
-    """
-    where = "sparsity_path"
-    noises = np.atleast_1d(np.asarray(noise_variances))
-    if noises.ndim != 1 or not noises.size:
-        raise ValueError(
-            f"{where}: noise_variances must be a list of at least one number, got shape {noises.shape}; "
-            "pass for example np.geomspace(1.0, 1e-3, 20)"
-        )
-    values = [check_real("noise_variances", v, least=0.0, open_below=True, where=where) for v in noises.tolist()]
-    fits: list[WeightFit] = []
-    weights: Array | None = None
-    for noise in values:
-        fits.append(fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights))
-        weights = fits[-1].weights
-
-    captured, errors = np.array([describe_span(fit.weights) for fit in fits]).T
-    return SparsityPath(
-        noise_variances=np.array(values),
-        weights=np.array([fit.weights for fit in fits]),
-        n_active=np.array([len(fit.active) for fit in fits], dtype=np.intp),
-        mean_log_likelihoods=np.array([fit.mean_log_likelihood for fit in fits]),
-        captured_variances=captured,
-        mean_reconstruction_errors=errors,
-        converged=np.array([fit.converged for fit in fits]),
-    )
-
-
-def second_moment_within(rotation: Array, second_moment: Array) -> float:
-    """Compute the trace of a second moment (r, r) within the span of orthonormal rows (k, r)."""
-    return float(np.einsum("ij,ij->", rotation @ second_moment, rotation))

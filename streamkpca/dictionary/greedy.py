@@ -1,6 +1,5 @@
 """Greedy selection from a whole data set: the rows that explain the most energy of all rows."""
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -44,15 +43,12 @@ def pursue(
     tolerance: float,
     n_candidates: int | None,
     random: np.random.Generator,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Pursuit:
     """Choose rows until there are `max_atoms`, the share `tolerance` of the energy is left, or all are dependent.
 
     Candidate j gains sum_i a_i R_ij^2 / R_jj, R being the residual Gram matrix, or with the criterion "original"
     sum_i a_i R_ij^2 / k(x_j, x_j), as in S. Martin, "An approximate version of kernel PCA", ICMLA 2006. Candidates come
     from pools of `n_candidates`, or are all rows. O(s n (d + m)) time and s n numbers for each pool of s.
-
-    `progress` is called for each choice with the number of atoms chosen and the largest number possible.
     """
     energy = kernel.program.diagonal(rows)
     check_energy(energy)
@@ -75,9 +71,6 @@ def pursue(
         if not count:
             break
         chosen[:count] = pool[chosen[:count]]
-        if progress is not None:
-            for number in range(n_atoms, n_atoms + count):
-                progress(number + 1, most)
         n_atoms += count
     return Pursuit(atoms[:n_atoms], coordinates[:n_atoms].T * np.sqrt(unit), residual * unit)
 

@@ -1,18 +1,16 @@
 """The base of all estimators: queries, fitted attributes, parameters, and scikit-learn's protocol."""
 
 import sys
-import warnings
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.html import page
-from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.components.charts import ControlLimits, ResidualSpectrum, t2_limit
+from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca.components.snapshot import Snapshot, in_chunks, rows_counted_from
-from streamkpca.errors import LocalKernelWarning, not_fitted
+from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.models._params import (
     KINDS,
@@ -27,6 +25,14 @@ from streamkpca.models._params import (
 from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, checked_parts, is_plain, parts_of
 
 Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The result of a batch fit, in one attribute, so that readers in other threads never see parts of two fits."""
+
+    snapshot: Snapshot
+    names: Names | None
 
 
 class Estimator(ABC):
@@ -46,19 +52,15 @@ class Estimator(ABC):
     True
     """
 
-    n_components: int | float
+    _published: Fitted | None = None
 
-    @abstractmethod
     def _snapshot(self) -> Snapshot | None:
         """Return the published model; None before the first row."""
+        return None if self._published is None else self._published.snapshot
 
-    @abstractmethod
-    def _residual_spectrum(self, n_components: int) -> ResidualSpectrum:
-        """Describe the variance beside the leading axes of the published model."""
-
-    @abstractmethod
     def _width(self) -> tuple[int, Names | None] | None:
         """Return the number and names of the features; None before the first row."""
+        return None if self._published is None else (self._published.snapshot.n_features, self._published.names)
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -385,111 +387,6 @@ class Estimator(ABC):
 
         return in_chunks(answer, rows, np.empty(rows.shape), 0)
 
-    def hotelling_t2(self, X: Any, n_components: int | None = None) -> Array:
-        """Measure how far rows are from the centre along the axes, in units of the variance along each.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        n_components : int, optional
-            Number of leading axes; all by default.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            T^2 = sum_i t_i^2 / eigenvalue_i, with the projections t. Axes without variance are left out.
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            As `reconstruction_error`.
-
-        Warns
-        -----
-        LocalKernelWarning
-            The kernel falls to 0 with the distance, so all rows far from the atoms have the same T^2, which may be
-            small.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.hotelling_t2([[4.0, 5.0]]).round(6)  # 16 in units of the variance, 8 / 3
-        array([6.])
-        """
-        answers = self._fitted("hotelling_t2")
-        rows = self._query(X, "hotelling_t2", answers)
-        n_components = self._checked_axes(n_components, "hotelling_t2", answers)
-        if answers.kernel.is_stationary:
-            warnings.warn(
-                f"{type(self).__name__}.hotelling_t2: with the local kernel {answers.kernel!r} all rows far away have "
-                "the same T^2; watch reconstruction_error for them, or use a linear kernel",
-                LocalKernelWarning,
-                stacklevel=2,
-            )
-        variances = answers.eigenvalues[:n_components]
-        varying = np.flatnonzero(variances > 0.0)
-
-        def answer(part: Array) -> Array:
-            lengths: Array = (answers.transform(part)[:, varying] ** 2 / variances[varying]).sum(axis=1)
-            return lengths
-
-        return in_chunks(answer, rows, np.empty(len(rows)), len(variances))
-
-    def control_limits(self, quantile: float = 0.99, n_components: int | None = None) -> ControlLimits:
-        """Find limits for control charts: of T^2 along the axes, and of SPE, the squared distance from them.
-
-        Parameters
-        ----------
-        quantile : float, default=0.99
-            Share of rows like those learned that should stay below each limit.
-        n_components : int, optional
-            Number q of leading axes; all by default.
-
-        Returns
-        -------
-        ControlLimits
-            The limit `t2` of ``hotelling_t2(X, q)``, and the limit `spe` of ``reconstruction_error(X, q)``.
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            The model has seen no rows, or no more rows than axes; or an argument is out of its range.
-
-        Notes
-        -----
-        With N rows, T^2 has the limit q (N^2 - 1) / (N (N - q)) F, F the quantile of the F distribution with q and N -
-        q degrees of freedom [1]_. The limit of SPE follows from the variances beside the axes [2]_. Both suppose normal
-        projections and independent rows; `StreamingKernelPCA.novelty_threshold` supposes no distribution. O(m^3).
-
-        References
-        ----------
-        .. [1] N. D. Tracy, J. C. Young, R. L. Mason, "Multivariate control charts for individual observations", Journal
-           of Quality Technology 24, 1992.
-        .. [2] J. E. Jackson, G. S. Mudholkar, "Control procedures for residuals associated with principal component
-           analysis", Technometrics 21, 1979, eq. (3.4).
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> random = np.random.default_rng(0)
-        >>> model, fresh = KernelPCA(2, kernel="linear").fit(random.normal(size=(500, 5))), random.normal(size=(500, 5))
-        >>> round(float((model.hotelling_t2(fresh) < model.control_limits(0.99).t2).mean()), 2)
-        0.99
-        """
-        answers = self._fitted("control_limits")
-        where = f"{type(self).__name__}.control_limits"
-        quantile = check_real("quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
-        n_components = self._checked_axes(n_components, "control_limits", answers)
-        variances = answers.eigenvalues[:n_components]
-        residual, q = self._residual_spectrum(len(variances)), int(np.count_nonzero(variances > 0.0))
-        if residual.n_effective <= q:
-            raise ValueError(
-                f"{where}: expected more rows than axes but there are {residual.n_effective:.4g} rows and {q} axes; "
-                "learn more rows, or ask for fewer axes"
-            )
-        return ControlLimits(t2_limit(q, residual.n_effective, quantile), residual.spe_limit(quantile))
-
     def score_samples(self, X: Any) -> Array:
         """Score how familiar rows are: minus their novelty.
 
@@ -658,28 +555,6 @@ class Estimator(ABC):
     def __repr__(self) -> str:
         shown = [f"{name}={value!r}" for name, value in changed_parameters(self).items()]
         return f"{type(self).__name__}({', '.join(shown)})"
-
-    def _repr_html_(self) -> str:
-        width, title, facts = self._width(), type(self).__name__, [("parameters", repr(self))]
-        if width is None:
-            return page(title, "not fitted", facts)
-        # Showing a model must never fail, whatever its kernel does.
-        try:
-            learned = self._learned_facts(width)
-        except Exception as error:
-            learned = [("cannot answer", str(error))]
-        return page(title, "fitted", facts + learned)
-
-    def _learned_facts(self, width: tuple[int, Names | None]) -> list[tuple[str, str]]:
-        """List facts about a fitted model, as names and values."""
-        (n_features, names), shares = width, self.explained_variance_ratio_
-        return [
-            ("features", f"{n_features:,}" + ("" if names is None else f": {', '.join(names)}")),
-            ("weight of the rows", f"{self.total_weight_:,.6g}"),
-            ("kernel", repr(self.kernel_)),
-            ("atoms", f"{self.n_atoms_:,}"),
-            ("variance explained", f"{np.sum(shares):.1%} by {len(shares)} axes"),
-        ]
 
     # scikit-learn's protocol. Only scikit-learn calls these, so it is loaded by then; it is never imported here.
 

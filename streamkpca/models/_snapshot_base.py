@@ -1,19 +1,10 @@
-"""Estimators that answer from a snapshot: atoms, weights, active atoms, the sparsity path."""
-
-from typing import Any, NamedTuple
+"""Estimators that answer from a snapshot: atoms, weights, active atoms."""
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.reservoir import are_outside, origins_of
-from streamkpca.components.charts import ResidualSpectrum
-from streamkpca.components.refit import Candidates, residual_spectrum, trace_sparsity
-from streamkpca.components.snapshot import Snapshot
-from streamkpca.components.weights import Optimiser, SparsityPath
-from streamkpca.dictionary.moments import Moments
-from streamkpca.errors import not_fitted
 from streamkpca.models._base import Estimator
-from streamkpca.rows.validation import Names
 
 Array = npt.NDArray[np.float64]
 
@@ -21,17 +12,8 @@ Array = npt.NDArray[np.float64]
 SAMPLE = 512
 
 
-class FittedSnapshot(NamedTuple):
-    """The result of a batch fit, in one attribute, so that readers in other threads never see parts of two fits."""
-
-    snapshot: Snapshot
-    candidates: Candidates
-    moments: Moments
-    names: Names | None
-
-
 class SnapshotEstimator(Estimator):
-    """Base of the estimators that answer from a snapshot; the streaming one overrides the three hooks.
+    """Base of the estimators that answer from a snapshot; the streaming one overrides two hooks.
 
     Examples
     --------
@@ -42,59 +24,6 @@ class SnapshotEstimator(Estimator):
     >>> model.noise_variance_, model.unexplained_energy_ratio_
     (0.5, 0.0)
     """
-
-    center: bool
-    _published: FittedSnapshot | None = None
-
-    def _snapshot(self) -> Snapshot | None:
-        return None if self._published is None else self._published.snapshot
-
-    def _refit_input(self) -> tuple[Candidates, Moments] | None:
-        """Return the candidates and moments that a refit starts from; None before the first row."""
-        return None if self._published is None else self._published[1:3]
-
-    def _width(self) -> tuple[int, Names | None] | None:
-        return None if self._published is None else (self._published.snapshot.n_features, self._published.names)
-
-    def sparsity_path(self, noise_variances: Any = None) -> SparsityPath:
-        """Fit weights for a range of noise variances, to compare sparsity, likelihood and captured variance.
-
-        Parameters
-        ----------
-        noise_variances : array-like of shape (n,), optional
-            In units of k(x, x), in the order in which they are fitted; descending is best. By default 20 values, from
-            just below the largest eigenvalue down to a thousandth of it.
-
-        Returns
-        -------
-        SparsityPath
-            For each noise variance the weights, the number of active rows, the mean log-likelihood, the variance
-            captured in the span of the active rows, and the mean reconstruction error, eq. (18) of [1]_.
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            The model has seen no rows, or a noise variance is not a positive number.
-
-        Notes
-        -----
-        One fit for each value, O(p^3) for p candidates.
-
-        References
-        ----------
-        .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
-
-        Examples
-        --------
-        >>> from streamkpca import SparseKernelPCA, kernels
-        >>> model = SparseKernelPCA(2, kernel=kernels.RBF(1.0)).fit(np.linspace(0.0, 3.0, 30)[:, None])
-        >>> model.sparsity_path([0.1, 0.01, 0.001]).n_active
-        array([ 4,  8, 10])
-        """
-        given = self._refit_input()
-        if given is None:
-            raise not_fitted(type(self).__name__, "sparsity_path")
-        return trace_sparsity(*given, noise_variances, center=self.center, optimiser=self._checked_optimiser())
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
@@ -161,12 +90,3 @@ class SnapshotEstimator(Estimator):
     def unexplained_energy_ratio_(self) -> float:
         """Share of the stream's energy that is not recorded in the basis."""
         return self._fitted("unexplained_energy_ratio_").unexplained_energy_ratio
-
-    def _residual_spectrum(self, n_components: int) -> ResidualSpectrum:
-        snapshot, learned = self._fitted("control_limits"), self._refit_input()
-        assert learned is not None
-        return residual_spectrum(snapshot, *learned, n_components, center=self.center)
-
-    def _checked_optimiser(self) -> Optimiser:
-        """Return the optimiser of `sparsity_path`; only `SparseKernelPCA` offers a choice."""
-        return "coordinate"

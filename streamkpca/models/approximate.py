@@ -1,6 +1,6 @@
 """Kernel PCA in the span of a few rows, chosen greedily from all, and moved from there."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,8 +16,9 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.models._base import Fitted
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SAMPLE, FittedSnapshot, SnapshotEstimator
+from streamkpca.models._snapshot_base import SAMPLE, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -28,6 +29,11 @@ _CHUNK = 512
 # Rows that decide where atoms move, for each atom: more of them changed the energy left unexplained by less than 1%.
 _ROWS_PER_ATOM, _LEAST_ROWS = 50, 10240
 _N_EVALUATIONS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class _FittedAtoms(Fitted):
+    singular_values: Array
 
 
 class ApproximateKernelPCA(SnapshotEstimator):
@@ -81,6 +87,8 @@ class ApproximateKernelPCA(SnapshotEstimator):
     (3, True)
     """
 
+    _published: _FittedAtoms | None = None
+
     @explaining_unknown_arguments
     def __init__(
         self,
@@ -105,14 +113,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
         self.center = center
         self.random_state = random_state
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose rows and find the axes in their span.
 
         Parameters
@@ -122,8 +123,6 @@ class ApproximateKernelPCA(SnapshotEstimator):
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
             Weight of each row; 1 by default.
-        progress : callable, optional
-            Called after each choice with the number of rows chosen so far and the maximum.
 
         Returns
         -------
@@ -136,22 +135,12 @@ class ApproximateKernelPCA(SnapshotEstimator):
 
         Examples
         --------
-        >>> steps = []
-        >>> model = ApproximateKernelPCA(1, max_atoms=2, kernel="linear")
-        >>> model = model.fit([[-2.0, 0.0], [2.0, 0.0], [0.0, 1.0]], progress=lambda *step: steps.append(step))
-        >>> steps
-        [(1, 2), (2, 2)]
+        >>> ApproximateKernelPCA(1, max_atoms=2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, 1.0]]).n_atoms_
+        2
         """
         del y
         where = "ApproximateKernelPCA.fit"
-        settings = RefitSettings.checked(
-            n_components=self.n_components,
-            center=self.center,
-            noise_variance=None,
-            n_active=None,
-            axes="ritz",
-            where=where,
-        )
+        settings = RefitSettings.checked(n_components=self.n_components, center=self.center, where=where)
         max_atoms = check_integer("max_atoms", self.max_atoms, least=1, where=where)
         check_choice("atoms", self.atoms, choices=("moved", "rows"), where=where)
         check_choice("criterion", self.criterion, choices=("residual", "original"), where=where)
@@ -176,7 +165,6 @@ class ApproximateKernelPCA(SnapshotEstimator):
             tolerance=tolerance,
             n_candidates=n_candidates,
             random=random,
-            progress=progress,
         )
         basis, chosen_rows = Basis.empty(kernel, rows.shape[1]), []
         # One by one, so that each is tested against the rounding errors in the span of those before it.
@@ -195,12 +183,9 @@ class ApproximateKernelPCA(SnapshotEstimator):
             basis.warn_if_indefinite(block)
             moments = moments.add(block.coordinates, block.energy, weights[start : start + _CHUNK])
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
-        self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE)),
-            candidates,
-            moments,
-            feature_names(X),
-        )
+        snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
+        singular_values = np.sqrt(np.maximum(np.diagonal(moments.second), 0.0))
+        self._published = _FittedAtoms(snapshot, feature_names(X), singular_values)
         return self
 
     @property
@@ -213,10 +198,9 @@ class ApproximateKernelPCA(SnapshotEstimator):
         >>> ApproximateKernelPCA(1, max_atoms=2, kernel="linear").fit(X).singular_values_.round(3)  # roots of 8 and 2
         array([2.828, 1.414])
         """
-        learned = self._refit_input()
-        if learned is None:
+        if self._published is None:
             raise not_fitted("ApproximateKernelPCA", "singular_values_")
-        return np.sqrt(np.maximum(np.diagonal(learned[1].second), 0.0))
+        return self._published.singular_values.copy()
 
 
 def _some(rows: Array, weights: Array, count: int, random: np.random.Generator) -> tuple[Array, Array]:

@@ -1,6 +1,6 @@
 """Exact kernel PCA of all rows at once: the reference that the other estimators are compared with."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,6 @@ from scipy.linalg.lapack import dpstrf
 
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, solve_transposed
 from streamkpca._core.parameters import check_flag, check_n_components
-from streamkpca.components.charts import ResidualSpectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (
     RANK_TOLERANCE,
@@ -19,19 +18,11 @@ from streamkpca.components.spectrum import (
 )
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
 from streamkpca.kernels import Kernel, kernel_from
-from streamkpca.models._base import Estimator
+from streamkpca.models._base import Estimator, Fitted
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.rows.validation import Names, arrow_table, as_sample_weight, checked_rows, feature_names
+from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
-
-
-class _Fitted(NamedTuple):
-    """The result of a fit, in one attribute, so that readers in other threads never see parts of two fits."""
-
-    snapshot: Snapshot
-    centre: Array  # as a combination of rows; zeros without centring
-    names: Names | None
 
 
 class KernelPCA(Estimator):
@@ -79,8 +70,6 @@ class KernelPCA(Estimator):
         self.kernel = kernel
         self.center = center
 
-    _published: _Fitted | None = None
-
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find the principal axes of rows.
 
@@ -120,24 +109,8 @@ class KernelPCA(Estimator):
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         centre = weights / weights.sum() if center else np.zeros(len(rows))
         snapshot = _exact_snapshot(kernel.settled(rows, weights), rows, weights, centre, n_components)
-        self._published = _Fitted(snapshot, centre, feature_names(X))
+        self._published = Fitted(snapshot, feature_names(X))
         return self
-
-    def _snapshot(self) -> Snapshot | None:
-        return None if self._published is None else self._published.snapshot
-
-    def _residual_spectrum(self, n_components: int) -> ResidualSpectrum:
-        assert self._published is not None
-        snapshot, centre, _ = self._published
-        weights, gram = snapshot.weights, snapshot.kernel.program.gram(snapshot.atoms)
-        total, square = float(weights.sum()), float(weights @ weights)
-        # Ascending.
-        variances = all_eigenvalues(_centred_gram(gram, weights, centre)) / (_divisor(weights, centre) or np.inf)
-        beside = variances[: max(len(variances) - n_components, 0)]
-        return ResidualSpectrum.of(beside, 0.0, float(weights @ np.diagonal(gram)) / total, total**2 / square)
-
-    def _width(self) -> tuple[int, Names | None] | None:
-        return None if self._published is None else (self._published.snapshot.n_features, self._published.names)
 
 
 def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, n_components: int | float) -> Snapshot:
@@ -148,8 +121,12 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
     """
     check_energy(kernel.program.diagonal(rows))
     gram = kernel.program.gram(rows)
-    divisor = _divisor(weights, centre)
-    centred = _centred_gram(gram, weights, centre)
+    root, mean_products, total = np.sqrt(weights), gram @ centre, float(weights.sum())
+    centred = gram - mean_products[:, None] - mean_products + float(centre @ mean_products)
+    centred = root[:, None] * centred * root
+    # As `covariance_divisor` has it.
+    divisor = total - float(weights @ weights) / total if centre.any() else total
+    divisor = divisor if divisor > RANK_TOLERANCE * total else 0.0
     share_asked = isinstance(n_components, float)
     n = len(rows)
     eigenvalues, vectors = leading_eigenpairs(centred, n if share_asked else int(n_components))
@@ -192,24 +169,9 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
         eigenvalue_bounds=np.column_stack([variances, variances]),
         explained_variance_ratio=variances * divisor / squares if squares > 0.0 else np.zeros(q),
         noise_variance=None,
-        total_weight=float(weights.sum()),
+        total_weight=total,
         unexplained_energy_ratio=0.0,
     )
-
-
-def _centred_gram(gram: Array, weights: Array, centre: Array) -> Array:
-    """Return sqrt(a_i a_j) (phi_i - mu, phi_j - mu)."""
-    root, mean_products = np.sqrt(weights), gram @ centre
-    centred = gram - mean_products[:, None] - mean_products + float(centre @ mean_products)
-    scaled: Array = root[:, None] * centred * root
-    return scaled
-
-
-def _divisor(weights: Array, centre: Array) -> float:
-    """Return the divisor of sums of squares, as `covariance_divisor` does."""
-    total = float(weights.sum())
-    divisor = total - float(weights @ weights) / total if centre.any() else total
-    return divisor if divisor > RANK_TOLERANCE * total else 0.0
 
 
 def _pivoted_factor(gram: Array) -> tuple[Array, npt.NDArray[np.int64]]:

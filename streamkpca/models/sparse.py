@@ -5,16 +5,16 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.parameters import check_choice
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import spread_out
-from streamkpca.components.weights import OPTIMISERS, Optimiser
+from streamkpca.components.weights import Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.models._base import Fitted
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SAMPLE, FittedSnapshot, SnapshotEstimator
+from streamkpca.models._snapshot_base import SAMPLE, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -43,7 +43,7 @@ class SparseKernelPCA(SnapshotEstimator):
     center : bool, default=True
         Subtract the mean in feature space.
     optimiser : {"coordinate", "fixed_point", "em"}, default="coordinate"
-        The method of every fit that `fit` and `sparsity_path` make; see Notes.
+        The method of every fit of weights; see Notes.
 
     See Also
     --------
@@ -154,14 +154,6 @@ class SparseKernelPCA(SnapshotEstimator):
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
         candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
-        self._published = FittedSnapshot(
-            refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE)),
-            candidates,
-            moments,
-            feature_names(X),
-        )
+        snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
+        self._published = Fitted(snapshot, feature_names(X))
         return self
-
-    def _checked_optimiser(self) -> Optimiser:
-        check_choice("optimiser", self.optimiser, choices=OPTIMISERS, where="SparseKernelPCA.sparsity_path")
-        return self.optimiser

@@ -16,9 +16,8 @@ from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from streamkpca.components.certificates import captured_energy, upper_quantile
-from streamkpca.components.refit import Candidates
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.moments import Moments, RowSums
+from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
 from streamkpca.models._learning import StateCell, learned, learned_in_batches, rounded, rows_for
@@ -34,7 +33,7 @@ from streamkpca.rows.validation import (
 )
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import StreamSettings
-from streamkpca.stream.state import State, answering, refit_input, totals_and_sample, width_scores
+from streamkpca.stream.state import State, answering, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
 from streamkpca.stream.transitions import merge as merge_states
 
@@ -452,8 +451,8 @@ class StreamingKernelPCA(SnapshotEstimator):
         True
         """
         share = self._open_share("captured_energy", "confidence", confidence)
-        snapshot, totals, reservoir = self._sampled("captured_energy")
-        return captured_energy(snapshot, reservoir, totals, share)
+        state, settings, (totals, reservoir) = self._require_sample("captured_energy")
+        return captured_energy(answering(state, settings), reservoir, totals, share)
 
     def novelty_threshold(self, quantile: float = 0.99) -> float:
         """Find the novelty above which a row is an alarm.
@@ -861,18 +860,6 @@ class StreamingKernelPCA(SnapshotEstimator):
         state = self._cell.state
         return None if state is None else (state.n_features, state.names)
 
-    def _refit_input(self) -> tuple[Candidates, Moments] | None:
-        state = self._cell.state
-        if state is None:
-            return None
-        summary, atoms = refit_input(state, self.settings())
-        return atoms, summary.moments
-
-    def _sampled(self, request: str) -> tuple[Snapshot, RowSums, Reservoir]:
-        """Return the published snapshot, the totals of all rows, and a random sample of them."""
-        state, settings, sample = self._require_sample(request)
-        return answering(state, settings), *sample
-
     def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[RowSums, Reservoir]]:
         """Return the state, its settings, its totals and its sample, which must not be empty."""
         where = f"{type(self).__name__}.{request}"
@@ -909,14 +896,6 @@ class StreamingKernelPCA(SnapshotEstimator):
             if state is not None:
                 states.append((state, other.settings(where)))
         return merge_states(self._cell.state, states, settings, where)
-
-    def _learned_facts(self, width: tuple[int, Names | None]) -> list[tuple[str, str]]:
-        drift = "none" if self.last_drift_row_ is None else f"signalled at row {self.last_drift_row_:,}"
-        return [
-            ("rows", f"{self.n_samples_seen_:,}, of which {self.n_rows_rejected_:,} rejected"),
-            ("drift", drift),
-            *super()._learned_facts(width),
-        ]
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

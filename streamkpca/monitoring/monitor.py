@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import FileName
-from streamkpca._core.html import page
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import RBF, Kernel
@@ -239,19 +238,6 @@ class Monitor:
     def __copy__(self) -> Self:
         # Two monitors that share a model would learn its rows twice.
         return copy.deepcopy(self)
-
-    def _repr_html_(self) -> str:
-        state, model = self._state, ("model", repr(self.model))
-        if state is None:
-            return page("Monitor", "no rows yet", [model])
-        change = state.change
-        facts = [
-            ("rows learned", f"{state.n_learned:,}"),
-            ("threshold", f"{state.scores.threshold:.4g}, for {self.quantile:.2%} of normal rows"),
-            ("events", f"{self.n_events_:,}" + (", the last is open" if state.log.current is not None else "")),
-            ("lasting change", "none" if change is None else f"since row {change.start:,}"),
-        ]
-        return page("Monitor", f"{state.n_rows:,} rows", [model, *facts])
 
     def update(self, X: Any, *, time: Any = None) -> MonitorRecord:
         """Score the next rows, then learn those that are to be learned, 32 at a time.

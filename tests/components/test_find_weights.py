@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.components.refit import Candidates, RefitSettings, find_weights, trace_sparsity
+from streamkpca.components.refit import Candidates, RefitSettings, find_weights
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 
@@ -123,29 +123,3 @@ def test_impossible_numbers_are_refused():
         match=r"noise_variance=50 leaves no atom active: the largest variance along any atom is .*choose",
     ):
         find_weights(candidates, moments, settings_of(noise_variance=50.0))
-
-
-@given(SEEDS, st.booleans())
-def test_a_path_says_what_every_noise_variance_leaves(seed, center):
-    candidates, moments, c, a = drawn(seed, p=10)
-    S, _ = covariance(c, a, center=center)
-    path = trace_sparsity(candidates, moments, [1.0, 0.2, 0.05], center=center)
-    assert path.noise_variances.tolist() == [1.0, 0.2, 0.05]
-    energy = moments.energy / moments.total_weight
-    second, _ = covariance(c, a, center=False)
-    for weights, n_active, captured, error in zip(
-        path.weights, path.n_active, path.captured_variances, path.mean_reconstruction_errors, strict=True
-    ):
-        active = candidates.rows[weights > 0.0]
-        assert len(active) == n_active
-        span = np.linalg.pinv(active) @ active if n_active else np.zeros((4, 4))
-        assert captured == pytest.approx(np.trace(span @ S), abs=1e-8)
-        assert error == pytest.approx(energy - np.trace(span @ second), abs=1e-8)
-
-
-def test_a_path_of_its_own_begins_below_the_largest_eigenvalue():
-    candidates, moments, c, a = drawn(5)
-    largest = np.linalg.eigvalsh(covariance(c, a, center=True)[0])[-1]
-    path = trace_sparsity(candidates, moments, None, center=True)
-    np.testing.assert_allclose(path.noise_variances, np.geomspace(0.999 * largest, 1e-3 * largest, 20))
-    assert path.converged.all()

@@ -1,17 +1,15 @@
-"""Noise variances: chosen, searched for, and followed along a path."""
+"""Noise variances: chosen, and searched for."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tipping import mean_log_likelihood
 
 from streamkpca.components.weights import (
     fewest_that_hold,
     fit_weights,
     least_noise_variance,
     noise_variance_for,
-    sparsity_path,
 )
 
 
@@ -19,17 +17,6 @@ def draw_problem(seed, *, n=100, p=30, r=8):
     rng = np.random.default_rng(seed)
     data = rng.normal(size=(n, r)) * np.geomspace(3.0, 0.1, r)
     return data[:p], data.T @ data / n
-
-
-def path_of(features, second_moment, noises):
-    """Return the path of candidates whose span is all that is known of the data."""
-
-    def describe_span(weights):
-        active = features[weights > 0.0]
-        captured = np.trace(np.linalg.pinv(active) @ active @ second_moment) if len(active) else 0.0
-        return captured, np.trace(second_moment) - captured
-
-    return sparsity_path(features, second_moment, noises, optimiser="coordinate", describe_span=describe_span)
 
 
 def test_least_noise_is_positive():
@@ -146,30 +133,3 @@ def test_no_noise_may_leave_enough():
     spans = Spans(2, features, second_moment)
     assert fewest_that_hold(2, 0.01, features, second_moment, spans) is None
     assert len(spans.trials) <= 30
-
-
-@settings(max_examples=6)
-@given(seed=st.integers(0, 1_000))
-def test_path_describes_its_own_fits(seed):
-    features, second_moment = draw_problem(seed, p=12, r=5)
-    noises = np.geomspace(1.1 * np.linalg.eigvalsh(second_moment)[-1], 1e-3, 6)
-    path = path_of(features, second_moment, noises)
-    np.testing.assert_array_equal(path.noise_variances, noises)
-    assert path.converged.all()
-    assert path.n_active[0] == 0
-    for noise, weights, likelihood in zip(noises, path.weights, path.mean_log_likelihoods, strict=True):
-        assert likelihood == pytest.approx(mean_log_likelihood(weights, features, second_moment, noise))
-    np.testing.assert_array_equal(path.n_active, (path.weights > 0.0).sum(axis=1))
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: path_of(np.eye(2), np.eye(2), []), ValueError, "at least one number.*geomspace"),
-        (lambda: path_of(np.eye(2), np.eye(2), [[1.0]]), ValueError, "at least one number.*geomspace"),
-        (lambda: path_of(np.eye(2), np.eye(2), [1.0, 0.0]), ValueError, "noise_variances must be a finite"),
-    ],
-)
-def test_bad_arguments_are_refused(call, error, message):
-    with pytest.raises(error, match=message):
-        call()

@@ -18,7 +18,7 @@ def scene(seed, n, d=3):
     return rng.normal(size=(n, d)), rng.uniform(0.2, 2.0, n)
 
 
-def ran(rows, weights, *, kernel=None, m=5, criterion="residual", tolerance=0.0, n_candidates=None, progress=None):
+def ran(rows, weights, *, kernel=None, m=5, criterion="residual", tolerance=0.0, n_candidates=None):
     return pursue(
         RBF(0.3) if kernel is None else kernel,
         rows,
@@ -28,7 +28,6 @@ def ran(rows, weights, *, kernel=None, m=5, criterion="residual", tolerance=0.0,
         tolerance=tolerance,
         n_candidates=n_candidates,
         random=np.random.default_rng(0),
-        progress=progress,
     )
 
 
@@ -131,15 +130,6 @@ def test_rows_of_weight_zero_and_repeats_are_not_chosen(n_candidates):
 def test_rows_without_energy_need_no_atoms():
     assert ran(np.zeros((5, 2)), np.ones(5), kernel=Linear()).atoms.tolist() == []
     assert ran(np.zeros((5, 2)), np.ones(5), kernel=Linear(), n_candidates=2).atoms.tolist() == []
-
-
-def test_progress_is_reported_after_every_choice():
-    reported = []
-    ran(*scene(0, 9), m=4, progress=lambda done, most: reported.append((done, most)))
-    assert reported == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    reported.clear()
-    ran(*scene(0, 3), m=400, n_candidates=2, progress=lambda done, most: reported.append((done, most)))
-    assert reported == [(1, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.parametrize("scale", [1e-250, 1e-160, 1e-80, 1e80, 1e138])

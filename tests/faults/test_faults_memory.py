@@ -15,8 +15,6 @@ from scipy.sparse import csr_array
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
 from streamkpca.monitoring import Monitor
 
-pytestmark = pytest.mark.filterwarnings("ignore::streamkpca.errors.LocalKernelWarning")
-
 MIB = 2**20
 # The promise is 64 MiB; this is less than what a float64 copy of the rows below takes.
 LIMIT = 20 * MIB
@@ -59,7 +57,6 @@ QUERIES: dict[str, Callable[[Any, Any], Any]] = {
     "score_samples": lambda model, rows: model.score_samples(rows),
     "reconstruction_error": lambda model, rows: model.reconstruction_error(rows),
     "error beside axes": lambda model, rows: model.reconstruction_error(rows, 2),
-    "hotelling_t2": lambda model, rows: model.hotelling_t2(rows),
 }
 # They take some time for each row, and are asked about few.
 SLOW_QUERIES: dict[str, Callable[[Any, Any], Any]] = {
@@ -139,10 +136,8 @@ def test_certificates_and_thresholds_take_memory_like_the_model() -> None:
     asked: dict[str, Callable[[], Any]] = {
         "captured_energy": model.captured_energy,
         "novelty_threshold": model.novelty_threshold,
-        "control_limits": model.control_limits,
         "eigenvalue_bounds_": lambda: model.eigenvalue_bounds_,
         "width_scores_": lambda: model.width_scores_,
-        "sparsity_path": lambda: model.sparsity_path([0.1, 0.01]),
         "refit": model.refit,
         "to_bytes": model.to_bytes,
     }
@@ -164,6 +159,6 @@ def test_rows_refused_in_a_later_part_are_named_by_their_place() -> None:
     linear = StreamingKernelPCA(1, kernel="linear").fit(FEW[:500])
     far = ROWS[:30_000].astype(np.longdouble)
     far[29_000] = 1e308
-    for ask in (linear.transform, linear.novelty, linear.contributions, linear.hotelling_t2, linear.score):
+    for ask in (linear.transform, linear.novelty, linear.contributions, linear.score):
         with pytest.raises(ValueError, match="kernel: row 29000 is so far away"), np.errstate(all="ignore"):
             ask(far)

@@ -210,7 +210,6 @@ TAKEN: list[Callable[[Any], Any]] = [
     copy.copy,
     repr,
     lambda model: model.get_params(),
-    lambda model: model._repr_html_(),
     sklearn.clone,
 ]
 

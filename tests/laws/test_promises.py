@@ -17,7 +17,6 @@ from streamkpca import (
     IndefiniteKernelWarning,
     KernelPCA,
     SparseKernelPCA,
-    SparsityError,
     SparsityWarning,
     StreamingKernelPCA,
 )
@@ -138,13 +137,6 @@ def test_likelihood_axes_need_a_likelihood():
     ):
         with pytest.raises(ValueError, match="axes='likelihood' needs a likelihood"):
             model.fit(rows_of(0, 20, 2))
-
-
-@pytest.mark.parametrize("model", [SparseKernelPCA(), StreamingKernelPCA()], ids=repr)
-def test_rows_without_variance_have_no_path(model):
-    model.fit(np.ones((5, 2)))
-    with pytest.raises(SparsityError, match="sparsity_path: the rows do not vary"):
-        model.sparsity_path()
 
 
 def test_all_rows_as_candidates_or_a_pool_of_all_choose_alike_to_the_end():

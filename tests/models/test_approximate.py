@@ -91,12 +91,6 @@ def test_the_seed_decides_the_pools():
     np.testing.assert_array_equal(fits[0].atoms_, fits[1].atoms_)
 
 
-def test_progress_is_reported():
-    told = []
-    ApproximateKernelPCA(2, max_atoms=3).fit(rows_of(0, 9), progress=lambda done, most: told.append((done, most)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

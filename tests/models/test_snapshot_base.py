@@ -29,8 +29,6 @@ def test_an_unfitted_model_has_no_attributes_of_a_snapshot(model):
         assert not hasattr(model, attribute)
         with pytest.raises(NotFittedError, match=f"{attribute} needs a fitted {type(model).__name__}"):
             getattr(model, attribute)
-    with pytest.raises(NotFittedError, match=f"sparsity_path needs a fitted {type(model).__name__}"):
-        model.sparsity_path()
     model.fit(X)
     assert all(hasattr(model, attribute) for attribute in ATTRIBUTES)
 

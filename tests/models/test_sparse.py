@@ -97,7 +97,6 @@ def test_every_search_uses_the_optimiser(optimiser, monkeypatch):
     for options in MODES:
         model = SparseKernelPCA(2, kernel=KERNEL, optimiser=optimiser, **options).fit(rows)
         assert model.n_active_ == options.get("n_active", model.n_active_)
-    model.sparsity_path([0.1, 0.05])
     assert len(used) >= 6
     assert set(used) == {optimiser}
 
@@ -106,13 +105,10 @@ def test_every_search_uses_the_optimiser(optimiser, monkeypatch):
 def test_an_optimiser_that_runs_out_of_rounds_warns(optimiser, monkeypatch):
     monkeypatch.setitem(weights.MOST_ROUNDS, optimiser, 3)
     rows = rows_of(0, 20)
-    text = f"optimiser='{optimiser}' did not converge within 3 rounds in {{}} fits.*use optimiser='coordinate'"
-    with pytest.warns(SparsityWarning, match=text.format("1 of 1")):
+    text = f"optimiser='{optimiser}' did not converge within 3 rounds; .*use optimiser='coordinate'"
+    with pytest.warns(SparsityWarning, match=text):
         model = SparseKernelPCA(2, kernel=KERNEL, optimiser=optimiser).fit(rows)
     assert model.active_.any()
-    with pytest.warns(SparsityWarning, match=text.format("2 of 2")):
-        path = model.sparsity_path([0.1, 0.05])
-    assert not path.converged.any()
 
 
 @pytest.mark.parametrize(
@@ -128,8 +124,8 @@ def test_an_optimiser_that_runs_out_of_rounds_warns(optimiser, monkeypatch):
 def test_bad_parameters_are_refused_and_leave_the_model_unchanged(options, error, message):
     rows = rows_of(0, 20)
     model = SparseKernelPCA(3, kernel=KERNEL).fit(rows)
-    before = model.transform(rows), model.sparsity_path([0.1]).weights
+    before = model.transform(rows)
     with pytest.raises(error, match=message):
         model.set_params(**options).fit(rows)
-    np.testing.assert_array_equal(model.transform(rows), before[0])
+    np.testing.assert_array_equal(model.transform(rows), before)
     assert model.active_.sum() > 0
