@@ -481,7 +481,10 @@ class Monitor:
             last_time = record["last_time"]
             monitor._last_time = None if last_time is None else check_real("last_time", last_time, where=where)
             if record["state"] is not None:
-                monitor._state = state = state_from_record(record["state"], monitor.lags, monitor.quantile)
+                lags, quantile = monitor.lags, monitor.quantile
+                monitor._state = state = state_from_record(
+                    record["state"], lags, quantile, model.on_missing == "marginal"
+                )
                 monitor._check_model(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
             raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(str(error))}") from None
@@ -490,10 +493,6 @@ class Monitor:
 
     def _check_model(self, state: MonitorState) -> None:
         """Refuse a state that does not belong to the model."""
-        kept = [part for part in (state.context, *state.left_out) if part is not None]
-        kept += [part.stacked for part in state.waiting]
-        if self.model.on_missing != "marginal" and any(np.isnan(rows).any() for rows in kept):
-            raise ValueError("its rows have gaps, which its model does not take")
         if self._known is None:
             if state.n_learned or np.isfinite(state.scores.threshold):
                 raise ValueError("it has learned rows, but its model has not")

@@ -78,17 +78,15 @@ def state_record(state: MonitorState) -> dict[str, Any]:
     return {**values, "log.current": current, "log.closed": closed}
 
 
-def state_from_record(record: dict[str, Any], lags: int, quantile: float) -> MonitorState:
+def state_from_record(record: dict[str, Any], lags: int, quantile: float, has_gaps: bool) -> MonitorState:
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1, where="state")
-    context = Context(lengths={"d": (d,), "D": (d * lags,), "L": (lags - 1,)})
+    context = Context(lengths={"d": (d,), "D": (d * lags,), "L": (lags - 1,)}, has_gaps=has_gaps)
     state: MonitorState = restored(_STATE, record, context)
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")
-    if state.scores.quantile != quantile or np.isfinite(state.scores.threshold) != np.isfinite(
-        state.scores.raw_threshold
-    ):
-        raise ValueError("thresholds belong to another quantile, or one of two is missing")
+    if state.scores.quantile != quantile:
+        raise ValueError("its thresholds belong to another quantile")
     last = max((event.end for event in state.log.events), default=0)
     last = max(last, state.run.start, state.change.detected if state.change else 0)
     if last > state.n_rows or state.log.n_closed < len(state.log.closed):
@@ -113,17 +111,11 @@ def _made_log(closed: Any, current: Any, n_closed: int, pending: Any, released: 
 
 
 def _made_event(features: Any, **rest: Any) -> Event:
-    event = Event(features=_features(features), **rest)
-    if not (event.start <= event.peak_row < event.end and 1 <= event.n_alarms <= event.end - event.start):
-        raise CheckpointError("an event contradicts itself")
-    return event
+    return Event(features=_features(features), **rest)
 
 
 def _made_change(features: Any, **rest: Any) -> Change:
-    change = Change(features=_features(features), **rest)
-    if change.start > change.detected or change.share > 1.0:
-        raise CheckpointError("a change contradicts itself")
-    return change
+    return Change(features=_features(features), **rest)
 
 
 def _features(record: Any) -> tuple[Contribution, ...]:
@@ -144,7 +136,8 @@ def _score(value: Any) -> float:
 _EVENT = whole_of(
     """
     _made_event:
-        start end n_alarms peak_row / integer / / >= 0
+        start end peak_row / integer / / >= 0
+        n_alarms / integer / / >= 1
         peak / real / / >= 0
         features / data
         is_open / flag

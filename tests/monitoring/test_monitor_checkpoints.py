@@ -170,8 +170,6 @@ def test_a_changed_number_anywhere_is_refused_or_harmless(data: st.DataObject) -
         (["state", "n_features"], -3),
         (["state", "scores.raw"], np.array([-3.0])),
         (["state", "log.current", "features"], -3),
-        (["state", "change.share"], 3.0),
-        (["state", "change.detected"], 10**6),
         (["state", "waiting_rows.novelty"], np.zeros(3)),
         (["state", "run.contributions"], "one"),
     ],
