@@ -366,7 +366,7 @@ class Monitor:
         """
         if self._state is not None:
             run = AlarmRun.none(self._state.n_features)
-            self._state = replace(self._state, run=run, log=EventLog(), change=None, left_out=())
+            self._state = replace(self._state, run=run, log=EventLog(), change=None, left_out=self._state.left_out[:0])
         return self.reset_context()
 
     def save(self, path: FileName, extra: Any = None) -> None:
@@ -562,8 +562,9 @@ class Monitor:
             usual[:n_made_up] = False
             n_made_up = max(n_made_up - len(run), 0)
             record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
-            waiting = (*waiting, ScoredRows(stacked, novelty, smoothed, is_alarm, usual))
-            log = self._logged(state, log, waiting[-1], first + start)
+            scored = ScoredRows(stacked, novelty, smoothed, is_alarm, usual)
+            waiting = scored if waiting is None else waiting.joined(scored)
+            log = self._logged(state, log, scored, first + start)
         n_rows = first + len(rows)
         return replace(
             state,
@@ -597,17 +598,15 @@ class Monitor:
         log, scores, run = state.log, state.scores, state.run
         n_learned, left_out, kernel = state.n_learned, state.left_out, self._kernel()
         novelty, smoothed = np.array(log.released).reshape(-1, 2).T
-        if state.waiting:
-            rows = state.all_waiting
+        if (rows := state.waiting) is not None:
             learns_all = self.learn == "all" or n_learned < _LEARNED_WHOLE
             chosen = np.ones(len(rows.usual), dtype=bool) if learns_all else rows.usual
             if self.learn != "none" and chosen.any():
                 self.model.partial_fit(rows.stacked[chosen])
                 n_learned += int(np.count_nonzero(chosen))
             if self.learn == "normal" and not chosen.all():
-                left_out, most = (*left_out, rows.stacked[~chosen]), max(_MOST_KEPT // rows.stacked.shape[1], _CHUNK)
-                while sum(map(len, left_out[1:])) >= most:
-                    left_out = left_out[1:]
+                most = max(_MOST_KEPT // rows.stacked.shape[1], _CHUNK)
+                left_out = np.concatenate([left_out, rows.stacked[~chosen]])[-most:]
             if run.excess and rows.is_alarm.any():
                 run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state.n_features))
             counting = ~rows.is_alarm
@@ -619,8 +618,8 @@ class Monitor:
             run=run,
             log=log._replace(released=()),
             n_learned=n_learned,
-            waiting=(),
-            left_out=left_out if run.excess else (),
+            waiting=None,
+            left_out=left_out if run.excess else left_out[:0],
         )
         is_due = self.learn == "none" and not np.isfinite(state.scores.threshold)
         if run.excess >= self.accept_after:
@@ -651,11 +650,11 @@ class Monitor:
         if self.learn == "none":
             return state, False
         rows = state.left_out
-        state = replace(state, run=AlarmRun.none(state.n_features), left_out=())
-        if sum(map(len, rows)) < 2:
+        state = replace(state, run=AlarmRun.none(state.n_features), left_out=rows[:0])
+        if len(rows) < 2:
             return state, True
         # The second half shows how novel such rows are for a model that knows the first half.
-        first, second = np.array_split(np.concatenate(rows), 2)
+        first, second = np.array_split(rows, 2)
         self.model.partial_fit(first).refit()
         novelty = self._novelty(second)
         self.model.partial_fit(second).refit()
@@ -689,7 +688,8 @@ class Monitor:
 
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
-        state = MonitorState(n_features, names, RecentScores.none(self.quantile), AlarmRun.none(n_features), EventLog())
+        scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
+        state = MonitorState(n_features, names, np.empty((0, n_features * self.lags)), scores, run, EventLog())
         if self._known is None:
             return state
         n_learned = self.model.n_samples_seen_

@@ -1,14 +1,13 @@
 """The state of a monitor beside its model, as a value, and as data of its checkpoint."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
-from streamkpca.errors import CheckpointError
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
 from streamkpca.monitoring.thresholds import RecentScores
 
@@ -25,17 +24,23 @@ class ScoredRows(NamedTuple):
     is_alarm: Flags
     usual: Flags
 
+    def joined(self, later: Self) -> Self:
+        """Return these rows and later ones."""
+        pairs: Any = zip(self, later, strict=True)
+        return type(self)(*map(np.concatenate, pairs))
+
 
 @dataclass(frozen=True)
 class MonitorState:
     """The state of a monitor besides that of its model; replaced as a whole.
 
     `context` (lags - 1, d) are the predecessors of the next row, the latest first, and `n_made_up` counts the rows
-    to come whose predecessors were made up after a gap.
+    to come whose predecessors were made up after a gap. `left_out` (n, lags * d) are rows that were not learned.
     """
 
     n_features: int
     names: list[str] | None
+    left_out: Array
     scores: RecentScores
     run: AlarmRun
     log: EventLog
@@ -46,28 +51,7 @@ class MonitorState:
     last_smoothed: float | None = None
     context: Array | None = None
     n_made_up: int = 0
-    waiting: tuple[ScoredRows, ...] = ()
-    left_out: tuple[Array, ...] = ()
-
-    @property
-    def all_waiting(self) -> ScoredRows:
-        """All rows that wait, of which there must be one."""
-        return ScoredRows(*map(np.concatenate, zip(*self.waiting, strict=True)))
-
-    @property
-    def waiting_rows(self) -> ScoredRows | None:
-        """All rows that wait, None if there are none; as a checkpoint holds them."""
-        return self.all_waiting if self.waiting else None
-
-    @property
-    def left_out_rows(self) -> Array | None:
-        """All rows that were left out, None if there are none; as a checkpoint holds them."""
-        return np.concatenate(self.left_out) if self.left_out else None
-
-    @property
-    def left_out_sizes(self) -> npt.NDArray[np.int64]:
-        """The number of rows in each part of those that were left out; as a checkpoint holds them."""
-        return np.array([len(rows) for rows in self.left_out], dtype=np.int64)
+    waiting: ScoredRows | None = None
 
 
 def state_record(state: MonitorState) -> dict[str, Any]:
@@ -92,15 +76,6 @@ def state_from_record(record: dict[str, Any], lags: int, quantile: float, has_ga
     if last > state.n_rows or state.log.n_closed < len(state.log.closed):
         raise ValueError("an event, a change or a count is outside of the stream")
     return state
-
-
-def _made_state(
-    waiting_rows: ScoredRows | None, left_out_rows: Array | None, left_out_sizes: Array, **rest: Any
-) -> MonitorState:
-    if left_out_sizes.sum() != (0 if left_out_rows is None else len(left_out_rows)):
-        raise CheckpointError("left_out_sizes: they are not those of the rows left out")
-    left_out = () if left_out_rows is None else tuple(np.split(left_out_rows, np.cumsum(left_out_sizes)[:-1]))
-    return MonitorState(waiting=() if waiting_rows is None else (waiting_rows,), left_out=left_out, **rest)
 
 
 def _made_log(closed: Any, current: Any, n_closed: int, pending: Any, released: Any) -> EventLog:
@@ -144,16 +119,15 @@ _EVENT = whole_of(
     """,
     (_made_event,),
 )
-# Lengths: d columns, D those of a row with its L predecessors, p parts, n rows of the part.
+# Lengths: d columns, D those of a row with its L predecessors, n rows of the part.
 _STATE = whole_of(
     """
-    _made_state:
+    MonitorState:
         n_features n_rows n_learned n_young n_made_up / integer / / >= 0
         names / texts?
         last_smoothed / real? / / >= 0
         context / <f8? / Ld / or NaN
-        left_out_rows / <f8? / nD / or NaN
-        left_out_sizes / <i8 / p / >= 0
+        left_out / <f8 / nD / or NaN
     RecentScores: scores
         quantile / real / / >= 0
         raw smoothed / <f8 / n / >= 0
@@ -171,10 +145,10 @@ _STATE = whole_of(
         share / real / / >= 0
         features / data
         is_accepted / flag
-    ScoredRows: waiting_rows?
+    ScoredRows: waiting?
         stacked / <f8 / nD / or NaN
         novelty smoothed / <f8 / n / >= 0
         is_alarm usual / |b1 / n
     """,
-    (_made_state, RecentScores, AlarmRun, _made_log, _made_change, ScoredRows),
+    (MonitorState, RecentScores, AlarmRun, _made_log, _made_change, ScoredRows),
 )

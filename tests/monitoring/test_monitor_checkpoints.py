@@ -86,7 +86,7 @@ def test_wide_rows_are_saved(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(45, 9000))
     monitor = Monitor(small_model(max_atoms=4), accept_after=60)
     monitor.update(rows[:40])
-    assert monitor._record()["state"]["waiting_rows.stacked"].shape == (8, 9000)
+    assert monitor._record()["state"]["waiting.stacked"].shape == (8, 9000)
     monitor.save(tmp_path / "wide.npz")
     loaded = Monitor.load(tmp_path / "wide.npz")
     assert loaded.to_bytes() == monitor.to_bytes()
@@ -118,8 +118,8 @@ def test_the_record_has_all_parts() -> None:
     state = RECORD["state"]
     assert state["log.closed"]
     assert state["log.current"]
-    assert {"change.start", "waiting_rows.stacked", "run.excess"} <= set(state)
-    assert len(state["left_out_rows"])
+    assert {"change.start", "waiting.stacked", "run.excess"} <= set(state)
+    assert len(state["left_out"])
     assert restored(RECORD).to_bytes() == MONITOR.to_bytes()
 
 
@@ -170,7 +170,7 @@ def test_a_changed_number_anywhere_is_refused_or_harmless(data: st.DataObject) -
         (["state", "n_features"], -3),
         (["state", "scores.raw"], np.array([-3.0])),
         (["state", "log.current", "features"], -3),
-        (["state", "waiting_rows.novelty"], np.zeros(3)),
+        (["state", "waiting.novelty"], np.zeros(3)),
         (["state", "run.contributions"], "one"),
     ],
     ids=str,
