@@ -239,28 +239,28 @@ def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> N
 
 
 @jit
-def _scale_to_one(kind: Any, row: Any, start: Any, stop: Any) -> Any:
+def _scale_to_one(kind: Any, row: Any, columns: Any, start: Any, stop: Any) -> Any:
     """Return the factor and the divisor that scale a row to length 1 without overflow for cosines; else 1 and 1."""
     if kind != COSINE:
         return 1.0, 1.0
     largest = 0.0
     for k in range(start, stop):
-        largest = max(largest, abs(row[k]))
+        largest = max(largest, abs(row[columns[k]]))
     if largest == 0.0:
         return 0.0, 1.0
     square = 0.0
     for k in range(start, stop):
-        square += (row[k] / largest) ** 2
+        square += (row[columns[k]] / largest) ** 2
     return 1.0 / math.sqrt(square), largest
 
 
 @jit
-def _add_squares(parts: Any, row: Any, start: Any, stop: Any, sums: Any) -> Any:
+def _add_squares(columns: Any, parts: Any, row: Any, start: Any, stop: Any, sums: Any) -> Any:
     """Add squared differences to `sums`, four columns at a time; return the first column that is left."""
     # Reading and writing the sums for every single column takes 1.7 times as long.
     m, whole = parts.shape[1], stop - (stop - start) % 4
     for k in range(start, whole, 4):
-        a, b, c, d = row[k], row[k + 1], row[k + 2], row[k + 3]
+        a, b, c, d = row[columns[k]], row[columns[k + 1]], row[columns[k + 2]], row[columns[k + 3]]
         first, second, third, fourth = parts[k], parts[k + 1], parts[k + 2], parts[k + 3]
         for j in range(m):
             sums[j] += (a - first[j]) ** 2 + (b - second[j]) ** 2 + (c - third[j]) ** 2 + (d - fourth[j]) ** 2
@@ -268,7 +268,7 @@ def _add_squares(parts: Any, row: Any, start: Any, stop: Any, sums: Any) -> Any:
 
 
 @jit
-def _fill_base_matrices(kinds: Any, bounds: Any, parts: Any, row: Any, first: Any, others: Any) -> None:
+def _fill_base_matrices(kinds: Any, bounds: Any, columns: Any, parts: Any, row: Any, first: Any, others: Any) -> None:
     """Write all base matrices between one row and the targets: number 0 to `first`, the rest to `others`."""
     m = parts.shape[1]
     for p in range(kinds.size):
@@ -277,10 +277,10 @@ def _fill_base_matrices(kinds: Any, bounds: Any, parts: Any, row: Any, first: An
         for j in range(m):
             sums[j] = 0.0
         if kind == SQUARED:
-            start = _add_squares(parts, row, start, stop, sums)
-        scale, divisor = _scale_to_one(kind, row, start, stop)
+            start = _add_squares(columns, parts, row, start, stop, sums)
+        scale, divisor = _scale_to_one(kind, row, columns, start, stop)
         for k in range(start, stop):
-            value = row[k] / divisor * scale
+            value = row[columns[k]] / divisor * scale
             part = parts[k]
             if kind == SQUARED:
                 for j in range(m):
@@ -297,16 +297,16 @@ def _fill_base_matrices(kinds: Any, bounds: Any, parts: Any, row: Any, first: An
 
 
 @jit
-def _fill_own_values(kinds: Any, bounds: Any, row: Any, first: Any, others: Any) -> None:
+def _fill_own_values(kinds: Any, bounds: Any, columns: Any, row: Any, first: Any, others: Any) -> None:
     """Write the values of all base matrices between a row and itself."""
     for p in range(kinds.size):
         kind, start, stop = kinds[p], bounds[p], bounds[p + 1]
         value = 0.0
         if kind == INNER:
             for k in range(start, stop):
-                value += row[k] * row[k]
+                value += row[columns[k]] * row[columns[k]]
         elif kind == COSINE:
-            value = 1.0 if _scale_to_one(kind, row, start, stop)[0] > 0.0 else 0.0
+            value = 1.0 if _scale_to_one(kind, row, columns, start, stop)[0] > 0.0 else 0.0
         elif kind == EQUAL:
             value = float(stop - start)
         if p == 0:
@@ -317,10 +317,10 @@ def _fill_own_values(kinds: Any, bounds: Any, row: Any, first: Any, others: Any)
 
 @jit
 def _unpacked(plan: Any) -> Any:
-    """Return depth, codes, operands, kinds and bounds of a plan; see `project_rows`."""
+    """Return depth, codes, operands, kinds, bounds and columns of a plan; see `project_rows`."""
     depth, s, b = plan[0], plan[1], plan[2]
     codes, operands, rest = plan[3 : 3 + s], plan[3 + s : 3 + 2 * s], plan[3 + 2 * s :]
-    return depth, codes, operands, rest[:b], rest[b:]
+    return depth, codes, operands, rest[:b], rest[b : 2 * b + 1], rest[2 * b + 1 :]
 
 
 @jit
@@ -331,20 +331,20 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
 
     * plan: all whole numbers in one array, as each array of a call takes a twentieth of a microsecond: the depth of
       the stack, the numbers s of steps and b of base matrices; codes and operands, s each (see `run_program`); the
-      kinds of the base matrices, b; and the bounds of their columns in the parts, b + 1
+      kinds of the base matrices, b; the bounds of their parts, b + 1; and the rows' columns in the parts, c
     * constants (s, 2): the numbers of each step
     * parts (c, m): the targets Z, transposed
-    * X (n, c): the rows, laid out as the parts are
+    * X (n, d): the rows
     * axes (q, m), offset (q,): P, transposed so that its rows are long, and what is subtracted
     * out (n, q): takes the projections
     """
-    depth, codes, operands, kinds, bounds = _unpacked(plan)
+    depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
     q, m = axes.shape
     values = np.empty((1, m))
     others = np.empty((max(kinds.size - 1, 1), 1, m))
     finite = True
     for i in range(len(X)):
-        _fill_base_matrices(kinds, bounds, parts, X[i], values, others)
+        _fill_base_matrices(kinds, bounds, columns, parts, X[i], values, others)
         run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
         kernel_row = values[0]
         for a in range(q):
@@ -366,16 +366,16 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out
     Notation: plan, constants, parts and X as in `project_rows`; L = factor (m, m); out (2, n) takes distances and
     explained energies.
     """
-    depth, codes, operands, kinds, bounds = _unpacked(plan)
+    depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
     m = len(factor)
     values = np.empty((1, m))
     own = np.empty((1, 1))
     others = np.empty((max(kinds.size - 1, 1), 1, max(m, 1)))
     finite = True
     for i in range(len(X)):
-        _fill_own_values(kinds, bounds, X[i], own, others)
+        _fill_own_values(kinds, bounds, columns, X[i], own, others)
         run_program(codes, operands, constants, depth, others, own, (0, 0, 1, 1), -1, own)
-        _fill_base_matrices(kinds, bounds, parts, X[i], values, others)
+        _fill_base_matrices(kinds, bounds, columns, parts, X[i], values, others)
         run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
         explained = 0.0
         coordinates = values[0]

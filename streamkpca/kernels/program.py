@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -394,9 +395,14 @@ class PreparedKernel:
         matrices = program.base_matrices
         self._origins = [(matrix.view, matrix.origin(rows)) for matrix in matrices]
         parts = [view.of(rows, origin) for view, origin in self._origins]
+        all_columns = tuple(range(rows.shape[1]))
+        owned = [all_columns if view.columns is None else view.columns for view, _ in self._origins]
         bounds = np.cumsum([0, *(part.shape[1] for part in parts)])
+        # Rows in units are laid out as the parts are, and divided or multiplied once: a loop would for each target.
+        self._is_laid_out = any(view.units is not None for view, _ in self._origins)
+        columns = np.arange(bounds[-1]) if self._is_laid_out else np.array(tuple(chain.from_iterable(owned)))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
-        layout = [*(matrix.base.value for matrix in matrices), *bounds]
+        layout = [*(matrix.base.value for matrix in matrices), *bounds, *columns]
         used = [
             (unit_rows(part) if matrix.base is Base.COSINE else part).T
             for matrix, part in zip(matrices, parts, strict=True)
@@ -422,6 +428,8 @@ class PreparedKernel:
         return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), factor, out) else None
 
     def _seen(self, X: Array) -> Array:
+        if not self._is_laid_out:
+            return X
         parts = [view.of(X, origin) for view, origin in self._origins]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
