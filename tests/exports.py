@@ -26,7 +26,9 @@ from streamkpca.kernels import RBF, Cosine, Custom, Equal, Kernel, Laplacian, Li
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 STRICT = "-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wdouble-promotion -Wmissing-declarations".split()
 NUMBERS = {"double": np.float64, "float": np.float32}
-WITHOUT_CONTRIBUTIONS = re.compile(r"Linear|Polynomial|Sigmoid|Cosine|in_units\(\(\(|'whitened'|matrix")
+WITHOUT_CONTRIBUTIONS = re.compile(
+    r"Polynomial|Sigmoid|Linear\(\)\)\.exp|Cosine.* \*|\* Cosine|Cosine\(\) \*\*|in_units\(\(\(|'whitened'|matrix"
+)
 Array = npt.NDArray[np.float64]
 MATRIX = np.array([[1.1, -0.4, 0.2], [0.3, 0.9, 0.0], [-0.2, 0.1, 0.6]])
 

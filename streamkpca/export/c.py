@@ -16,8 +16,8 @@ from streamkpca.export.model import Formula, formula_of
 
 _ACCURACY = {
     "double": "equal to Python's answers to 1e-12 of k(x, x), unless atoms nearly depend on each other.",
-    "float": "equal to Python's answers to some 1e-6 to 1e-3 of k(x, x), the worse the more atoms depend on each "
-    "other. Compare the answers on rows of your own.",
+    "float": "equal to Python's answers to some 1e-6 to 1e-3 of k(x, x), the worse the more atoms depend on each other. "
+    "Compare the answers on rows of your own.",
 }
 
 
@@ -60,8 +60,8 @@ def to_c(
         No row was seen yet.
     TypeError, ValueError
         `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
-        rows with gaps, or single precision cannot hold its numbers; contributions are wanted of a kernel with
-        inner products or with units that are a matrix; or another argument is not as described.
+        rows with gaps, or single precision cannot hold its numbers; contributions are wanted of a kernel that is not
+        linear in inner products, or in units of a matrix; or another argument is not as described.
 
     Notes
     -----
@@ -198,13 +198,14 @@ def _solve(s: int, value: str, use: str) -> list[str]:
 
 def _header(source: Source, formula: Formula, kernel: KernelText, *, contributions: bool) -> str:
     (k, q), s = formula.projection.shape, formula.n_span
-    facts = formula.facts
+    facts, seen = formula.facts, formula.facts.get("n_samples_seen")
     names = "" if formula.feature_names is None else f": {_comment_safe(formula.feature_names)}"
+    rows = "" if seen is None else f"; {seen} rows were seen"
     # Contributions call the function of the novelty while they hold coordinates of their own.
     stack = (s + kernel.layout.width) * source.n_bytes_of_number * (2 if contributions else 1)
     learned = {
         "Kernel": repr(formula.kernel),
-        "Learned": f"from rows of total weight {facts['total_weight']}",
+        "Learned": f"from rows of total weight {facts['total_weight']}{rows}",
         "Atoms": f"{facts['n_atoms']}; projections are made of {k}, errors are measured to {s}",
         "Features": f"{formula.n_features}{names}",
     }

@@ -5,21 +5,21 @@ import numpy as np
 from streamkpca.components.explanations import Explainer
 from streamkpca.export.c_kernel import KernelText, Source, find_largest_logarithm, scaled_value
 from streamkpca.export.model import Formula
-from streamkpca.kernels.program import Base
-from streamkpca.kernels.views import shown
+from streamkpca.kernels.program import Base, values_and_gradients
 
 
 def write_contributions(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
     """Write the function that shares the novelty of a row among its features.
 
-    ValueError if the kernel has inner products, as C has no derivatives by them, or units that are a matrix.
+    ValueError if the kernel is a function of inner products that is not linear in them: C has no derivatives of it; or
+    if its units are a matrix.
     """
     s, d = formula.n_span, formula.n_features
-    has_inner = any(matrix.base in (Base.INNER, Base.COSINE) for matrix in kernel.layout.matrices)
-    if has_inner or any(segment.has_matrix for segment in kernel.layout.segments):
+    if any(segment.has_matrix for segment in kernel.layout.segments):
         raise ValueError(
-            "to_c: contributions need a kernel of distances or categories, with a unit for each feature, but this one "
-            f"is {shown(formula.kernel)}; leave them out (contributions=False), or use RBF().in_units('std')"
+            f"to_c: contributions under the kernel {formula.kernel!r} would need its matrix of units twice, which C "
+            "does not keep; leave them out (contributions=False), or give the kernel a unit for each feature, as "
+            "in_units('std') does"
         )
     value, logarithms = kernel.of_atom.replace("@", "i"), list[str]()
     if kernel.log_of_atom:
@@ -70,15 +70,34 @@ def _differences(formula: Formula, kernel: KernelText, p: int) -> list[str]:
     s, base, segment = formula.n_span, kernel.layout.matrices[p].base, kernel.layout.of_matrix[p]
     root = float(np.sqrt(Explainer(formula.kernel, formula.rows[:s]).steepness[p]))
     of_row, of_atom = segment.entry("u"), kernel.entry_of_atom(segment)
-    apart = f"({of_row} == {of_atom} ? 0.0 : 1.0)" if base is Base.EQUAL else f"fabs({of_row} - {of_atom})"
-    added = f"(largest > 0.0 ? fabs(coordinates[i]) / largest : 1.0) / sum * {apart}"
-    part = "sqrt(part)" if base is Base.ABSOLUTE else "part"
+    if base in (Base.INNER, Base.COSINE):
+        # The steepness is the slope itself where there are several base matrices, and one where there is one.
+        scale = abs(_slope(formula, p)) / root if root > 0.0 else 0.0
+        start, added, part = of_row, f"-coordinates[i] * {of_atom}", "fabs(part)"
+    else:
+        apart = f"({of_row} == {of_atom} ? 0.0 : 1.0)" if base is Base.EQUAL else f"fabs({of_row} - {of_atom})"
+        scale, start = root, "0.0"
+        added = f"(largest > 0.0 ? fabs(coordinates[i]) / largest : 1.0) / sum * {apart}"
+        part = "sqrt(part)" if base is Base.ABSOLUTE else "part"
     target = f"y[{kernel.column(segment, 'k')}]"
     return [
         f"for (k = 0; k < {segment.width}; ++k) {{",
-        "    double part = 0.0;",
+        f"    double part = {start};",
         f"    for (i = 0; i < {s}; ++i) part += {added};",
         # The root of a sum of squares, without overflow.
-        f"    {target} = hypot({target}, {root!r} * {part});",
+        f"    {target} = hypot({target}, {scale!r} * {part});",
         "}",
     ]
+
+
+def _slope(formula: Formula, p: int) -> float:
+    """Return the derivative of the kernel by a base matrix of inner products, which must be a constant."""
+    rows = formula.rows[: formula.n_span]
+    probes = np.concatenate([rows, 2.0 * rows + 1.0])
+    slopes = values_and_gradients(formula.kernel.program, probes, probes)[1][p]
+    if np.ptp(slopes) > 0.0:
+        raise ValueError(
+            f"to_c: contributions under the kernel {formula.kernel!r} need derivatives, which C does not have; "
+            "leave them out (contributions=False), or combine kernels of distances with Linear and Cosine"
+        )
+    return float(slopes[0, 0])

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.errors import NotFittedError, not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.program import Base
-from streamkpca.kernels.views import shown
 from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
 from streamkpca.models.sparse import SparseKernelPCA
@@ -72,11 +72,15 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
     for the error texts.
     """
     if not isinstance(model, StreamingKernelPCA | KernelPCA | SparseKernelPCA | ApproximateKernelPCA):
+        got = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
         raise TypeError(
             f"{where}: expected a fitted model (StreamingKernelPCA, KernelPCA, SparseKernelPCA or "
-            f"ApproximateKernelPCA) but got {shown(model)}; from a pipeline, pass the step that is the model"
+            f"ApproximateKernelPCA) but got {got}; from a pipeline, pass the step that is the model"
         )
-    fitted: Any = model.snapshot_
+    try:
+        fitted: Any = model.snapshot_
+    except NotFittedError:
+        raise not_fitted(type(model).__name__, where) from None
     if fitted.has_gaps:
         raise ValueError(
             f"{where}: expected a model of complete rows but this one takes rows with gaps (on_missing='marginal'), "
@@ -110,11 +114,7 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
         projection=projection,
         offset=fitted.offset,
         factor=factor,
-        facts={
-            "estimator": type(model).__name__,
-            "n_atoms": str(len(fitted.atoms)),
-            "total_weight": repr(float(fitted.total_weight)),
-        },
+        facts=_facts(model, fitted),
         feature_names=None if names is None else [str(name) for name in names],
     )
 
@@ -139,3 +139,14 @@ def _united(span: Array, axis_atoms: Array) -> tuple[Array, Positions]:
     ]
     # A copy, because compiled loops would be compiled again for read-only arrays.
     return np.frombuffer(b"".join(known)).reshape(len(known), -1).copy(), positions
+
+
+def _facts(model: Any, fitted: Any) -> dict[str, str]:
+    facts = {
+        "estimator": type(model).__name__,
+        "n_atoms": str(len(fitted.atoms)),
+        "total_weight": repr(float(fitted.total_weight)),
+    }
+    # Only streams count rows; batch estimators have the sum of their weights alone.
+    n_seen = getattr(model, "n_samples_seen_", None)
+    return facts if n_seen is None else {**facts, "n_samples_seen": str(n_seen)}

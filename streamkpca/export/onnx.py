@@ -62,8 +62,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     is O(n (m + d) + m (d + m)), time O(m (d + m)) a row.
 
     Operator set 13 and format 7, both of 2020; tested with onnxruntime 1.15 and 1.31. ``metadata_props`` holds the
-    library's version, the estimator, the kernel, the number of atoms, the weight of all rows, and the feature names, as
-    JSON.
+    library's version, the estimator, the kernel, the numbers of atoms and rows, and the feature names, as JSON.
 
     Examples
     --------

@@ -198,6 +198,17 @@ def run_program(
 
 
 @jit
+def add_signs(X: Any, Y: Any, weights: Any, sums: Any) -> None:
+    """Add sum_n w_ni sign(y_ik - x_nk) to `sums` (m, d), for X (n, d), Y (m, d) and weights (n, m)."""
+    for i in range(Y.shape[0]):
+        for n in range(X.shape[0]):
+            weight = weights[n, i]
+            for k in range(Y.shape[1]):
+                y, x = Y[i, k], X[n, k]
+                sums[i, k] += weight if y > x else (-weight if y < x else 0.0)
+
+
+@jit
 def _load(stack: Any, top: Any, source: Any, row: Any, column: Any, count: Any, width: Any) -> None:
     """Copy a tile of `count` rows of a matrix to one row of the stack."""
     for t in range(count):

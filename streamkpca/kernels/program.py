@@ -476,9 +476,8 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
         centre = y.mean(axis=0)
         by_view = 2.0 * ((y - centre) * weights.sum(axis=0)[:, None] - weights.T @ (x - centre))
     elif matrix.base is Base.ABSOLUTE:
-        by_view = np.empty(y.shape)
-        for k, (atoms, rows) in enumerate(zip(y.T, x.T[:, :, None], strict=True)):
-            by_view[:, k] = (weights * ((atoms > rows).astype(np.float64) - (atoms < rows))).sum(axis=0)
+        by_view = np.zeros(y.shape)
+        loops.add_signs(np.ascontiguousarray(x), np.ascontiguousarray(y), weights, by_view)
     elif matrix.base is Base.COSINE:
         unit = unit_rows(y)
         by_view = weights.T @ unit_rows(x)

@@ -25,7 +25,7 @@ from exports import (
     streamed,
 )
 
-from streamkpca import KernelPCA
+from streamkpca import ApproximateKernelPCA, KernelPCA
 from streamkpca.export import to_c
 from streamkpca.kernels import RBF, Cosine, Equal, Linear, Polynomial
 
@@ -73,7 +73,7 @@ def test_single_precision_is_as_exact_as_the_header_says(kernel, every_kernel):
 def test_contributions_are_those_of_python_or_refused(kernel, every_kernel):
     model = plain(kernel)
     if not explains(kernel):
-        message = "to_c: contributions need a kernel of distances or categories"
+        message = r"to_c: contributions under .* (need derivatives, which C does not|would need its matrix of units)"
         with pytest.raises(ValueError, match=message):
             to_c(model, contributions=True)
         return
@@ -125,9 +125,13 @@ def test_contributions_of_far_rows_are_shared_as_in_python(big, every_kernel):
         assert np.isnan(missing).all() or "Equal" in repr(kernel) or ".on(" in repr(kernel)
 
 
-def test_contributions_of_categories_are_those_of_python(build):
-    rows = np.round(2.0 * drawn_rows(0))
-    models = [streamed(kernel, rows) for kernel in (Equal(), RBF(0.4).on(0) * (0.7 * Equal().on([2, 1])).exp())]
+def test_contributions_of_few_linear_atoms_and_of_categories_are_those_of_python(build):
+    units, rows = Linear().on([1, 0, 2]).in_units([0.5, 1.0, 2.0]), np.round(2.0 * drawn_rows(0))
+    models = [
+        ApproximateKernelPCA(1, kernel=kernel, max_atoms=2).fit(drawn_rows(0))
+        for kernel in (Linear(), 2.0 * Linear(), units, Cosine())
+    ]
+    models += [streamed(kernel, rows) for kernel in (Equal(), RBF(0.4).on(0) * (0.7 * Equal().on([2, 1])).exp())]
     rows = np.concatenate([drawn_rows(1, 20), np.roll(rows[:20], 1, axis=1)])
     for model, compiled in zip(models, build(*(Case(model, contributions=True) for model in models)), strict=True):
         np.testing.assert_allclose(compiled.contributions(rows), model.contributions(rows), rtol=1e-9, atol=1e-11)

@@ -49,7 +49,7 @@ def test_a_graph_is_saved_loaded_and_states_its_origin(tmp_path):
     assert facts["estimator"] == "StreamingKernelPCA"
     assert facts["kernel"] == "0.5 * RBF(gamma=0.4)"
     assert facts["n_atoms"] == str(model.n_atoms_)
-    assert facts["total_weight"] == "400.0"
+    assert facts["n_samples_seen"] == "400"
     assert json.loads(facts["feature_names"]) == columns
     assert "feature_names" not in {entry.key for entry in to_onnx(plain(RBF(0.4))).metadata_props}
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
