@@ -16,8 +16,8 @@ from streamkpca.export.model import Formula, formula_of
 
 _ACCURACY = {
     "double": "equal to Python's answers to 1e-12 of k(x, x), unless atoms nearly depend on each other.",
-    "float": "equal to Python's answers to some 1e-6 to 1e-3 of k(x, x), the worse the more atoms depend on each other. "
-    "Compare the answers on rows of your own.",
+    "float": "equal to Python's answers to 1e-6 to 1e-3 of k(x, x), the worse the more atoms depend on each other: "
+    "compare the answers on rows of your own.",
 }
 
 

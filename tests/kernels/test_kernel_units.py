@@ -396,11 +396,11 @@ def test_invalid_units_are_refused(units, error, message):
 @pytest.mark.parametrize("form", ["numbers", "matrix"])
 def test_there_must_be_units_for_all_features(form):
     kernel = RBF(1.0).in_units(FORMS[form])
-    with pytest.raises(ValueError, match=rf"matrix: the kernel has units for 5 features but got rows with 3; .*\.on"):
+    with pytest.raises(ValueError, match=r"matrix: the kernel has units for 5 features but got rows with 3; .*\.on"):
         kernel.matrix(np.ones((2, 3)))
-    with pytest.raises(ValueError, match=rf"on: the kernel has units for 5 features but got rows with 2"):
+    with pytest.raises(ValueError, match=r"on: the kernel has units for 5 features but got rows with 2"):
         kernel.on([0, 1])
-    with pytest.raises(ValueError, match=rf"in_units: the kernel has units for 5 features but got rows with 2"):
+    with pytest.raises(ValueError, match=r"in_units: the kernel has units for 5 features but got rows with 2"):
         kernel.in_units([1.0, 2.0])
     with pytest.raises(ValueError, match=r"in_units: the kernel .* uses column 7"):
         RBF(1.0).on([7]).in_units(FORMS[form])
