@@ -64,22 +64,6 @@ def peak_bytes() -> int:
         return peak if sys.platform == "darwin" else 1024 * peak
 
 
-class ProgressLine:
-    """Shows the progress of a fit on the terminal, once it has taken a second."""
-
-    def __init__(self, n_rows: int) -> None:
-        self._n_rows = n_rows
-        self._start = self._shown = time.perf_counter()
-
-    def __call__(self, chosen: int, most: int) -> None:
-        """Show the number of atoms chosen, at most once a second; clear the line after the last."""
-        now = time.perf_counter()
-        if sys.stderr.isatty() and (chosen == most or now - self._shown > 1.0):
-            text = f"{self._n_rows:,} rows: {chosen} of {most} atoms, {now - self._start:.0f} s"
-            print("\r" + (" " * 70 + "\r" if chosen == most else text.ljust(70)), end="", file=sys.stderr, flush=True)
-            self._shown = now
-
-
 def fit_once(n_rows: int, n_atoms: int) -> dict[str, Any]:
     """Fit in this process; return time, peak memory and the energy that the atoms leave unexplained."""
     rows = draw_rows(n_rows)
@@ -89,7 +73,7 @@ def fit_once(n_rows: int, n_atoms: int) -> dict[str, Any]:
     while not seconds or (sum(seconds) < ENOUGH_SECONDS and len(seconds) < 5):
         start = time.perf_counter()
         model = ApproximateKernelPCA(10, max_atoms=n_atoms, kernel=kernel)
-        model.fit(rows, progress=ProgressLine(n_rows))
+        model.fit(rows)
         seconds.append(time.perf_counter() - start)
     return {
         "rows": n_rows,
