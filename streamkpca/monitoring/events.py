@@ -135,31 +135,26 @@ class AlarmRun:
 
 
 class EventLog(NamedTuple):
-    """The latest events, the number of closed ones, and scores of alarms, raw and smoothed, that thresholds may use.
-
-    `pending` are the scores of the open event while it has few alarms, `released` those of events that ended with few.
-    """
+    """The latest events, and the number of closed ones."""
 
     closed: tuple[Event, ...] = ()
     current: Event | None = None
     n_closed: int = 0
-    pending: tuple[tuple[float, float], ...] = ()
-    released: tuple[tuple[float, float], ...] = ()
 
     @property
     def events(self) -> list[Event]:
         """All events that are kept, the oldest first."""
         return [*self.closed, *([self.current] if self.current else [])]
 
-    def alarmed(self, position: int, novelty: float, smoothed: float, n_few: int) -> "EventLog":
-        """Add an alarm to the open event, or open one; scores of events of at most `n_few` alarms are kept."""
-        event, score = self.current, (novelty, smoothed)
+    def alarmed(self, position: int, novelty: float) -> "EventLog":
+        """Add an alarm to the open event, or open one."""
+        event = self.current
         if event is None:
-            return self._replace(current=Event(position, position + 1, 1, novelty, position, ()), pending=(score,))
+            return self._replace(current=Event(position, position + 1, 1, novelty, position, ()))
         event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1)
         if novelty > event.peak:
             event = replace(event, peak=novelty, peak_row=position)
-        return self._replace(current=event, pending=(*self.pending, score) if event.n_alarms <= n_few else ())
+        return self._replace(current=event)
 
     def is_over(self, position: int) -> bool:
         """Tell whether the open event cannot go on with a row at this position."""
@@ -169,7 +164,7 @@ class EventLog(NamedTuple):
         """Close the open event, and keep the latest `most` of the closed ones."""
         assert self.current is not None
         closed = (*self.closed, replace(self.current, is_open=False))[-most:]
-        return EventLog(closed, None, self.n_closed + 1, (), (*self.released, *self.pending))
+        return EventLog(closed, None, self.n_closed + 1)
 
 
 def largest_contributions(contributions: Array, names: list[str] | None, most: int = 5) -> tuple[Contribution, ...]:

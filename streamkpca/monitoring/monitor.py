@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import math
 import os
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +17,7 @@ from streamkpca.kernels import RBF, Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
-from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
+from streamkpca.monitoring.thresholds import RecentScores, is_quiet, smoothed_run
 from streamkpca.monitoring.times import in_seconds
 from streamkpca.rows.validation import (
     Rows,
@@ -39,10 +38,15 @@ Flags = npt.NDArray[np.bool_]
 _CHUNK = 32
 # Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
 _YOUNG, _OLD = 64, 4096
-# Until this many rows are learned, nothing is known well enough to leave rows out.
-_LEARNED_WHOLE = 512
-# Most numbers kept of unlearned rows until a change is accepted; the oldest rows go first.
-_MOST_KEPT = 100_000
+# Rows that are learned at once. Later ones wait for as many rows as came since, up to this many: a slow fault is
+# noticed by a model that has not learned its beginning. They are learned together, this many at most.
+_AT_ONCE, _LATE, _TOGETHER = 512, 1024, 256
+# Alarms that make a lasting change: this many times the learned rows, and at least so many, while that is less than
+# `accept_after`.
+_MAJORITY, _LEAST_CHANGE = 4, 256
+# Most numbers kept of rows that wait to be learned, and of unlearned rows until a change is accepted; the oldest rows
+# go first.
+_MOST_LATE, _MOST_KEPT = 1_000_000, 100_000
 _MOST_EVENTS = 1000
 _LEARN = ("normal", "all", "none")
 # What scores, thresholds and states are made with.
@@ -187,10 +191,6 @@ class Monitor:
         self.quantile = check_real(
             "quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True, where=where
         )
-        # Alarms of a short event: neighbours resemble each other, and one odd row makes alarms of those that it is a
-        # predecessor of, or is averaged with. With 2 instead of 6, alarms among healthy rows of four servers went from
-        # 1.3% to 4.5%, and in a plant from 1.2% to 5%.
-        self._n_few = 4 + 2 * self.lags + (0 if self.smoothing is None else math.ceil(2.0 / self.smoothing))
         self._state: MonitorState | None = None
         self._last_time: float | None = None
         self.extra_: Any = None
@@ -558,7 +558,7 @@ class Monitor:
             smoothed = smoothed_run(novelty, self.smoothing, last)
             last = float(smoothed[-1])
             is_alarm = smoothed > state.scores.threshold
-            usual = ~is_alarm & (novelty <= state.scores.raw_threshold)
+            usual = novelty <= state.scores.limit
             usual[:n_made_up] = False
             n_made_up = max(n_made_up - len(run), 0)
             record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
@@ -582,7 +582,7 @@ class Monitor:
         for i in np.flatnonzero(rows.is_alarm).tolist():
             if log.is_over(first + i):
                 log = self._described(state, log, rows, first).ended(_MOST_EVENTS)
-            log = log.alarmed(first + i, float(rows.novelty[i]), float(rows.smoothed[i]), self._n_few)
+            log = log.alarmed(first + i, float(rows.novelty[i]))
         return self._described(state, log, rows, first)
 
     def _described(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
@@ -594,41 +594,49 @@ class Monitor:
         return log._replace(current=replace(event, features=largest_contributions(contributions, state.names)))
 
     def _learned(self, state: MonitorState) -> MonitorState:
-        """Learn the rows of a chunk, and renew the thresholds."""
-        log, scores, run = state.log, state.scores, state.run
-        n_learned, left_out, kernel = state.n_learned, state.left_out, self._kernel()
-        novelty, smoothed = np.array(log.released).reshape(-1, 2).T
+        """Learn the rows whose time has come, and renew the thresholds."""
+        n_before, kernel = state.n_young, self._kernel()
         if (rows := state.waiting) is not None:
-            learns_all = self.learn == "all" or n_learned < _LEARNED_WHOLE
-            chosen = np.ones(len(rows.usual), dtype=bool) if learns_all else rows.usual
-            if self.learn != "none" and chosen.any():
-                self.model.partial_fit(rows.stacked[chosen])
-                n_learned += int(np.count_nonzero(chosen))
-            if self.learn == "normal" and not chosen.all():
-                most = max(_MOST_KEPT // rows.stacked.shape[1], _CHUNK)
-                left_out = np.concatenate([left_out, rows.stacked[~chosen]])[-most:]
+            run = state.run
             if run.excess and rows.is_alarm.any():
                 run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state.n_features))
-            counting = ~rows.is_alarm
-            novelty = np.concatenate([novelty, rows.novelty[counting]])
-            smoothed = np.concatenate([smoothed, rows.smoothed[counting]])
-        state = replace(
-            state,
-            scores=scores.added(novelty, smoothed),
-            run=run,
-            log=log._replace(released=()),
-            n_learned=n_learned,
-            waiting=None,
-            left_out=left_out if run.excess else left_out[:0],
-        )
+            state = replace(state, run=run, scores=state.scores.added(rows.novelty, rows.smoothed, rows.is_alarm))
+            if self.learn != "none":
+                late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (self.learn == "all"))
+                state = replace(state, late=np.concatenate(late), is_usual=np.concatenate(is_usual))
+        state = self._caught_up(replace(state, waiting=None))
         is_due = self.learn == "none" and not np.isfinite(state.scores.threshold)
-        if run.excess >= self.accept_after:
+        if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
-        n, n_before = state.n_learned, state.n_young
+        n = state.n_learned
         is_due |= _YOUNG <= n < _OLD and n >= 2 * n_before
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
         is_due |= n_before > 0 and self._kernel() != kernel
         return self._calibrated(state) if is_due else state
+
+    def _caught_up(self, state: MonitorState) -> MonitorState:
+        """Learn the rows that have waited long enough, if they were usual and few of their neighbours were alarms."""
+        n, is_late = len(state.late), self.learn == "normal" and np.isfinite(state.scores.threshold)
+        most = min(_LATE, _MOST_LATE // state.late.shape[1])
+        n_due = n - (min(max(state.n_rows - _AT_ONCE, 0) // 2, most) if is_late else 0)
+        if n_due < (min(max(state.n_learned // 8, _CHUNK), _TOGETHER) if is_late else 1):
+            return state
+        chosen = state.is_usual[:n_due]
+        if self.learn != "all":
+            chosen = chosen & is_quiet(state.scores.is_alarm)[len(state.scores.is_alarm) - n :][:n_due]
+        left_out = state.left_out[:0]
+        if chosen.any():
+            self.model.partial_fit(state.late[:n_due][chosen])
+        if state.run.excess and not chosen.all():
+            most = max(_MOST_KEPT // state.late.shape[1], _CHUNK)
+            left_out = np.concatenate([state.left_out, state.late[:n_due][~chosen]])[-most:]
+        return replace(
+            state,
+            n_learned=state.n_learned + int(np.count_nonzero(chosen)),
+            late=state.late[n_due:],
+            is_usual=state.is_usual[n_due:],
+            left_out=left_out,
+        )
 
     def _changed(self, state: MonitorState) -> tuple[MonitorState, bool]:
         """Report a lasting change and, if normal rows are learned, learn the rows since as such.
@@ -649,8 +657,11 @@ class Monitor:
         state = replace(state, change=change)
         if self.learn == "none":
             return state, False
-        rows = state.left_out
-        state = replace(state, run=AlarmRun.none(state.n_features), left_out=rows[:0])
+        rows = np.concatenate([state.left_out, state.late])
+        none = rows[:0]
+        state = replace(
+            state, run=AlarmRun.none(state.n_features), late=none, is_usual=state.is_usual[:0], left_out=none
+        )
         if len(rows) < 2:
             return state, True
         # The second half shows how novel such rows are for a model that knows the first half.
@@ -658,17 +669,25 @@ class Monitor:
         self.model.partial_fit(first).refit()
         novelty = self._novelty(second)
         self.model.partial_fit(second).refit()
-        scores = state.scores.renewed(novelty, smoothed_run(novelty, self.smoothing, None))
-        return replace(state, n_learned=state.n_learned + len(first) + len(second), scores=scores), False
+        smoothed = smoothed_run(novelty, self.smoothing, None)
+        scores = state.scores.added(novelty, smoothed, np.zeros(len(second), dtype=bool)).renewed()
+        return replace(state, n_learned=state.n_learned + len(rows), scores=scores), False
 
     def _calibrated(self, state: MonitorState) -> MonitorState:
-        """Publish axes of all rows if rows are learned, and take the thresholds from rows that are left out in turn."""
+        """Publish axes of all rows if rows are learned, and take the thresholds from rows that these have not seen.
+
+        They are learned rows, left out in turn, and those that are still to be learned.
+        """
         if self.learn != "none":
             self.model.refit()
         found = calibrate(self.model.state_, self.model.settings("Monitor"), rows_for_level(self.quantile))
-        runs = np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1)
+        n = len(state.late)
+        runs = [*np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1), self._novelty(state.late)]
         smoothed = np.concatenate([smoothed_run(scores, self.smoothing, None) for scores in runs])
-        return replace(state, scores=state.scores.replaced(found.novelty, smoothed), n_young=state.n_learned)
+        is_alarm = np.zeros(len(smoothed), dtype=bool)
+        is_alarm[len(smoothed) - n :] = state.scores.is_alarm[len(state.scores.is_alarm) - n :]
+        scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
+        return replace(state, scores=scores, n_young=state.n_learned)
 
     def _checked(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
@@ -689,7 +708,8 @@ class Monitor:
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
         scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
-        state = MonitorState(n_features, names, np.empty((0, n_features * self.lags)), scores, run, EventLog())
+        none = np.empty((0, n_features * self.lags))
+        state = MonitorState(n_features, names, none, np.empty(0, dtype=bool), none, scores, run, EventLog())
         if self._known is None:
             return state
         n_learned = self.model.n_samples_seen_

@@ -16,7 +16,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class ScoredRows(NamedTuple):
-    """Rows with their predecessors that wait to be learned, their scores, and which of them are alarms or usual."""
+    """Rows with their predecessors, their scores, and which of them are alarms, or usual enough to be learned."""
 
     stacked: Array
     novelty: Array
@@ -35,11 +35,15 @@ class MonitorState:
     """The state of a monitor besides that of its model; replaced as a whole.
 
     `context` (lags - 1, d) are the predecessors of the next row, the latest first, and `n_made_up` counts the rows
-    to come whose predecessors were made up after a gap. `left_out` (n, lags * d) are rows that were not learned.
+    to come whose predecessors were made up after a gap. `waiting` are the scored rows of the present chunk, `late`
+    (n, lags * d) the latest ones before it, which are to be learned if `is_usual` (n,), and `left_out` (n, lags * d)
+    rows that were not learned.
     """
 
     n_features: int
     names: list[str] | None
+    late: Array
+    is_usual: Flags
     left_out: Array
     scores: RecentScores
     run: AlarmRun
@@ -71,6 +75,8 @@ def state_from_record(record: dict[str, Any], lags: int, quantile: float, has_ga
         raise ValueError("there are too many or too few names")
     if state.scores.quantile != quantile:
         raise ValueError("its thresholds belong to another quantile")
+    if len(state.late) > len(state.scores.is_alarm):
+        raise ValueError("rows wait to be learned that have no score")
     last = max((event.end for event in state.log.events), default=0)
     last = max(last, state.run.start, state.change.detected if state.change else 0)
     if last > state.n_rows or state.log.n_closed < len(state.log.closed):
@@ -78,11 +84,9 @@ def state_from_record(record: dict[str, Any], lags: int, quantile: float, has_ga
     return state
 
 
-def _made_log(closed: Any, current: Any, n_closed: int, pending: Any, released: Any) -> EventLog:
+def _made_log(closed: Any, current: Any, n_closed: int) -> EventLog:
     opened = None if current is None else restored(_EVENT, current, Context())
-    events = tuple(restored(_EVENT, event, Context()) for event in closed)
-    pairs = (tuple((_score(raw), _score(smoothed)) for raw, smoothed in scores) for scores in (pending, released))
-    return EventLog(events, opened, n_closed, *pairs)
+    return EventLog(tuple(restored(_EVENT, event, Context()) for event in closed), opened, n_closed)
 
 
 def _made_event(features: Any, **rest: Any) -> Event:
@@ -127,11 +131,14 @@ _STATE = whole_of(
         names / texts?
         last_smoothed / real? / / >= 0
         context / <f8? / Ld / or NaN
-        left_out / <f8 / nD / or NaN
+        left_out / <f8 / mD / or NaN
+        late / <f8 / nD / or NaN
+        is_usual / |b1 / n
     RecentScores: scores
         quantile / real / / >= 0
         raw smoothed / <f8 / n / >= 0
-        raw_threshold threshold / real or null / / >= 0
+        is_alarm / |b1 / n
+        limit threshold / real or null / / >= 0
         n_new / integer / / >= 0
     AlarmRun: run
         start n_alarms / integer / / >= 0
@@ -139,7 +146,7 @@ _STATE = whole_of(
         contributions / <f8 / d / >= 0
     _made_log: log
         n_closed / integer / / >= 0
-        closed current pending released / data
+        closed current / data
     _made_change: change?
         start detected / integer / / >= 0
         share / real / / >= 0

@@ -1,70 +1,110 @@
-"""Scores of recent rows, and the level that few rows to come should exceed."""
+"""Scores of recent rows, and the level that few healthy rows to come should exceed."""
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.components.certificates import upper_quantile
-
 Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
-# Scores that decide, and the number after which a score counts half. A level of .99 needs a hundred.
-_MOST_SCORES, _HALF_LIFE = 4096, 2048.0
+# Scores that decide. A level of .99 needs a hundred.
+_MOST_SCORES = 2048
 # A threshold stays until there are this share more scores.
 _REFRESH_SHARE = 16
+# Share of the lowest scores that are healthy for certain, and levels among healthy scores between which the logarithms
+# rise as they go on to rise: their tail is exponential, as that of scores is where some healthy rows are far out.
+_CERTAIN, _MIDDLE, _UPPER = 0.88, 0.5, 0.85
+# Level, at least, that healthy scores may reach.
+_HEALTHY = 0.99
+_SMALLEST = 1e-300
+# Neighbours on either side of a row, and alarms among them from which they are no isolated ones.
+_NEAR, _LOUD = 100, 50
 
 
 @dataclass(frozen=True)
 class RecentScores:
-    """Scores of the latest rows, raw and smoothed, and their thresholds at a quantile; a value.
+    """Scores of the latest rows, raw and smoothed, and their threshold at a quantile; a value.
 
-    `raw` and `smoothed` (k,) begin with the oldest. The share 1 - `quantile` of them exceeds the thresholds, later
-    scores counting more. `n_new` scores came after the thresholds.
+    `raw`, `smoothed` and `is_alarm` (k,) begin with the oldest. The `threshold` is that of smoothed scores, and `limit`
+    a level of raw ones that a tenth as many healthy rows exceed. `n_new` scores came after them.
     """
 
     quantile: float
     raw: Array
     smoothed: Array
-    raw_threshold: float = np.inf
+    is_alarm: Flags
+    limit: float = np.inf
     threshold: float = np.inf
     n_new: int = 0
 
     @classmethod
     def none(cls, quantile: float) -> Self:
         """Return no scores; the thresholds are infinite."""
-        return cls(quantile, np.empty(0), np.empty(0))
+        return cls(quantile, np.empty(0), np.empty(0), np.empty(0, dtype=bool))
 
-    def replaced(self, raw: Array, smoothed: Array) -> Self:
+    def replaced(self, raw: Array, smoothed: Array, is_alarm: Flags) -> Self:
         """Return only these scores, with their thresholds."""
-        return type(self)(self.quantile, raw[-_MOST_SCORES:], smoothed[-_MOST_SCORES:])._refreshed()
+        return type(self).none(self.quantile).added(raw, smoothed, is_alarm).renewed()
 
-    def added(self, raw: Array, smoothed: Array) -> Self:
+    def added(self, raw: Array, smoothed: Array, is_alarm: Flags) -> Self:
         """Add scores of later rows; thresholds that exist follow every now and then."""
-        if not len(raw):
-            return self
-        added = type(self)(
-            self.quantile,
-            np.concatenate([self.raw, raw])[-_MOST_SCORES:],
-            np.concatenate([self.smoothed, smoothed])[-_MOST_SCORES:],
-            self.raw_threshold,
-            self.threshold,
-            self.n_new + len(raw),
-        )
+        pairs = (self.raw, raw), (self.smoothed, smoothed), (self.is_alarm, is_alarm)
+        kept = (np.concatenate(pair)[-_MOST_SCORES:] for pair in pairs)
+        added = type(self)(self.quantile, *kept, self.limit, self.threshold, self.n_new + len(raw))
         is_due = np.isfinite(self.threshold) and added.n_new * _REFRESH_SHARE >= len(added.raw)
-        return added._refreshed() if is_due else added
+        return added.renewed() if is_due else added
 
-    def renewed(self, raw: Array, smoothed: Array) -> Self:
-        """Add scores of a new regime, and renew the thresholds now."""
-        return self.added(raw, smoothed)._refreshed()
-
-    def _refreshed(self) -> Self:
-        if not len(self.raw):
+    def renewed(self) -> Self:
+        """Find the thresholds anew, from scores that are not among many alarms."""
+        counting = is_quiet(self.is_alarm)
+        if not counting.any():
             return self
-        weights = np.exp2(-np.arange(len(self.raw))[::-1] / _HALF_LIFE)
-        raw, smoothed = (upper_quantile(scores, weights, self.quantile) for scores in (self.raw, self.smoothed))
-        return type(self)(self.quantile, self.raw, self.smoothed, raw, smoothed)
+        limit = healthy_level(self.raw[counting], 1.0 - 0.1 * (1.0 - self.quantile))
+        threshold = healthy_level(self.smoothed[counting], self.quantile)
+        return type(self)(self.quantile, self.raw, self.smoothed, self.is_alarm, limit, threshold)
+
+
+def is_quiet(is_alarm: Flags) -> Flags:
+    """Tell of rows (n,) in a stream's order whether few of their neighbours, a hundred on either side, are alarms."""
+    counts = np.concatenate([[0], np.cumsum(is_alarm)])
+    rows = np.arange(len(is_alarm))
+    first, last = np.maximum(rows - _NEAR, 0), np.minimum(rows + _NEAR + 1, len(rows))
+    quiet: Flags = counts[last] - counts[first] < _LOUD
+    return quiet
+
+
+def healthy_level(scores: Array, quantile: float) -> float:
+    """Return the level that the share 1 - `quantile` of healthy scores exceeds; up to an eighth may be of anomalies.
+
+    Beginning with the lowest scores, those below the level at which an exponential tail of their logarithms would end
+    are healthy, too, until there are no more of them. Of those that are left out, half as many as such a tail has
+    beyond its end count as healthy. So anomalies do not move the level if they are farther out than the tail, and else
+    no farther than it. The quantile of all scores would rise to the anomalies once there are 1 - `quantile` of them.
+    """
+    ordered = np.log(np.maximum(np.sort(scores), _SMALLEST))
+    n, end = len(ordered), max(quantile, _HEALTHY)
+    healthy = math.ceil(_CERTAIN * n)
+    while True:
+        more = int(np.searchsorted(ordered, _tail_level(ordered[:healthy], end), side="right"))
+        if more <= healthy:
+            break
+        healthy = more
+    n_healthy = min(n, healthy * (1.0 + 0.5 * (1.0 - end)))
+    # The level of a newcomer, which counts as the largest, is split-conformal.
+    place = min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1
+    most = _tail_level(ordered[:healthy], quantile) if quantile > _UPPER else np.inf
+    return float(np.exp(min(ordered[place], most)))
+
+
+def _tail_level(ordered: Array, level: float) -> float:
+    """Return a quantile of ascending values by the exponential tail through those at two lower levels."""
+    last = len(ordered) - 1
+    middle, upper = float(ordered[round(_MIDDLE * last)]), float(ordered[round(_UPPER * last)])
+    slope = (upper - middle) / math.log((1.0 - _MIDDLE) / (1.0 - _UPPER))
+    return upper + slope * math.log((1.0 - _UPPER) / (1.0 - level))
 
 
 def smoothed_run(scores: Array, smoothing: float | None, last: float | None) -> Array:
