@@ -19,6 +19,9 @@ _REFRESH_SHARE = 16
 _CERTAIN, _MIDDLE, _UPPER = 0.88, 0.5, 0.85
 # Level, at least, that healthy scores may reach.
 _HEALTHY = 0.99
+# A valley has at most this share of the farther scores, where an exponential tail would have .39 of them and one three
+# times as heavy .15, in a step of this share of the tail's slope; at least so many are farther.
+_VALLEY, _STEP, _FEWEST = 0.125, 0.5, 10
 _SMALLEST = 1e-300
 # Neighbours on either side of a row, and alarms among them from which they are no isolated ones.
 _NEAR, _LOUD = 100, 50
@@ -77,34 +80,43 @@ def is_quiet(is_alarm: Flags) -> Flags:
 
 
 def healthy_level(scores: Array, quantile: float) -> float:
-    """Return the level that the share 1 - `quantile` of healthy scores exceeds; up to an eighth may be of anomalies.
+    """Return the level that the share 1 - `quantile` of healthy scores exceeds; an eighth may be of anomalies.
 
-    Beginning with the lowest scores, those below the level at which an exponential tail of their logarithms would end
-    are healthy, too, until there are no more of them. Of those that are left out, half as many as such a tail has
-    beyond its end count as healthy. So anomalies do not move the level if they are farther out than the tail, and else
-    no farther than it. The quantile of all scores would rise to the anomalies once there are 1 - `quantile` of them.
+    Of the logarithms, those below the end of an exponential tail are healthy, which is found from the lowest ones
+    outwards, or those below a valley: a step outwards in which few of the farther ones lie. So anomalies do not move
+    the level if they lie apart from healthy scores, and else not beyond the tail. Half as many of those that are left
+    out as such a tail has beyond its end count as healthy.
     """
     ordered = np.log(np.maximum(np.sort(scores), _SMALLEST))
     n, end = len(ordered), max(quantile, _HEALTHY)
-    healthy = math.ceil(_CERTAIN * n)
+    certain = healthy = math.ceil(_CERTAIN * n)
     while True:
-        more = int(np.searchsorted(ordered, _tail_level(ordered[:healthy], end), side="right"))
+        upper, slope = _upper_tail(ordered[:healthy])
+        more = int(np.searchsorted(ordered, upper - slope * math.log((1.0 - end) / (1.0 - _UPPER)), side="right"))
         if more <= healthy:
             break
         healthy = more
+    places = np.arange(certain, min(healthy, n - max(_FEWEST, round((1.0 - end) * n))))
+    if len(places):
+        in_step = np.searchsorted(ordered, ordered[places - 1] + _STEP * slope, side="right") - places
+        shares = in_step / (n - places)
+        deepest = int(np.argmin(shares))
+        if shares[deepest] <= _VALLEY:
+            healthy = int(places[deepest])
+            upper, slope = _upper_tail(ordered[:healthy])
+    # The quantile of split-conformal prediction, for which a newcomer counts as the largest.
     n_healthy = min(n, healthy * (1.0 + 0.5 * (1.0 - end)))
-    # The level of a newcomer, which counts as the largest, is split-conformal.
-    place = min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1
-    most = _tail_level(ordered[:healthy], quantile) if quantile > _UPPER else np.inf
-    return float(np.exp(min(ordered[place], most)))
+    level = ordered[min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1]
+    if quantile > _UPPER:
+        level = min(level, upper - slope * math.log((1.0 - quantile) / (1.0 - _UPPER)))
+    return float(np.exp(level))
 
 
-def _tail_level(ordered: Array, level: float) -> float:
-    """Return a quantile of ascending values by the exponential tail through those at two lower levels."""
+def _upper_tail(ordered: Array) -> tuple[float, float]:
+    """Return the upper level of ascending values, and the slope of the exponential tail through it and their middle."""
     last = len(ordered) - 1
-    middle, upper = float(ordered[round(_MIDDLE * last)]), float(ordered[round(_UPPER * last)])
-    slope = (upper - middle) / math.log((1.0 - _MIDDLE) / (1.0 - _UPPER))
-    return upper + slope * math.log((1.0 - _UPPER) / (1.0 - level))
+    upper = float(ordered[round(_UPPER * last)])
+    return upper, (upper - float(ordered[round(_MIDDLE * last)])) / math.log((1.0 - _MIDDLE) / (1.0 - _UPPER))
 
 
 def smoothed_run(scores: Array, smoothing: float | None, last: float | None) -> Array:
