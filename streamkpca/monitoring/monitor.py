@@ -17,7 +17,7 @@ from streamkpca.kernels import RBF, Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
-from streamkpca.monitoring.thresholds import RecentScores, is_quiet, smoothed_run
+from streamkpca.monitoring.thresholds import RecentScores, healthy_level, is_quiet, smoothed_run
 from streamkpca.monitoring.times import in_seconds
 from streamkpca.rows.validation import (
     Rows,
@@ -615,16 +615,13 @@ class Monitor:
         return self._calibrated(state) if is_due else state
 
     def _caught_up(self, state: MonitorState) -> MonitorState:
-        """Learn the rows that have waited long enough, if they were usual and few of their neighbours were alarms."""
+        """Learn the normal ones among the rows that have waited long enough."""
         n, is_late = len(state.late), self.learn == "normal" and np.isfinite(state.scores.threshold)
         most = min(_LATE, _MOST_LATE // state.late.shape[1])
         n_due = n - (min(max(state.n_rows - _AT_ONCE, 0) // 2, most) if is_late else 0)
         if n_due < (min(max(state.n_learned // 8, _CHUNK), _TOGETHER) if is_late else 1):
             return state
-        chosen = state.is_usual[:n_due]
-        if self.learn != "all":
-            chosen = chosen & is_quiet(state.scores.is_alarm)[len(state.scores.is_alarm) - n :][:n_due]
-        left_out = state.left_out[:0]
+        chosen, left_out = self._are_normal(state)[:n_due], state.left_out[:0]
         if chosen.any():
             self.model.partial_fit(state.late[:n_due][chosen])
         if state.run.excess and not chosen.all():
@@ -637,6 +634,13 @@ class Monitor:
             is_usual=state.is_usual[n_due:],
             left_out=left_out,
         )
+
+    def _are_normal(self, state: MonitorState) -> Flags:
+        """Tell which of the rows that wait to be learned are usual, with few alarms around them."""
+        if self.learn == "all":
+            return state.is_usual
+        is_alarm = state.scores.is_alarm
+        return state.is_usual & is_quiet(is_alarm)[len(is_alarm) - len(state.is_usual) :]
 
     def _changed(self, state: MonitorState) -> tuple[MonitorState, bool]:
         """Report a lasting change and, if normal rows are learned, learn the rows since as such.
@@ -657,10 +661,22 @@ class Monitor:
         state = replace(state, change=change)
         if self.learn == "none":
             return state, False
-        rows = np.concatenate([state.left_out, state.late])
-        none = rows[:0]
+        n_before = max(len(state.late) - (state.n_rows - run.start), 0)
+        before = state.late[:n_before][self._are_normal(state)[:n_before]]
+        rows = np.concatenate([state.left_out, state.late[n_before:]])
+        # Rows that stand out among the others are no part of the change.
+        novelty = self._novelty(rows)
+        if len(rows):
+            rows = rows[novelty <= healthy_level(novelty, state.scores.limit_quantile)]
+        if len(before):
+            self.model.partial_fit(before)
         state = replace(
-            state, run=AlarmRun.none(state.n_features), late=none, is_usual=state.is_usual[:0], left_out=none
+            state,
+            run=AlarmRun.none(state.n_features),
+            n_learned=state.n_learned + len(before),
+            late=rows[:0],
+            is_usual=state.is_usual[:0],
+            left_out=rows[:0],
         )
         if len(rows) < 2:
             return state, True
@@ -670,7 +686,7 @@ class Monitor:
         novelty = self._novelty(second)
         self.model.partial_fit(second).refit()
         smoothed = smoothed_run(novelty, self.smoothing, None)
-        scores = state.scores.added(novelty, smoothed, np.zeros(len(second), dtype=bool)).renewed()
+        scores = state.scores.replaced(novelty, smoothed, np.zeros(len(second), dtype=bool))
         return replace(state, n_learned=state.n_learned + len(rows), scores=scores), False
 
     def _calibrated(self, state: MonitorState) -> MonitorState:
@@ -735,7 +751,7 @@ class Monitor:
     def _novelty(self, stacked: Array) -> Array:
         """Score rows; before the first refit there is nothing to compare them with."""
         known = self._known
-        if known is None or (known.published is None and self.learn != "none"):
+        if not len(stacked) or known is None or (known.published is None and self.learn != "none"):
             return np.zeros(len(stacked))
         novelty: Array = answering(known, self.model.settings("Monitor.update")).novelty_by_row(stacked)
         return novelty

@@ -22,7 +22,8 @@ _HEALTHY = 0.99
 # A valley has at most this share of the farther scores, where an exponential tail would have .39 of them and one three
 # times as heavy .15, in a step of this share of the tail's slope; at least so many are farther.
 _VALLEY, _STEP, _FEWEST = 0.125, 0.5, 10
-_SMALLEST = 1e-300
+# Scores below this, in units of k(x, x), are rounding.
+_ROUNDING = 1e-12
 # Neighbours on either side of a row, and alarms among them from which they are no isolated ones.
 _NEAR, _LOUD = 100, 50
 
@@ -42,6 +43,11 @@ class RecentScores:
     limit: float = np.inf
     threshold: float = np.inf
     n_new: int = 0
+
+    @property
+    def limit_quantile(self) -> float:
+        """The share of healthy rows below the limit."""
+        return 1.0 - 0.1 * (1.0 - self.quantile)
 
     @classmethod
     def none(cls, quantile: float) -> Self:
@@ -65,7 +71,7 @@ class RecentScores:
         counting = is_quiet(self.is_alarm)
         if not counting.any():
             return self
-        limit = healthy_level(self.raw[counting], 1.0 - 0.1 * (1.0 - self.quantile))
+        limit = healthy_level(self.raw[counting], self.limit_quantile)
         threshold = healthy_level(self.smoothed[counting], self.quantile)
         return type(self)(self.quantile, self.raw, self.smoothed, self.is_alarm, limit, threshold)
 
@@ -87,7 +93,7 @@ def healthy_level(scores: Array, quantile: float) -> float:
     the level if they lie apart from healthy scores, and else not beyond the tail. Half as many of those that are left
     out as such a tail has beyond its end count as healthy.
     """
-    ordered = np.log(np.maximum(np.sort(scores), _SMALLEST))
+    ordered = np.log(np.maximum(np.sort(scores), _ROUNDING))
     n, end = len(ordered), max(quantile, _HEALTHY)
     certain = healthy = math.ceil(_CERTAIN * n)
     while True:

@@ -65,21 +65,19 @@ def test_runs_count_like_the_definition_whatever_the_cuts(alarms: list[bool], si
     assert run.excess == whole.excess
 
 
-@given(flags, st.integers(0, 5))
-def test_events_of_a_log_are_those_of_the_definition(alarms: list[bool], n_few: int) -> None:
+@given(flags)
+def test_events_of_a_log_are_those_of_the_definition(alarms: list[bool]) -> None:
     random = np.random.default_rng(len(alarms))
     novelty = random.integers(0, 5, len(alarms)).astype(float).tolist()
     log = EventLog()
     for row, alarm in enumerate(alarms):
         if alarm:
-            log = log.alarmed(row, novelty[row], novelty[row], n_few)
+            log = log.alarmed(row, novelty[row])
         if log.is_over(row + 1):
             log = log.ended(1000)
     expected = slow_events(novelty, alarms)
     assert facts(log.events) == expected
     assert log.n_closed == len(log.closed)
-    few = [event for event in expected if not event["is_open"] and event["n_alarms"] <= n_few]
-    assert len(log.released) == sum(event["n_alarms"] for event in few)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +132,7 @@ def test_bad_rows_count_as_rows_without_an_alarm() -> None:
 def test_the_latest_thousand_events_are_kept() -> None:
     log = EventLog()
     for row in range(0, 20_100, 20):
-        log = log.alarmed(row, 1.0, 1.0, 0).ended(1000)
+        log = log.alarmed(row, 1.0).ended(1000)
     assert len(log.events) == 1000
     assert log.n_closed == 1005
     assert log.events[0].start == 100
