@@ -44,6 +44,8 @@ _AT_ONCE, _LATE, _TOGETHER = 512, 1024, 256
 # Alarms that make a lasting change: this many times the learned rows, and at least so many, while that is less than
 # `accept_after`.
 _MAJORITY, _LEAST_CHANGE = 4, 256
+# Neighbours that are learned, or scored, together when a change is accepted.
+_RUN = 16
 # Most numbers kept of rows that wait to be learned, and of unlearned rows until a change is accepted; the oldest rows
 # go first.
 _MOST_LATE, _MOST_KEPT = 1_000_000, 100_000
@@ -609,7 +611,7 @@ class Monitor:
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
         n = state.n_learned
-        is_due |= _YOUNG <= n < _OLD and n >= 2 * n_before
+        is_due |= _YOUNG <= n < _OLD and n >= 2 * state.n_young
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
         is_due |= n_before > 0 and self._kernel() != kernel
         return self._calibrated(state) if is_due else state
@@ -661,33 +663,33 @@ class Monitor:
         state = replace(state, change=change)
         if self.learn == "none":
             return state, False
-        n_before = max(len(state.late) - (state.n_rows - run.start), 0)
-        before = state.late[:n_before][self._are_normal(state)[:n_before]]
-        rows = np.concatenate([state.left_out, state.late[n_before:]])
+        is_normal = self._are_normal(state)
+        normal, rows = state.late[is_normal], np.concatenate([state.left_out, state.late[~is_normal]])
         # Rows that stand out among the others are no part of the change.
         novelty = self._novelty(rows)
         if len(rows):
             rows = rows[novelty <= healthy_level(novelty, state.scores.limit_quantile)]
-        if len(before):
-            self.model.partial_fit(before)
+        if len(normal):
+            self.model.partial_fit(normal)
         state = replace(
             state,
             run=AlarmRun.none(state.n_features),
-            n_learned=state.n_learned + len(before),
+            n_learned=state.n_learned + len(normal),
             late=rows[:0],
             is_usual=state.is_usual[:0],
             left_out=rows[:0],
         )
         if len(rows) < 2:
             return state, True
-        # The second half shows how novel such rows are for a model that knows the first half.
-        first, second = np.array_split(rows, 2)
-        self.model.partial_fit(first).refit()
-        novelty = self._novelty(second)
-        self.model.partial_fit(second).refit()
+        # Every other run of neighbours shows how novel such rows are for a model that knows the others.
+        is_shown = np.arange(len(rows)) // min(_RUN, len(rows) // 2) % 2 == 1
+        self.model.partial_fit(rows[~is_shown]).refit()
+        novelty = self._novelty(rows[is_shown])
+        self.model.partial_fit(rows[is_shown]).refit()
         smoothed = smoothed_run(novelty, self.smoothing, None)
-        scores = state.scores.replaced(novelty, smoothed, np.zeros(len(second), dtype=bool))
-        return replace(state, n_learned=state.n_learned + len(rows), scores=scores), False
+        scores = state.scores.replaced(novelty, smoothed, np.zeros(len(novelty), dtype=bool))
+        n_learned = state.n_learned + len(rows)
+        return replace(state, n_learned=n_learned, n_young=n_learned, scores=scores), False
 
     def _calibrated(self, state: MonitorState) -> MonitorState:
         """Publish axes of all rows if rows are learned, and take the thresholds from rows that these have not seen.

@@ -315,15 +315,49 @@ def test_without_learning_the_model_never_changes(n: int) -> None:
         assert record.is_alarm[800:].mean() > 0.9
 
 
-def test_normal_rows_are_learned_and_alarms_are_not() -> None:
+def test_normal_rows_are_learned_late_and_alarms_are_not() -> None:
     rows = eventful_rows()
     monitor = Monitor(fitted_model(640), accept_after=10_000)
-    record = monitor.update(rows[:1088])
-    learned = record.novelty <= record.threshold
-    assert monitor.model.n_samples_seen_ == 640 + np.count_nonzero(learned)
+    record = monitor.update(rows[:608])
+    # The first 512 rows are learned at once.
+    assert 640 + 440 <= monitor.model.n_samples_seen_ <= 640 + 608 - 48
+    monitor.update(rows[608:1088])
+    # The change since row 800 is not, nor are the rows near it.
+    assert monitor.model.n_samples_seen_ <= 640 + 800
     everything = Monitor(fitted_model(640), learn="all")
     everything.update(rows[:1088])
     assert everything.model.n_samples_seen_ == 640 + 1088
+
+
+def test_rows_that_wait_are_learned_when_learning_ends() -> None:
+    monitor = Monitor(fitted_model(640))
+    monitor.update(normal_rows(1088))
+    waiting = monitor.model.n_samples_seen_
+    monitor.learn = "none"
+    monitor.update(normal_rows(32, seed=2))
+    assert waiting + 250 <= monitor.model.n_samples_seen_ <= 640 + 1088
+    learned = monitor.model.to_bytes()
+    monitor.update(normal_rows(100, seed=3))
+    assert monitor.model.to_bytes() == learned
+
+
+def test_a_slow_fault_is_not_learned() -> None:
+    rows = normal_rows(4000)
+    rows[3000:3500, 1] += np.linspace(0.0, 8.0, 500)
+    rows[3500:, 1] += 8.0
+    monitor = Monitor(small_model())
+    record = monitor.update(rows)
+    frozen = Monitor(fitted_model(3000), learn="none").update(rows[3000:])
+    assert frozen.is_alarm[300:].mean() > 0.5
+    assert record.is_alarm[3300:].mean() >= frozen.is_alarm[300:].mean() - 0.1
+
+
+def test_a_gross_fault_in_a_young_stream_is_found() -> None:
+    rows = normal_rows(1280)
+    rows[256:512, 1] += 15.0
+    record = Monitor().update(rows)
+    assert record.is_alarm[256:512].mean() >= 0.95
+    assert record.is_alarm[512:].mean() <= 0.05
 
 
 # Odd streams

@@ -98,11 +98,13 @@ def test_wide_rows_are_saved(tmp_path: Path) -> None:
 
 def watched() -> Monitor:
     """Return a monitor with closed events, an open one, rows that wait, rows left out, a sum and a change."""
-    rows = eventful_rows()
+    rows = eventful_rows(1500)
     rows[860:890, 1] += 40.0
-    rows[1085:] += 60.0
+    rows[1100:] += 60.0
     monitor = Monitor(small_model(), lags=3, smoothing=0.5, accept_after=40, max_gap=5.0)
-    monitor.update(rows, time=np.arange(1100.0))
+    monitor.update(rows[:1100], time=np.arange(1100.0))
+    monitor.accept_after = 1000
+    monitor.update(rows[1100:], time=np.arange(1100.0, 1500.0))
     return monitor
 
 

@@ -3,57 +3,144 @@
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from streams_to_watch import normal_rows, small_model
 
+from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.thresholds import RecentScores, smoothed_run
+from streamkpca.monitoring.thresholds import RecentScores, healthy_level, is_quiet, smoothed_run
+
+Array = npt.NDArray[np.float64]
 
 
-def slow_level(scores: list[float], quantile: float) -> float:
-    """Return the smallest score that a newcomer, which counts as the largest, exceeds rarely enough."""
-    weights = [2.0 ** (-(len(scores) - 1 - i) / 2048.0) for i in range(len(scores))]
-    newcomer = sum(w * w for w in weights) / sum(weights)
-    wanted, below = quantile * (sum(weights) + newcomer), 0.0
-    for score, weight in sorted(zip(scores, weights, strict=True)):
-        below += weight
-        if below >= wanted * (1.0 - 1e-12):
-            return score
-    return max(scores)
+def slow_level(scores: Array, quantile: float) -> float:
+    """Return the level of healthy scores, from the definition."""
+    ordered = [math.log(max(score, 1e-12)) for score in sorted(scores.tolist())]
+    n, end = len(ordered), max(quantile, 0.99)
+
+    def upper_and_slope(healthy: int) -> tuple[float, float]:
+        last = healthy - 1
+        middle, upper = ordered[round(0.5 * last)], ordered[round(0.85 * last)]
+        return upper, (upper - middle) / math.log(0.5 / 0.15)
+
+    def reached(healthy: int, level: float) -> float:
+        upper, slope = upper_and_slope(healthy)
+        return upper + slope * math.log(0.15 / (1.0 - level))
+
+    healthy = math.ceil(0.88 * n)
+    while any(value <= reached(healthy, end) for value in ordered[healthy:]):
+        healthy = sum(value <= reached(healthy, end) for value in ordered)
+    slope, shares = upper_and_slope(healthy)[1], {}
+    for k in range(math.ceil(0.88 * n), healthy):
+        if n - k > max(10, round((1.0 - end) * n)):
+            shares[k] = sum(value <= ordered[k - 1] + 0.5 * slope for value in ordered[k:]) / (n - k)
+    if shares and min(shares.values()) <= 0.125:
+        healthy = min(shares, key=lambda k: shares[k])
+    n_healthy = min(n, healthy * (1.0 + 0.5 * (1.0 - end)))
+    level = ordered[min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1]
+    return math.exp(min(level, reached(healthy, quantile)) if quantile > 0.85 else level)
 
 
-@given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.99]), st.integers(0, 5))
-def test_thresholds_are_levels_of_the_definition(n: int, quantile: float, seed: int) -> None:
-    scores = np.random.default_rng(seed).exponential(size=n)
-    found = RecentScores.none(quantile).replaced(scores, 2.0 * scores)
-    assert found.raw_threshold == slow_level(scores.tolist(), quantile)
-    assert found.threshold == 2.0 * found.raw_threshold
+KINDS = {
+    "exponential": lambda random, n: random.exponential(size=n),
+    "few degrees": lambda random, n: random.chisquare(3, size=n),
+    "log-normal": lambda random, n: np.exp(1.5 * random.normal(size=n)),
+    "uniform": lambda random, n: random.uniform(size=n),
+    "heavy": lambda random, n: random.pareto(2.0, size=n),
+}
+
+
+@given(
+    st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.99, 0.999]), st.sampled_from(sorted(KINDS)), st.integers(0, 20)
+)
+@example(400, 0.99, "log-normal", 0)
+def test_levels_are_those_of_the_definition(n: int, quantile: float, kind: str, n_odd: int) -> None:
+    random = np.random.default_rng(n)
+    scores = KINDS[kind](random, n)
+    scores[: min(n_odd, n)] *= 100.0
+    assert healthy_level(scores, quantile) == pytest.approx(slow_level(scores, quantile), rel=1e-12)
+    assert healthy_level(1024.0 * scores, quantile) == pytest.approx(1024.0 * healthy_level(scores, quantile), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("quantile", [0.9, 0.99, 0.999])
+def test_few_healthy_scores_exceed_the_level(kind: str, quantile: float) -> None:
+    random = np.random.default_rng(0)
+    levels = [healthy_level(KINDS[kind](random, 2000), quantile) for _ in range(5)]
+    share = np.mean(KINDS[kind](random, 100_000)[:, None] > np.array(levels))
+    assert 0.3 * (1.0 - quantile) <= share <= 2.0 * (1.0 - quantile)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.02, 0.1])
+@pytest.mark.parametrize("factor", [10.0, 1000.0])
+def test_anomalies_beyond_the_healthy_scores_do_not_raise_the_level(kind: str, share: float, factor: float) -> None:
+    random = np.random.default_rng(1)
+    scores = KINDS[kind](random, 2000)
+    clean = healthy_level(scores, 0.99)
+    n_odd = round(share * 2000)
+    scores[:n_odd] = factor * np.quantile(scores, 0.99) * np.exp(0.3 * random.normal(size=n_odd))
+    assert clean / 1.5 <= healthy_level(scores, 0.99) <= 1.5 * clean
+
+
+@given(st.lists(st.booleans(), max_size=500))
+def test_rows_are_quiet_with_few_alarms_among_their_neighbours(alarms: list[bool]) -> None:
+    expected = [sum(alarms[max(i - 100, 0) : i + 101]) < 50 for i in range(len(alarms))]
+    assert is_quiet(np.array(alarms, dtype=bool)).tolist() == expected
+
+
+def none_alarms(scores: Array) -> npt.NDArray[np.bool_]:
+    return np.zeros(len(scores), dtype=bool)
 
 
 def test_thresholds_follow_when_a_sixteenth_is_new() -> None:
     scores = np.random.default_rng(0).exponential(size=1000)
-    kept = RecentScores.none(0.9).replaced(scores[:160], scores[:160])
-    assert kept.added(scores[160:168], scores[160:168]).threshold == kept.threshold
-    later = kept.added(scores[160:168], scores[160:168]).added(scores[168:200], scores[168:200])
+    kept = RecentScores.none(0.9).replaced(scores[:160], 2.0 * scores[:160], none_alarms(scores[:160]))
+    assert kept.threshold == healthy_level(2.0 * scores[:160], 0.9)
+    assert kept.limit == healthy_level(scores[:160], 0.99)
+    first, second = scores[160:168], scores[168:200]
+    assert kept.added(first, first, none_alarms(first)).threshold == kept.threshold
+    later = kept.added(first, 2.0 * first, none_alarms(first)).added(second, 2.0 * second, none_alarms(second))
     assert later.n_new == 0
-    assert later.threshold == slow_level(scores[:200].tolist(), 0.9)
+    assert later.threshold == healthy_level(2.0 * scores[:200], 0.9)
 
 
-def test_only_the_latest_scores_count() -> None:
-    scores = np.concatenate([np.full(1000, 1e6), np.random.default_rng(0).exponential(size=4096)])
-    found = RecentScores.none(0.99).replaced(scores[:1000], scores[:1000]).renewed(scores[1000:], scores[1000:])
-    assert found.raw.tolist() == scores[1000:].tolist()
-    assert found.threshold == slow_level(scores[1000:].tolist(), 0.99)
+def test_only_the_latest_scores_count_and_none_among_many_alarms() -> None:
+    scores = np.random.default_rng(0).exponential(size=4096)
+    is_alarm = np.zeros(4096, dtype=bool)
+    is_alarm[3000:3100] = True
+    found = RecentScores.none(0.99).added(scores, scores, is_alarm).renewed()
+    assert found.raw.tolist() == scores[2048:].tolist()
+    # A hundred on either side.
+    assert found.threshold == healthy_level(np.concatenate([scores[2048:2950], scores[3150:]]), 0.99)
 
 
 def test_without_scores_there_is_no_threshold() -> None:
-    none = RecentScores.none(0.99)
-    empty = np.empty(0)
-    assert none.added(empty, empty) is none
-    assert math.isinf(none.renewed(empty, empty).threshold)
-    assert math.isinf(none.added(np.ones(1000), np.ones(1000)).threshold)
+    none, empty = RecentScores.none(0.99), np.empty(0)
+    assert math.isinf(none.added(empty, empty, none_alarms(empty)).renewed().threshold)
+    assert math.isinf(none.added(np.ones(1000), np.ones(1000), none_alarms(np.ones(1000))).threshold)
+
+
+@pytest.mark.parametrize("kernel", [RBF().in_units("auto"), RBF()])
+def test_scores_and_thresholds_are_of_one_kernel(kernel: RBF) -> None:
+    rows = normal_rows(1500)
+    rows[:100] *= 0.05
+    monitor, known, n_changes = Monitor(small_model(kernel), smoothing=0.5), None, 0
+    for start in range(0, 1500, 30):
+        monitor.update(rows[start : start + 30])
+        state = monitor._state
+        assert state is not None
+        if monitor._kernel() != known and np.isfinite(state.scores.threshold):
+            known, n_changes = monitor._kernel(), n_changes + 1
+            n_late = len(state.late)
+            np.testing.assert_array_equal(state.scores.raw[-n_late:] if n_late else [], monitor._novelty(state.late))
+            counting = is_quiet(state.scores.is_alarm)
+            assert state.scores.threshold == healthy_level(state.scores.smoothed[counting], 0.99)
+            assert state.scores.limit == healthy_level(state.scores.raw[counting], state.scores.limit_quantile)
+    assert n_changes > 1
 
 
 @given(st.lists(st.floats(0.0, 1e300), max_size=40), st.floats(0.01, 1.0), st.integers(0, 40))
