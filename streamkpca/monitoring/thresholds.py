@@ -60,9 +60,15 @@ class RecentScores:
 
     def added(self, raw: Array, smoothed: Array, is_alarm: Flags) -> Self:
         """Add scores of later rows; thresholds that exist follow every now and then."""
-        pairs = (self.raw, raw), (self.smoothed, smoothed), (self.is_alarm, is_alarm)
-        kept = (np.concatenate(pair)[-_MOST_SCORES:] for pair in pairs)
-        added = type(self)(self.quantile, *kept, self.limit, self.threshold, self.n_new + len(raw))
+        added = type(self)(
+            self.quantile,
+            np.concatenate([self.raw, raw])[-_MOST_SCORES:],
+            np.concatenate([self.smoothed, smoothed])[-_MOST_SCORES:],
+            np.concatenate([self.is_alarm, is_alarm])[-_MOST_SCORES:],
+            self.limit,
+            self.threshold,
+            self.n_new + len(raw),
+        )
         is_due = np.isfinite(self.threshold) and added.n_new * _REFRESH_SHARE >= len(added.raw)
         return added.renewed() if is_due else added
 

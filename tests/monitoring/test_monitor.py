@@ -318,7 +318,7 @@ def test_without_learning_the_model_never_changes(n: int) -> None:
 def test_normal_rows_are_learned_late_and_alarms_are_not() -> None:
     rows = eventful_rows()
     monitor = Monitor(fitted_model(640), accept_after=10_000)
-    record = monitor.update(rows[:608])
+    monitor.update(rows[:608])
     # The first 512 rows are learned at once.
     assert 640 + 440 <= monitor.model.n_samples_seen_ <= 640 + 608 - 48
     monitor.update(rows[608:1088])
