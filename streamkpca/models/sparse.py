@@ -121,8 +121,8 @@ class SparseKernelPCA(SnapshotEstimator):
         Raises
         ------
         SparsityError, TypeError, ValueError
-            The noise variance leaves no row active, `n_active` exceeds the number of distinct rows, X or the weights are
-            not finite real arrays, or a parameter is invalid. The model is as before the call.
+            The noise variance leaves no row active, `n_active` exceeds the number of distinct rows, X or the weights
+            are not finite real arrays, or a parameter is invalid. The model is as before the call.
 
         Examples
         --------
