@@ -689,10 +689,9 @@ class NaiveStream:
         ]
 
     def become(self, stayed: list[Atom], joined: list[Atom]) -> None:
-        """Change the atoms: recorded vectors lose what only removed atoms span; along new atoms nothing is recorded."""
+        """Change the atoms: recorded vectors are projected onto the new span, which may hold all of the old one."""
         self.n_removed += len(self.atoms) - len(stayed)
-        self.recorded = self.reprojected(self.recorded, self.atoms, stayed)
-        self.recorded = np.pad(self.recorded, ((0, 0), (0, len(joined))))
+        self.recorded = self.reprojected(self.recorded, self.atoms, stayed + joined)
         self.atoms = stayed + joined
 
     # Spans

@@ -11,6 +11,7 @@ from streamkpca.cli.options import (
     COUNT,
     FILE,
     SHARE,
+    NumberRange,
     answer_options,
     files_argument,
     follow_option,
@@ -55,7 +56,7 @@ def demo(**options: Any) -> None:
 @click.option("--resume", is_flag=True, help="Continue the model in --model, if that file exists.")
 @click.option(
     "--save-every",
-    type=click.FloatRange(0.0),
+    type=NumberRange(0.0),
     metavar="SECONDS",
     help="Also save the model while it learns.  [default: only at the end; 60 with --follow]",
 )

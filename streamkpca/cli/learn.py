@@ -74,7 +74,8 @@ def fit(
         facts = model_facts(learner, autosave.columns) if n_learned(learner) else None
         print_json({"model": facts, "new_rows": n_new} | bad_facts(tables))
     elif n_learned(learner):
-        show_model(model_facts(learner, autosave.columns), new_rows=n_new)
+        n_skipped = bad_facts(tables)["rows_skipped"]
+        show_model(model_facts(learner, autosave.columns), new_rows=n_new, rows_skipped=n_skipped or None)
         if model:
             click.echo(f"Model: {model}")
     signals.leave_if_stopped(f"after {n_learned(learner):,} rows")

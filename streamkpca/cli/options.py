@@ -1,5 +1,6 @@
 """Options that several commands share. Those of the model come from the table in `stream.parameters`."""
 
+import math
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import reduce
@@ -12,8 +13,20 @@ from streamkpca.stream.parameters import PARAMETERS, Parameter
 
 Decorator = Callable[[Any], Any]
 
+
+class NumberRange(click.FloatRange):
+    """A range without NaN, which every comparison lets pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read a number in the range."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
 FILE = click.Path(allow_dash=True)
-SHARE = click.FloatRange(0.0, 1.0, min_open=True, max_open=True)
+SHARE = NumberRange(0.0, 1.0, min_open=True, max_open=True)
 COUNT = click.IntRange(1, 2**31 - 1)
 
 # Rows that cannot be read are left out before the model sees them.
@@ -103,7 +116,7 @@ monitor_options = _grouped(
     ),
     click.option(
         "--smoothing",
-        type=click.FloatRange(0.0, 1.0, min_open=True),
+        type=NumberRange(0.0, 1.0, min_open=True),
         help="Weight of the newest score in the running mean that raises alarms; for rows in time order, where 0.3 is "
         "usual.  [default: each score by itself]",
     ),

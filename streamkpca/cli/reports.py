@@ -67,7 +67,9 @@ def n_components(model: StreamingKernelPCA) -> int:
 def show_model(facts: Mapping[str, Any], **more: Any) -> None:
     """Print what a model has learned, given as `model_facts` or `saved_facts` return it, and `more` facts."""
     spectra = {name: facts.get(name, []) for name in ("eigenvalues", "eigenvalue_bounds", "explained_variance_ratio")}
-    print_facts("Learned", {name: fact for name, fact in facts.items() if name not in spectra} | more)
+    # The command leaves bad rows out before the model sees them: no count, unless the model has one from elsewhere.
+    shown = {name: fact for name, fact in facts.items() if name not in spectra and (fact or name != "rows_rejected")}
+    print_facts("Learned", shown | more)
     together = np.cumsum(spectra["explained_variance_ratio"]).tolist()
     names = ("component", "variance", "bounds", "explained", "together")
     rows = zip(range(facts.get("components", 0)), *spectra.values(), together, strict=False)

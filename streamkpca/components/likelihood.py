@@ -56,18 +56,6 @@ def make_problem(features: Array, second_moment: Array, noise_variance: float) -
     return Problem(phi, np.ascontiguousarray(second_moment) / noise_variance)
 
 
-def distinct_rows(features: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the positions of rows that equal no earlier one, and for every row where its equal stands among them."""
-    p = len(features)
-    if len(np.unique(features[:, 0])) == p:
-        # Nearly always true, and a tenth of the price of comparing all bytes.
-        return np.arange(p), np.arange(p)
-    first, equal = np.unique(features, axis=0, return_index=True, return_inverse=True)[1:]
-    order = np.argsort(first)
-    # Some versions of numpy return positions in a column.
-    return first[order], np.argsort(order)[equal.ravel()]
-
-
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """Likelihood and the terms of its derivatives, computed from scratch.

@@ -14,7 +14,6 @@ from streamkpca.components.ascent import Ascent, coordinate_ascent
 from streamkpca.components.likelihood import (
     Array,
     Problem,
-    distinct_rows,
     make_problem,
     posterior_variances,
     statistics,
@@ -62,8 +61,8 @@ def fit_weights(
     Parameters
     ----------
     features : ndarray of shape (p, r)
-        Coordinates of the candidates in an orthonormal basis, centred if the data are. Only the first of equal rows can
-        get a weight. p may exceed r, and rows may be dependent or zero.
+        Coordinates of the candidates in an orthonormal basis, centred if the data are. p may exceed r, and rows may be
+        dependent or zero.
     second_moment : ndarray of shape (r, r)
         Mean of c c^T over the data's coordinates c in that basis.
     noise_variance : float
@@ -117,25 +116,19 @@ def fit_weights(
         equal = np.trace(problem.second_moment) / np.square(problem.features).sum()
         start = np.where(start > 0.0, start, equal)
 
-    first, representative = distinct_rows(problem.features)
-    if len(first) < p:
-        problem = Problem(problem.features[first], problem.second_moment)
-    unit: Array = np.bincount(representative, weights=start, minlength=len(first)).astype(np.float64)
     tolerance = _TOLERANCES[optimiser] if tolerance is None else tolerance
     max_rounds = MOST_ROUNDS[optimiser] if max_rounds is None else max_rounds
     if optimiser == "coordinate":
-        ascent = coordinate_ascent(problem, unit, tolerance=tolerance, max_rounds=max_rounds)
+        ascent = coordinate_ascent(problem, start, tolerance=tolerance, max_rounds=max_rounds)
     else:
         # scipy's driver for subsets gives up on some matrices with many equal eigenvalues.
         if np.linalg.eigvalsh(problem.second_moment)[-1] <= 1.0 + 1e-12:
             # The maximum is known here, and rules that multiply weights would take for ever to shrink them to it.
-            unit = np.zeros_like(unit)
-        ascent = _repeated(*_RULES[optimiser], problem, unit, tolerance=tolerance, max_rounds=max_rounds)
+            start = np.zeros(p)
+        ascent = _repeated(*_RULES[optimiser], problem, start, tolerance=tolerance, max_rounds=max_rounds)
 
-    weights = np.zeros(p)
-    weights[first] = ascent.weights * noise_variance
     constant = -0.5 * r * float(np.log(2.0 * np.pi) + np.log(noise_variance))
-    return WeightFit(weights, ascent.converged, np.array(ascent.trace) + constant)
+    return WeightFit(ascent.weights * noise_variance, ascent.converged, np.array(ascent.trace) + constant)
 
 
 _Rule = Callable[[Array, Array, Array], Array]

@@ -18,13 +18,14 @@ from streamkpca.models._snapshot_base import SAMPLE, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.intp]
 
 # Rows added to the basis at a time.
 _CHUNK = 512
 
 
 class SparseKernelPCA(SnapshotEstimator):
-    """Sparse kernel PCA by maximum likelihood: every row is a candidate, few get a weight.
+    """Sparse kernel PCA by maximum likelihood: every distinct row is a candidate, few get a weight.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ class SparseKernelPCA(SnapshotEstimator):
         y : object
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
+            Weight of each row; 1 by default. Rows of weight 0 are left out.
 
         Returns
         -------
@@ -120,8 +121,8 @@ class SparseKernelPCA(SnapshotEstimator):
         Raises
         ------
         SparsityError, TypeError, ValueError
-            The noise variance leaves no row active, `n_active` exceeds the number of rows, X or the weights are not
-            finite real arrays, or a parameter is invalid. The model is as before the call.
+            The noise variance leaves no row active, `n_active` exceeds the number of distinct rows, X or the weights
+            are not finite real arrays, or a parameter is invalid. The model is as before the call.
 
         Examples
         --------
@@ -144,6 +145,10 @@ class SparseKernelPCA(SnapshotEstimator):
         kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None).copy()
         weights = as_sample_weight(sample_weight, len(rows), where=where)
         kernel = kernel.settled(rows, weights)
+        counting = np.flatnonzero(weights)
+        # Equal rows would share a weight. Their coordinates tell them apart: products round by their place in a matrix.
+        first, place = _distinct(rows[counting])
+        rows = rows[counting[first]]
         # As a stream without tolerance does: all independent rows, the largest pivots of each chunk first.
         basis = Basis.empty(kernel, rows.shape[1])
         for start in range(0, len(rows), _CHUNK):
@@ -152,8 +157,16 @@ class SparseKernelPCA(SnapshotEstimator):
             basis, _ = basis.extended(chunk[independent])
         block = basis.project(rows)
         basis.warn_if_indefinite(block)
-        moments = Moments.zero(basis.size).add(block.coordinates, block.energy, weights)
-        candidates = Candidates(rows, np.arange(len(rows)), block.coordinates, are_atoms=False)
+        moments = Moments.zero(basis.size).add(block.coordinates[place], block.energy[place], weights[counting])
+        candidates = Candidates(rows, counting[first], block.coordinates, are_atoms=False)
         snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
         self._published = Fitted(snapshot, feature_names(X))
         return self
+
+
+def _distinct(rows: Array) -> tuple[Positions, Positions]:
+    """Return the positions of rows that equal no earlier one, and for every row where its equal stands among them."""
+    first, equal = np.unique(rows, axis=0, return_index=True, return_inverse=True)[1:]
+    order = np.argsort(first)
+    # Some versions of numpy return positions in a column.
+    return first[order], np.argsort(order)[equal.ravel()]

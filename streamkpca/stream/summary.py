@@ -293,16 +293,25 @@ class Summary:
         )
 
     def changed(self, choice: Choice, rows: Array, positions: Positions, weights: Array) -> Self:
-        """Apply a choice among rows (n, d); atoms are removed first, so that the budget always holds."""
+        """Apply a choice among rows (n, d), and project what is recorded onto the new span; O(m^2 (m + d)).
+
+        Projected onto the atoms that stay alone, what new atoms share with removed ones would be lost: the whole record
+        with its mean, where all atoms are replaced at once.
+        """
         basis, moments, stats = self.basis, self.moments, self.atom_stats
         if len(choice.removed):
-            basis, rotation = basis.without(choice.removed)
-            moments, stats = moments.rotated(rotation), stats.without(choice.removed)
+            (basis, rotation), stats = basis.without(choice.removed), stats.without(choice.removed)
         if len(choice.admitted):
             basis, independent = basis.extended(rows[choice.admitted])
             accepted = choice.admitted[independent]
-            moments = moments.grown(len(accepted))
             stats = stats.joined(positions[accepted], weights[accepted], np.zeros(len(accepted)))
+        if len(choice.removed) and len(choice.admitted):
+            amplification = self.basis.rounding_amplification + basis.rounding_amplification
+            moments = moments.reprojected(self.basis.vectors_in(basis), amplification)
+        elif len(choice.removed):
+            moments = moments.rotated(rotation)
+        else:
+            moments = moments.grown(basis.size - self.basis.size)
         return replace(self, basis=basis, record=Record(moments), atom_stats=stats)
 
     def decayed(self, factor: float) -> Self:

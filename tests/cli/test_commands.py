@@ -37,7 +37,9 @@ USAGE_ERRORS = {
     "fit x.csv --tolerance 2": "tolerance must be a finite number in [0, 1), got 2.0",
     "fit x.csv --axes best": "'best' is not one of 'ritz', 'likelihood'",
     "fit x.csv --save-every -1": "Invalid value for '--save-every'",
+    "fit x.csv --model m.npz --save-every nan": "'--save-every': 'nan' is not a number",
     "score x.csv --quantile 1": "--quantile",
+    "score x.csv --smoothing nan": "'--smoothing': 'nan' is not a number",
     "transform x.csv": "Missing option '--model'",
     "plot maps --model m.npz --save a.png": "'maps' is not one of",
 }

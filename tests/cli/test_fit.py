@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,9 @@ def test_bad_rows_are_counted_with_their_place(folder):
     assert "Warning: 2 rows left out, the first: x.csv, line 62" in result.stderr
     found = json.loads(result.stdout)
     assert (found["new_rows"], found["rows_skipped"], len(found["skipped"])) == (61, 2, 2)
+    shown = run("fit", "x.csv", "--on-bad-rows", "skip", *SMALL).stdout
+    assert re.search(r"rows skipped +2\n", shown)
+    assert "rejected" not in shown
 
 
 def test_gaps_are_refused_left_out_or_learned(folder, X):

@@ -118,14 +118,18 @@ def test_rows_without_energy_have_no_atom() -> None:
 
 
 @pytest.mark.parametrize("gamma", [1e-2, 1e-3, 1e-5])
-def test_drifts_show_in_the_variance_of_wide_kernels(gamma: float) -> None:
-    """Beside the energy, what the rows after a drift leave unexplained is next to nothing."""
-    rng = np.random.default_rng(4)
-    mixing = rng.normal(size=(2, 6))
-    usual, other = (rng.normal(size=(3200, 2)) @ mixing + 0.02 * rng.normal(size=(3200, 6)) for _ in range(2))
+@pytest.mark.parametrize("seed", range(3))
+def test_drifts_show_in_the_variance_of_wide_kernels(seed: int, gamma: float) -> None:
+    """Beside the energy, what the rows after a drift leave unexplained is next to nothing; nearly all their variance.
+
+    Rows move from one plane to another at right angles to it. Three atoms explain one plane, and do not leave it for
+    a tenth of the rows. A block adds at most 3.5 to a sum that signals at 10.
+    """
+    rng = np.random.default_rng(seed)
+    planes = 2.0 * np.linalg.qr(rng.normal(size=(6, 4)))[0].T.reshape(2, 2, 6)
+    usual, other = (rng.normal(size=(3200, 2)) @ plane + 0.02 * rng.normal(size=(3200, 6)) for plane in planes)
     model = streaming_model(2, kernel=kernels.RBF(gamma), max_atoms=3, block_size=64).partial_fit(usual)
     assert model.last_drift_row_ is None
-    other[:, 0] *= -1.0
-    model.partial_fit(other)
+    model.partial_fit(other[: 5 * 64])
     assert model.last_drift_row_ is not None
-    assert 3200 < model.last_drift_row_ <= 3200 + 10 * 64
+    assert model.last_drift_row_ >= 3200 + 3 * 64

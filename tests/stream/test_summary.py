@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.components.refit import RefitSettings
+from streamkpca.dictionary.selection import Choice
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.step import advanced, recorded, searched, shrunk
@@ -97,6 +98,23 @@ def test_recounting_keeps_the_atoms_and_forgets_the_rest():
     assert_conserved(summary)
     assert summary.moments.losses.by_removal == 0.0
     assert summary.n_rows == 24
+
+
+@pytest.mark.parametrize("removed", [[0], [0, 1], [0, 1, 2]])
+def test_atoms_that_are_swapped_hand_on_what_they_share_with_the_new_ones(removed):
+    """Images under a wide kernel differ by little, so any atom explains most of any row."""
+    kernel, (X, a), (rows, weights) = RBF(1e-3), *blocks_of(0, 1, 64), *blocks_of(1, 1, 3)
+    summary = summary_of([(X, a)], max_atoms=3, kernel=kernel).solved()
+    choice = Choice(np.arange(len(removed)), np.array(removed))
+    swapped = summary.changed(choice, rows, 1000 + np.arange(3), weights)
+    assert_conserved(swapped)
+    assert swapped.basis.size == 3
+    # The oracle: projections of all rows onto the old span, and of these onto the new one.
+    old, new = summary.basis.atoms, swapped.basis.atoms
+    onto_old = kernel.matrix(new, old) @ np.linalg.solve(kernel.matrix(old), kernel.matrix(old, X))
+    kept = np.einsum("ij,ij->j", onto_old, np.linalg.solve(kernel.matrix(new), onto_old))
+    assert swapped.moments.losses.total == pytest.approx(a @ (1.0 - kept), rel=1e-5)
+    assert swapped.moments.losses.total < 0.01 * a.sum()
 
 
 def test_a_summary_shrinks_to_a_lowered_budget():
