@@ -50,8 +50,14 @@ _WORTHWHILE, _EXPLAINED = 1e-3, 1e-6
 _LEAST_CURVATURE = 1e-6
 
 
+_NOTHING = np.zeros(0)
+
+
 class Evaluation(NamedTuple):
-    """Share of the energy outside the span of atoms (m, d), its derivatives by them and an estimate of the second."""
+    """Share of the energy outside the span of atoms (m, d), its derivatives by them and an estimate of the second.
+
+    The derivatives are empty where only the value was asked for.
+    """
 
     value: float
     gradient: Array
@@ -119,8 +125,9 @@ class Unexplained:
         self._map = map_parts
         self._single = single
 
-    def __call__(self, atoms: Array) -> Evaluation | None:
+    def __call__(self, atoms: Array, *, value_only: bool = False) -> Evaluation | None:
         """Evaluate at atoms (m, d); None where their kernel matrix is not finite and positive definite."""
+        part_of = self._explained if value_only else self._part
         with np.errstate(all="ignore"):
             own_values, own_slopes = values_and_gradients(self._program, atoms, atoms)
             lengths = np.sqrt(np.diagonal(own_values))
@@ -136,11 +143,13 @@ class Unexplained:
             slices = [slice(start, start + height) for start in range(0, len(self._rows), height)]
             while True:
                 used = inverse.astype(np.float32) if self._single else inverse
-                total = reduce(_Part.plus, self._map(lambda rows: self._part(rows, atoms, used, lengths), slices))
+                total = reduce(_Part.plus, self._map(lambda rows: part_of(rows, atoms, used, lengths), slices))
                 value = 1.0 - total.explained
                 if not self._single or np.vdot(inverse, inverse) * _SINGLE**2 <= _VISIBLE * value:
                     break
                 self._single = False
+            if value_only:
+                return Evaluation(value, _NOTHING, _NOTHING) if np.isfinite(value) else None
             # L^-T (sum c c^T) L^-1, symmetric.
             half = apply_inverse(inverse, total.second.astype(np.float64), transposed=True)
             second = apply_inverse(inverse, np.ascontiguousarray(half.T), transposed=True)
@@ -161,9 +170,7 @@ class Unexplained:
     def _part(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
         rows, roots = self._rows[part], self._roots[part]
         values, slopes = values_and_gradients(self._program, rows, atoms)
-        shares = np.empty(values.shape, inverse.dtype)
-        scale_values(values, roots, lengths, shares)
-        coordinates = apply_inverse(inverse, shares)
+        coordinates = self._coordinates(values, roots, inverse, lengths)
         explained, second = sum_of_squares(coordinates), gram_of(coordinates)
         coefficients = apply_inverse(inverse, coordinates, transposed=True)
         gradient = np.zeros(atoms.shape)
@@ -173,6 +180,17 @@ class Unexplained:
             weigh(slopes[p], coefficients, roots, slope_sums[p])
             gradient += gradient_by_rows(matrix, rows, atoms, slopes[p])
         return _Part(explained, second, gradient, slope_sums, value_sums)
+
+    def _explained(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
+        values = self._program.matrix(self._rows[part], atoms)
+        coordinates = self._coordinates(values, self._roots[part], inverse, lengths)
+        return _Part(sum_of_squares(coordinates), *[_NOTHING] * 4)
+
+    def _coordinates(self, values: Array, roots: Array, inverse: Array, lengths: Array) -> Array:
+        """Return the coordinates of kernel values (n, m), times the roots (n,) of the rows' shares, as precise as L^-1."""
+        shares = np.empty(values.shape, inverse.dtype)
+        scale_values(values, roots, lengths, shares)
+        return apply_inverse(inverse, shares)
 
 
 def can_move(kernel: Kernel) -> bool:
@@ -219,13 +237,15 @@ def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Arra
         if not np.isfinite(direction).all():
             break
         slope = float(np.vdot(here.gradient, direction))
-        there = unexplained(atoms - length * direction)
         n_left -= 1
+        there = unexplained(atoms - length * direction, value_only=not n_left)
         if there is None or there.value > here.value - _LEAST_GAIN * length * slope:
             length *= _SHORTER
             continue
-        step, change = -length * direction, there.gradient - here.gradient
-        gained = here.value - there.value
+        step, gained = -length * direction, here.value - there.value
+        if not n_left:
+            return atoms + step
+        change = there.gradient - here.gradient
         if np.vdot(step, change) > 0.0:
             steps.append((step, change))
         atoms, here, length = atoms + step, there, 1.0
