@@ -7,7 +7,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +32,9 @@ _RIDGE = 1e-9
 
 # Numbers in an array of kernel values of rows with the atoms, which bounds the memory: 2 MB for each of four arrays.
 _VALUES_AT_ONCE = 2**18
-# Kernel values and products with the precision matrix; with fewer, threads cost more than they save.
-_WORTH_THREADS = 2**25
+# Multiplications of an evaluation; with fewer, threads cost more than they save, and single precision saves too little
+# for the digits that it costs.
+_WORTH_THREADS, _WORTH_ROUNDING = 2**25, 2**22
 
 # Steps that the descent remembers; 20 gained nothing over 5 on eight data sets.
 _MEMORY = 5
@@ -65,7 +66,7 @@ class Evaluation(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Sums over some rows; `second` is of coordinates, `slopes` of |B dk| by atom and base matrix, `values` of |B k|."""
+    """Sums over some rows; `second` of coordinates, `slopes` of |B dk| by atom and base matrix, `values` of |B k|."""
 
     explained: float
     second: Array
@@ -142,8 +143,9 @@ class Unexplained:
             height = max(_VALUES_AT_ONCE // max(len(atoms) * n_arrays, atoms.shape[1]), 64)
             slices = [slice(start, start + height) for start in range(0, len(self._rows), height)]
             while True:
-                used = inverse.astype(np.float32) if self._single else inverse
-                total = reduce(_Part.plus, self._map(lambda rows: part_of(rows, atoms, used, lengths), slices))
+                used = inverse.astype("f4" if self._single else "f8")
+                sums_over = partial(part_of, atoms=atoms, inverse=used, lengths=lengths)
+                total = reduce(_Part.plus, self._map(sums_over, slices))
                 value = 1.0 - total.explained
                 if not self._single or np.vdot(inverse, inverse) * _SINGLE**2 <= _VISIBLE * value:
                     break
@@ -187,7 +189,7 @@ class Unexplained:
         return _Part(sum_of_squares(coordinates), *[_NOTHING] * 4)
 
     def _coordinates(self, values: Array, roots: Array, inverse: Array, lengths: Array) -> Array:
-        """Return the coordinates of kernel values (n, m), times the roots (n,) of the rows' shares, as precise as L^-1."""
+        """Turn kernel values (n, m) into coordinates times the roots (n,) of the rows' shares, as precise as L^-1."""
         shares = np.empty(values.shape, inverse.dtype)
         scale_values(values, roots, lengths, shares)
         return apply_inverse(inverse, shares)
@@ -219,11 +221,12 @@ def moved_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_
     if not (len(atoms) and weights @ kernel.program.diagonal(rows) > 0.0):
         return atoms
     n, m, d = len(rows), *atoms.shape
-    n_threads = blas_threads() if n * m * (m + d) >= _WORTH_THREADS else 1
+    size = n * m * (m + d)
+    n_threads, single = blas_threads() if size >= _WORTH_THREADS else 1, size >= _WORTH_ROUNDING
     if n_threads == 1:
-        return _descend(Unexplained(kernel, rows, weights, single=True), atoms, n_evaluations)
+        return _descend(Unexplained(kernel, rows, weights, single=single), atoms, n_evaluations)
     with ThreadPoolExecutor(n_threads) as pool:
-        return _descend(Unexplained(kernel, rows, weights, pool.map, single=True), atoms, n_evaluations)
+        return _descend(Unexplained(kernel, rows, weights, pool.map, single=single), atoms, n_evaluations)
 
 
 def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Array:

@@ -202,7 +202,9 @@ def test_kernels_without_derivatives_or_a_least_value_cannot_move():
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_moved_atoms_leave_less(kernel):
+@pytest.mark.parametrize("worth_rounding", [0, np.inf])
+def test_moved_atoms_leave_less(kernel, worth_rounding, monkeypatch):
+    monkeypatch.setattr(moving, "_WORTH_ROUNDING", worth_rounding)
     X, weights = rows_of(0, 200), weights_of(1, 200)
     before, after = assert_no_worse(kernel, X[:8], X, weights)
     old, new = (naive_unexplained(kernel, basis.atoms, X, weights) for basis in (before, after))
@@ -326,6 +328,7 @@ def test_atoms_that_meet_are_left_once():
 def test_threads_do_not_change_a_bit(kernel, monkeypatch):
     X, weights = rows_of(0, 700), weights_of(1, 700)
     monkeypatch.setattr(moving, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(moving, "_WORTH_ROUNDING", 0)
     monkeypatch.setattr(moving, "_VALUES_AT_ONCE", 1000)
     found = []
     for n_threads in (1, 2, 5):
