@@ -229,12 +229,12 @@ def shrunk(summary: Summary, max_atoms: int | None) -> Summary:
     return summary.changed(choice, basis.atoms[:0], stats.positions[:0], np.empty(0))
 
 
-def moved(summary: Summary) -> Summary:
+def moved(summary: Summary, *, rows_per_atom: float = _MOVING_SAMPLE) -> Summary:
     """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded.
 
     While the selection sample holds all rows, they are recorded anew, and nothing is lost. Later the recorded moments
     are projected onto the new span, and twice as many rows to come must regain the loss. Sampled rows that did not
-    decide where the atoms move judge that. O(n m (m + d)) for n sampled rows and each evaluation of the gradient.
+    decide where the atoms move judge that. O(n m (m + d)) for each evaluation on n rows, at most `rows_per_atom` m.
     """
     basis, sample = summary.basis, summary.selection_sample.sorted()
     if not basis.size or not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * basis.size:
@@ -242,7 +242,7 @@ def moved(summary: Summary) -> Summary:
     before, holds_all = summary.moments, not sample.is_full
     stays = replace(summary, selection_sample=sample, record=Record(before))
     rows, weights = sample.rows, sample.inclusion_weights()
-    n_most = min(_MOVING_SAMPLE * basis.size, len(rows) if holds_all else len(rows) // 2)
+    n_most = int(min(rows_per_atom * basis.size, len(rows) if holds_all else len(rows) // 2))
     n_evaluations = _N_EVALUATIONS if holds_all else _N_LATER_EVALUATIONS
     there, kept, has_moved = moved_basis(basis, rows[:n_most], weights[:n_most], n_evaluations=n_evaluations)
     # The same rows judge both; where all are recorded anew, those that come first.
