@@ -267,32 +267,33 @@ def remove_direction(atom: int, share: Array, precision: Array, recorded: Array)
 
 
 @jit
-def weigh_slopes(slopes: Array, coefficients: Array, weights: Array, sizes: Array) -> None:
-    """Multiply derivatives (n, m) by coefficients (n, m) and weights (n,), in place; add sizes to `sizes` (m,)."""
-    for n in range(slopes.shape[0]):
-        weight = weights[n]
-        for i in range(slopes.shape[1]):
-            weighted = weight * coefficients[n, i] * slopes[n, i]
-            slopes[n, i] = weighted
-            sizes[i] += abs(weighted)
+def scale_values(values: Array, roots: Array, lengths: Array, out: Array) -> None:
+    """Multiply values (n, m) by the roots (n,) of their rows and divide them by lengths (m,), to `out` (n, m)."""
+    for n in range(values.shape[0]):
+        for i in range(values.shape[1]):
+            out[n, i] = roots[n] * values[n, i] / lengths[i]
 
 
 @jit
-def weigh_coefficients(coefficients: Array, values: Array, weights: Array, sizes: Array) -> float:
-    """Multiply coefficients (n, m) by the roots of weights (n,), in place; return the weighted sum of B_ni k_ni.
-
-    The weighted sums of |B_ni k_ni| over the rows are added to `sizes` (m,).
-    """
+def sum_of_squares(values: Array) -> float:
+    """Return the sum of the squares of (n, m) values in double precision."""
     total = 0.0
     for n in range(values.shape[0]):
-        weight = weights[n]
-        root = np.sqrt(weight)
         for i in range(values.shape[1]):
-            product = weight * coefficients[n, i] * values[n, i]
-            coefficients[n, i] *= root
-            total += product
-            sizes[i] += abs(product)
+            value = np.float64(values[n, i])
+            total += value * value
     return total
+
+
+@jit
+def weigh(values: Array, coefficients: Array, roots: Array, sizes: Array) -> None:
+    """Multiply values (n, m) by coefficients (n, m) and roots (n,), in place; add their sizes to `sizes` (m,)."""
+    for n in range(values.shape[0]):
+        root = roots[n]
+        for i in range(values.shape[1]):
+            weighted = root * coefficients[n, i] * values[n, i]
+            values[n, i] = weighted
+            sizes[i] += abs(weighted)
 
 
 @jit

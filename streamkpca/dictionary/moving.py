@@ -7,15 +7,15 @@ import operator
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cholesky
 
-from streamkpca._core.linalg import blas_threads
-from streamkpca.dictionary._loops import weigh_coefficients, weigh_slopes
+from streamkpca._core.linalg import apply_inverse, blas_threads, inverse_factor
+from streamkpca.dictionary._loops import scale_values, sum_of_squares, weigh
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import gram_of
 from streamkpca.kernels import Kernel
@@ -24,13 +24,17 @@ from streamkpca.kernels.program import curvature_by_rows, gradient_by_rows, has_
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
+# Rounding in single precision, and the share of what is unexplained from which on it shows.
+_SINGLE, _VISIBLE = float(np.finfo(np.float32).eps), 1e-2
+
 # Added to k(z, z) of each atom, as a share of it, so that atoms that meet leave the factor finite.
 _RIDGE = 1e-9
 
 # Numbers in an array of kernel values of rows with the atoms, which bounds the memory: 2 MB for each of four arrays.
 _VALUES_AT_ONCE = 2**18
-# Kernel values and products with the precision matrix; with fewer, threads cost more than they save.
-_WORTH_THREADS = 2**25
+# Multiplications of an evaluation; with fewer, threads cost more than they save, and single precision saves too little
+# for the digits that it costs.
+_WORTH_THREADS, _WORTH_ROUNDING = 2**25, 2**22
 
 # Steps that the descent remembers; 20 gained nothing over 5 on eight data sets.
 _MEMORY = 5
@@ -47,8 +51,14 @@ _WORTHWHILE, _EXPLAINED = 1e-3, 1e-6
 _LEAST_CURVATURE = 1e-6
 
 
+_NOTHING = np.zeros(0)
+
+
 class Evaluation(NamedTuple):
-    """Share of the energy outside the span of atoms (m, d), its derivatives by them and an estimate of the second."""
+    """Share of the energy outside the span of atoms (m, d), its derivatives by them and an estimate of the second.
+
+    The derivatives are empty where only the value was asked for.
+    """
 
     value: float
     gradient: Array
@@ -56,7 +66,7 @@ class Evaluation(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Sums over some rows; `slopes` are of |B dk| by atom and base matrix, and `values` of |B k| by atom."""
+    """Sums over some rows; `second` of coordinates, `slopes` of |B dk| by atom and base matrix, `values` of |B k|."""
 
     explained: float
     second: Array
@@ -78,11 +88,18 @@ class Unexplained:
     rows, weights : ndarray of shape (n, d) and (n,)
     map_parts : callable
         Applies a function to each of some slices, in order, as `map` does.
+    single : bool
+        Whether products are taken in single precision, at half the time, as long as rounding would not show.
 
-    f(Z) = 1/E sum_n a_n [k(x_n, x_n) - k_Z(x_n)^T K^-1 k_Z(x_n)] with E = sum_n a_n k(x_n, x_n). With B = K^-1 k_Z(X)
-    of shape (m, n), df / dk_Z(X) = -2 B diag(a) / E and df / dK = B diag(a) B^T / E [1]_, [2]_; the kernel's
-    derivatives carry both on to Z. Second derivatives are estimated as Gauss and Newton do, for each atom alone:
-    2 sum_n a_n B_in^2 / E times the squared length of the derivative of phi(z_i), which follows from |k'| / |k|.
+    f(Z) = 1/E sum_n a_n [k(x_n, x_n) - |C_n|^2] with coordinates C = L^-1 k_Z(X) of shape (m, n), K = L L^T and
+    E = sum_n a_n k(x_n, x_n). With B = L^-T C, df / dk_Z(X) = -2 B diag(a) / E and df / dK = B diag(a) B^T / E [1]_,
+    [2]_; the kernel's derivatives carry both on to Z. Second derivatives are estimated as Gauss and Newton do, for each
+    atom alone: 2 sum_n a_n B_in^2 / E times the squared length of the derivative of phi(z_i), which follows from
+    |k'| / |k|.
+
+    Kernel values are divided by the lengths of rows and atoms, so that no scale leaves the range of single precision;
+    they and their derivatives are computed in double. Rounding adds |L^-1|^2 eps^2 to |C_n|^2 / k(x_n, x_n), where
+    B = K^-1 k_Z(X) would lose the digits of |K^-1| eps.
 
     O(n m (m + d)). Rows are worked off in parts of a fixed size whose sums are added in order, so that the number of
     threads does not change a bit.
@@ -95,35 +112,56 @@ class Unexplained:
     """
 
     def __init__(
-        self, kernel: Kernel, rows: Array, weights: Array, map_parts: Callable[..., Iterable[_Part]] = map
+        self,
+        kernel: Kernel,
+        rows: Array,
+        weights: Array,
+        map_parts: Callable[..., Iterable[_Part]] = map,
+        *,
+        single: bool = False,
     ) -> None:
         self._program = kernel.program
         energy = float(weights @ self._program.diagonal(rows))
-        self._rows, self._weights = rows, weights / energy
+        self._rows, self._roots = rows, np.sqrt(weights / energy)
         self._map = map_parts
+        self._single = single
 
-    def __call__(self, atoms: Array) -> Evaluation | None:
+    def __call__(self, atoms: Array, *, value_only: bool = False) -> Evaluation | None:
         """Evaluate at atoms (m, d); None where their kernel matrix is not finite and positive definite."""
+        part_of = self._explained if value_only else self._part
         with np.errstate(all="ignore"):
             own_values, own_slopes = values_and_gradients(self._program, atoms, atoms)
-            energy = np.diagonal(own_values).copy()
+            lengths = np.sqrt(np.diagonal(own_values))
+            own_values /= np.outer(lengths, lengths)
             try:
-                factor = cho_factor(own_values + np.diag(_RIDGE * energy), lower=True, overwrite_a=True)
+                factor = cholesky(own_values + _RIDGE * np.eye(len(atoms)), lower=True, overwrite_a=True)
             except (LinAlgError, ValueError):
                 return None
-            precision = cho_solve(factor, np.eye(len(atoms)), overwrite_b=True, check_finite=False)
+            inverse = inverse_factor(factor)
             # Four arrays hold values with the atoms if there is one base matrix, and others copies of the rows.
             n_arrays = max(len(self._program.base_matrices) // 2, 1)
             height = max(_VALUES_AT_ONCE // max(len(atoms) * n_arrays, atoms.shape[1]), 64)
             slices = [slice(start, start + height) for start in range(0, len(self._rows), height)]
-            total = reduce(_Part.plus, self._map(lambda rows: self._part(rows, atoms, precision), slices))
-            gradient, curvature = total.gradient, np.zeros(atoms.shape)
+            while True:
+                used = inverse.astype("f4" if self._single else "f8")
+                sums_over = partial(part_of, atoms=atoms, inverse=used, lengths=lengths)
+                total = reduce(_Part.plus, self._map(sums_over, slices))
+                value = 1.0 - total.explained
+                if not self._single or np.vdot(inverse, inverse) * _SINGLE**2 <= _VISIBLE * value:
+                    break
+                self._single = False
+            if value_only:
+                return Evaluation(value, _NOTHING, _NOTHING) if np.isfinite(value) else None
+            # L^-T (sum c c^T) L^-1, symmetric.
+            half = apply_inverse(inverse, total.second.astype(np.float64), transposed=True)
+            second = apply_inverse(inverse, np.ascontiguousarray(half.T), transposed=True)
+            weighted = second / np.outer(lengths, lengths)
+            gradient, curvature = total.gradient / lengths[:, None], np.zeros(atoms.shape)
             for p, matrix in enumerate(self._program.base_matrices):
-                gradient = gradient - gradient_by_rows(matrix, atoms, atoms, total.second * own_slopes[p])
+                gradient = gradient - gradient_by_rows(matrix, atoms, atoms, weighted * own_slopes[p])
                 steepness = total.slopes[p] / np.maximum(total.values, np.finfo(np.float64).tiny)
                 curvature += curvature_by_rows(matrix, atoms, steepness)
-            curvature *= 2.0 * (np.diagonal(total.second) * energy)[:, None]
-            value = 1.0 - total.explained
+            curvature *= 2.0 * np.diagonal(second)[:, None]
             # Each feature by itself, as their units may differ by any factor.
             curvature = np.maximum(curvature, _LEAST_CURVATURE * curvature.max(axis=0))
             # Features that the kernel does not see have no gradient either.
@@ -131,17 +169,30 @@ class Unexplained:
             evaluation = Evaluation(value, -2.0 * gradient, curvature)
         return evaluation if np.isfinite(value) and all(np.isfinite(array).all() for array in evaluation[1:]) else None
 
-    def _part(self, part: slice, atoms: Array, precision: Array) -> _Part:
-        rows, weights = self._rows[part], self._weights[part]
+    def _part(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
+        rows, roots = self._rows[part], self._roots[part]
         values, slopes = values_and_gradients(self._program, rows, atoms)
-        coefficients = values @ precision
+        coordinates = self._coordinates(values, roots, inverse, lengths)
+        explained, second = sum_of_squares(coordinates), gram_of(coordinates)
+        coefficients = apply_inverse(inverse, coordinates, transposed=True)
         gradient = np.zeros(atoms.shape)
         slope_sums, value_sums = np.zeros((len(slopes), len(atoms))), np.zeros(len(atoms))
+        weigh(values, coefficients, roots, value_sums)
         for p, matrix in enumerate(self._program.base_matrices):
-            weigh_slopes(slopes[p], coefficients, weights, slope_sums[p])
+            weigh(slopes[p], coefficients, roots, slope_sums[p])
             gradient += gradient_by_rows(matrix, rows, atoms, slopes[p])
-        explained = weigh_coefficients(coefficients, values, weights, value_sums)
-        return _Part(explained, gram_of(coefficients), gradient, slope_sums, value_sums)
+        return _Part(explained, second, gradient, slope_sums, value_sums)
+
+    def _explained(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
+        values = self._program.matrix(self._rows[part], atoms)
+        coordinates = self._coordinates(values, self._roots[part], inverse, lengths)
+        return _Part(sum_of_squares(coordinates), *[_NOTHING] * 4)
+
+    def _coordinates(self, values: Array, roots: Array, inverse: Array, lengths: Array) -> Array:
+        """Turn kernel values (n, m) into coordinates times the roots (n,) of the rows' shares, as precise as L^-1."""
+        shares = np.empty(values.shape, inverse.dtype)
+        scale_values(values, roots, lengths, shares)
+        return apply_inverse(inverse, shares)
 
 
 def can_move(kernel: Kernel) -> bool:
@@ -170,11 +221,12 @@ def moved_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_
     if not (len(atoms) and weights @ kernel.program.diagonal(rows) > 0.0):
         return atoms
     n, m, d = len(rows), *atoms.shape
-    n_threads = blas_threads() if n * m * (m + d) >= _WORTH_THREADS else 1
+    size = n * m * (m + d)
+    n_threads, single = blas_threads() if size >= _WORTH_THREADS else 1, size >= _WORTH_ROUNDING
     if n_threads == 1:
-        return _descend(Unexplained(kernel, rows, weights), atoms, n_evaluations)
+        return _descend(Unexplained(kernel, rows, weights, single=single), atoms, n_evaluations)
     with ThreadPoolExecutor(n_threads) as pool:
-        return _descend(Unexplained(kernel, rows, weights, pool.map), atoms, n_evaluations)
+        return _descend(Unexplained(kernel, rows, weights, pool.map, single=single), atoms, n_evaluations)
 
 
 def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Array:
@@ -188,13 +240,15 @@ def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Arra
         if not np.isfinite(direction).all():
             break
         slope = float(np.vdot(here.gradient, direction))
-        there = unexplained(atoms - length * direction)
         n_left -= 1
+        there = unexplained(atoms - length * direction, value_only=not n_left)
         if there is None or there.value > here.value - _LEAST_GAIN * length * slope:
             length *= _SHORTER
             continue
-        step, change = -length * direction, there.gradient - here.gradient
-        gained = here.value - there.value
+        step, gained = -length * direction, here.value - there.value
+        if not n_left:
+            return atoms + step
+        change = there.gradient - here.gradient
         if np.vdot(step, change) > 0.0:
             steps.append((step, change))
         atoms, here, length = atoms + step, there, 1.0

@@ -411,7 +411,8 @@ def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Stre
     chosen = _taken_whole(begun, *taken, replace(settings, half_life=None), kernel).summary
     assert chosen is not None
     if settings.moves_atoms:
-        chosen = moved(chosen)
+        # This move is the last one.
+        chosen = moved(chosen, rows_per_atom=np.inf)
     stats = chosen.atom_stats
     origins = order[stats.origins]
     positions = np.where(stats.positions < 0, ~sample.positions[origins], sample.positions[origins])

@@ -15,9 +15,10 @@ from streamkpca.dictionary._loops import (
     choose_greedily,
     gram_schmidt,
     remove_direction,
+    scale_values,
     subtract_outer,
-    weigh_coefficients,
-    weigh_slopes,
+    sum_of_squares,
+    weigh,
 )
 
 SEEDS = st.integers(0, 10**6)
@@ -115,19 +116,19 @@ def test_nan_and_negative_squared_lengths_are_refused():
     assert np.isfinite(factor).all()
 
 
-def test_slopes_and_coefficients_are_weighed_in_place():
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_values_are_scaled_summed_and_weighed(precision):
     rng = np.random.default_rng(3)
-    slopes, coefficients, values = rng.normal(size=(3, 5, 4))
-    weights = rng.uniform(0.0, 2.0, 5)
-    weighed, rooted = slopes.copy(), coefficients.copy()
-    of_slopes, of_values = np.ones(4), np.zeros(4)
-    weigh_slopes(weighed, coefficients, weights, of_slopes)
-    np.testing.assert_allclose(weighed, weights[:, None] * coefficients * slopes, rtol=1e-14)
-    np.testing.assert_allclose(of_slopes, 1.0 + np.abs(weighed).sum(axis=0), rtol=1e-14)
-    products = weights[:, None] * coefficients * values
-    assert weigh_coefficients(rooted, values, weights, of_values) == pytest.approx(products.sum(), rel=1e-12)
-    np.testing.assert_allclose(rooted, np.sqrt(weights)[:, None] * coefficients, rtol=1e-14)
-    np.testing.assert_allclose(of_values, np.abs(products).sum(axis=0), rtol=1e-14)
+    values = rng.normal(size=(5, 4))
+    coefficients = rng.normal(size=(5, 4)).astype(precision)
+    roots, lengths, scaled = rng.uniform(0.0, 2.0, 5), rng.uniform(0.5, 2.0, 4), np.empty((5, 4), precision)
+    scale_values(values, roots, lengths, scaled)
+    np.testing.assert_allclose(scaled, roots[:, None] * values / lengths, rtol=4 * np.finfo(precision).eps)
+    assert sum_of_squares(scaled) == pytest.approx((scaled.astype(np.float64) ** 2).sum(), rel=1e-14)
+    weighed, sizes = values.copy(), np.ones(4)
+    weigh(weighed, coefficients, roots, sizes)
+    np.testing.assert_allclose(weighed, roots[:, None] * coefficients * values, rtol=1e-14)
+    np.testing.assert_allclose(sizes, 1.0 + np.abs(weighed).sum(axis=0), rtol=1e-14)
 
 
 def test_the_best_swap_is_that_of_all_pairs():

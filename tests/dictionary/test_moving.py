@@ -117,6 +117,45 @@ def test_rows_are_added_up_part_by_part(kernel, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_single_precision_shows_in_no_digit_that_matters(kernel, offset):
+    """Far from the origin kernels of distances lose nothing, and others fall back to double where they would."""
+    X, weights, atoms = rows_of(0, 300) + offset, weights_of(1, 300), rows_of(2, 9) + offset
+    exact, found = (Unexplained(kernel, X, weights, single=single)(atoms) for single in (False, True))
+    assert (found is None) == (exact is None)
+    if exact is not None:
+        assert found.value == pytest.approx(exact.value, rel=1e-3, abs=1e-6)
+        for one, other in zip(found[1:], exact[1:], strict=True):
+            assert np.abs(one - other).max() <= 1e-2 * np.abs(other).max()
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+def test_no_scale_leaves_the_range_of_single_precision(scale):
+    X, weights, atoms = rows_of(0, 300), weights_of(1, 300), rows_of(2, 5)
+    for kernel in (scale * RBF(0.3), scale * Polynomial(2, gamma=0.5, coef0=1.0)):
+        exact, found = (Unexplained(kernel, X, weights, single=single)(atoms) for single in (False, True))
+        for one, other in zip(found, exact, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-4 * np.abs(other).max())
+
+
+def test_atoms_that_nearly_meet_are_evaluated_in_double_precision():
+    X, atoms = rows_of(0, 200, 1), np.linspace(-2.0, 2.0, 12)[:, None]
+    exact, found = (Unexplained(RBF(0.05), X, np.ones(200), single=single)(atoms) for single in (False, True))
+    for one, other in zip(found, exact, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_the_value_alone_is_the_same(kernel):
+    X, weights, atoms = rows_of(0, 300), weights_of(1, 300), rows_of(2, 9)
+    for single in (False, True):
+        unexplained = Unexplained(kernel, X, weights, single=single)
+        alone = unexplained(atoms, value_only=True)
+        assert alone.value == pytest.approx(unexplained(atoms).value, rel=1e-12, abs=1e-12)
+        assert not len(alone.gradient)
+
+
 def test_weights_are_copies_of_rows():
     X, counts, atoms = rows_of(0, 30), np.arange(30) % 4, rows_of(2, 5)
     weighted = Unexplained(RBF(0.3), X, counts.astype(float))(atoms)
@@ -163,7 +202,9 @@ def test_kernels_without_derivatives_or_a_least_value_cannot_move():
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_moved_atoms_leave_less(kernel):
+@pytest.mark.parametrize("worth_rounding", [0, np.inf])
+def test_moved_atoms_leave_less(kernel, worth_rounding, monkeypatch):
+    monkeypatch.setattr(moving, "_WORTH_ROUNDING", worth_rounding)
     X, weights = rows_of(0, 200), weights_of(1, 200)
     before, after = assert_no_worse(kernel, X[:8], X, weights)
     old, new = (naive_unexplained(kernel, basis.atoms, X, weights) for basis in (before, after))
@@ -189,7 +230,7 @@ def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
 def test_more_evaluations_never_lose(n_evaluations, monkeypatch):
     X, weights, calls = rows_of(0, 100), weights_of(1, 100), []
     evaluate = Unexplained.__call__
-    monkeypatch.setattr(Unexplained, "__call__", lambda self, atoms: calls.append(1) or evaluate(self, atoms))
+    monkeypatch.setattr(Unexplained, "__call__", lambda self, *a, **k: calls.append(1) or evaluate(self, *a, **k))
     before, after = assert_no_worse(RBF(0.3), X[:6], X, weights, n_evaluations)
     assert len(calls) <= max(n_evaluations, 1)
     # The first evaluation only tells where the atoms stand.
@@ -287,6 +328,7 @@ def test_atoms_that_meet_are_left_once():
 def test_threads_do_not_change_a_bit(kernel, monkeypatch):
     X, weights = rows_of(0, 700), weights_of(1, 700)
     monkeypatch.setattr(moving, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(moving, "_WORTH_ROUNDING", 0)
     monkeypatch.setattr(moving, "_VALUES_AT_ONCE", 1000)
     found = []
     for n_threads in (1, 2, 5):
