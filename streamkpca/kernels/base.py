@@ -424,10 +424,11 @@ class Kernel(ABC):
         (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere features keep their units, because those that hardly vary are
         often noise.
 
-        "whitened" is for features that vary together. With the standard deviations S and the correlations R of the
-        first rows, W = ((R + r I) / (1 + r))^(-1/2) S^-1 with the symmetric root [1]_. The ridge r, 1e-2 or
-        (features / different rows)^2 if that is more, bounds the weight of directions in which these rows hardly vary.
-        O(n d^2 + d^3) once, for at most 2,048 features, and O(d^2) for each row.
+        "whitened" is for features that vary together: W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and,
+        in these units, the principal axes P of the first rows. D, at least 1e-6, are no eigenvalues but mean squares of
+        each fifth of the rows along the axes of the others, in order [2]_: directions in which rows hardly vary, or
+        vary later, get the weight that rows not seen before justify. O(n d^2 + d^3) once, for at most 1,024 features,
+        and O(d^2) for each row.
 
         A matrix is W itself, not a covariance C: Mahalanobis distances take a W with W^T W = C^-1, such as
         ``numpy.linalg.inv(numpy.linalg.cholesky(C))``.
@@ -435,7 +436,8 @@ class Kernel(ABC):
         References
         ----------
         .. [1] A. Kessy, A. Lewin, K. Strimmer, "Optimal whitening and decorrelation", The American Statistician 72,
-           2018: ZCA-cor, there without a ridge.
+           2018: ZCA-cor, there with the eigenvalues of the correlations.
+        .. [2] D. Bartz, "Cross-validation based nonlinear shrinkage", arXiv 1611.00798, 2016; here the parts are runs.
 
         Examples
         --------
