@@ -305,8 +305,8 @@ def _held_out_variances(rows: Array, weights: Array) -> Array:
         squares = weights[held_out] @ ((rows[held_out] - mean) @ axes) ** 2
         unseen = sizes <= _NO_VARIANCE * sizes[-1]
         squares[unseen] = squares[unseen].sum() / max(np.count_nonzero(unseen), 1)
-        total += squares
-    return total / weights.sum()
+        total += squares / weights.sum()
+    return total
 
 
 def _checked_numbers(listed: list[Any]) -> tuple[float, ...]:
