@@ -24,10 +24,14 @@ _FEW_COUNT = 0.13
 _SMALLEST, _LARGEST = 1e-150, 1e150
 # The entries of a matrix are reciprocals of units, times a number that its conditioning bounds.
 _LARGEST_ENTRY = 1e160
-# More features take more than seconds to find the matrix, and 32 MB to keep it.
-MOST_WHITENED = 2048
-# Added by "whitened" to each eigenvalue of the correlations, whose mean is 1.
-_RIDGE = 1e-2
+# More features take many seconds to find the matrix, and 8 MB to keep it.
+MOST_WHITENED = 1024
+# Parts of the rows, one after another in time, of which "whitened" holds out each in turn.
+_PARTS = 5
+# Smaller variances, in units of a feature's own, count as this: differences of a thousandth of what a feature varies.
+_LEAST_VARIANCE = 1e-6
+# Eigenvalues below this share of the largest are 0, up to rounding; their eigenvectors are any basis of one space.
+_NO_VARIANCE = 1e-12
 # Matrices of up to this many numbers are printed whole.
 _PRINTED_WHOLE = 16
 # Squared lengths of rows within this limit are far below what streams accept, so no row makes them refuse its block.
@@ -259,7 +263,7 @@ def _few_count(deviations: Array) -> bool:
 
 
 def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
-    """Find W = ((R + r I) / (1 + r))^(-1/2) S^-1 with the correlations R (d, d) and the standard deviations S of rows.
+    """Find W = P D^(-1/2) P^T S^-1 with the standard deviations S of rows, and axes P and variances D in these units.
 
     The symmetric root depends continuously on the rows, whatever signs and order LAPACK gives eigenvectors, and keeps
     every number nearest to its feature, so L1 distances and ``.on(columns)`` keep a meaning.
@@ -272,19 +276,37 @@ def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
         varies = np.abs(np.average(shares**2, axis=0, weights=weights) - 1.0) < 0.5
     inverse = np.diag(1.0 / units)
     if varies.any():
-        rows, chosen = shares[:, varies], np.ix_(varies, varies)
-        rows *= np.sqrt(1.0 / len(X) if weights is None else weights / weights.sum())[..., None]
+        rows, counts = shares[:, varies], np.ones(len(X)) if weights is None else weights
         with one_blas_thread():
-            correlations = rows.T @ rows
-            np.fill_diagonal(correlations, 1.0)
-            sizes, vectors = np.linalg.eigh(correlations)
-            # In correlations of n rows of d independent features, eigenvalues go down to (1 - sqrt(d / n))^2 (Marchenko
-            # and Pastur 1967). Equal rows tell nothing new, and zeros have two signs.
-            ridge = max(_RIDGE, (len(sizes) / len(np.unique(X + 0.0, axis=0))) ** 2)
-            factors = np.sqrt((1.0 + ridge) / (np.maximum(sizes, 0.0) + ridge))
-            root = (vectors * factors) @ vectors.T
-        inverse[chosen] = 0.5 * (root + root.T) / units[varies]
+            _, axes, _ = _principal_axes(rows, counts)
+            variances = _held_out_variances(rows, counts)
+            root = (axes / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))) @ axes.T
+        inverse[np.ix_(varies, varies)] = 0.5 * (root + root.T) / units[varies]
     return UnitMatrix(inverse)
+
+
+def _principal_axes(rows: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Return variances (d,) ascending, axes (d, d) in columns, and the mean of rows."""
+    mean = np.average(rows, axis=0, weights=weights)
+    centred = (rows - mean) * np.sqrt(weights / weights.sum())[:, None]
+    return *np.linalg.eigh(centred.T @ centred), mean
+
+
+def _held_out_variances(rows: Array, weights: Array) -> Array:
+    """Return the mean squares (d,) of held-out rows along the axes of the others, in the order of these axes."""
+    # Copies of a row are held out together, as they tell nothing new; zeros have two signs.
+    _, first, of = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
+    n_parts = min(_PARTS, len(first))
+    part = (np.argsort(np.argsort(first)) * n_parts // len(first))[of.ravel()]
+    total = np.zeros(rows.shape[1])
+    for number in range(n_parts):
+        known, held_out = part != number, part == number
+        sizes, axes, mean = _principal_axes(rows[known], weights[known])
+        squares = weights[held_out] @ ((rows[held_out] - mean) @ axes) ** 2
+        unseen = sizes <= _NO_VARIANCE * sizes[-1]
+        squares[unseen] = squares[unseen].sum() / max(np.count_nonzero(unseen), 1)
+        total += squares / weights.sum()
+    return total
 
 
 def _checked_numbers(listed: list[Any]) -> tuple[float, ...]:

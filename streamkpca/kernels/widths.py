@@ -1,19 +1,14 @@
-"""Widths of kernels: the rules that find them from rows, and the contrast by which "contrast" compares several.
+"""Widths of kernels: the rules that find them from rows."""
 
-The contrast tells how well a kernel distinguishes rows from copies of them in which one number is another row's.
-"""
-
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.lapack import dpstrf
 
-from streamkpca._core.linalg import one_blas_thread, solve_factor, squared_norms
 from streamkpca._core.parameters import check_choice, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.program import Program
+from streamkpca.kernels.contrast import contrast, least_change, swapped
 
 Array = npt.NDArray[np.float64]
 
@@ -141,98 +136,3 @@ class WidthKernel(Kernel):
         """Return the widths (g,) that belong to a typical distance, squared or not, and to multiples of it."""
         distances = np.clip(distance * (factors**2 if self._squared else factors), _SMALLEST, _LARGEST)
         return 1.0 / distances if self._width == "gamma" else np.sqrt(distances)
-
-
-# Rows that the contrast is measured on, and those of them that span the known part. With twice as many of either, the
-# width that resulted was the same within one step of the grid, on 24 streams of eight kinds.
-_MOST_ROWS, _MOST_KNOWN = 1024, 128
-# Neighbours in time resemble each other, so held-out rows come in runs of this length.
-_RUN = 16
-_COPIES = 2
-# Share of the best contrast that a width must keep, and its allowance for chance in units of one over the root of the
-# number of held-out rows.
-_KEPT, _CHANCE = 0.9, 0.25
-# Three standard errors of a contrast in the same units: ((1 + 1 / 2) / 12)^1/2 for twice as many copies.
-_BEYOND_CHANCE = 3.0 * np.sqrt(0.125)
-# With fewer held-out rows, contrasts are mostly chance.
-_LEAST_HELD_OUT = 16
-_RANK_TOLERANCE = 1e-11
-# Smaller shares outside the span are rounding, which must not decide, and count as none.
-_ROUNDING = 1e-12
-
-
-class Swaps(NamedTuple):
-    """Known rows (k, d), held-out rows (h, d) of weights (h,), copies (s, d), and the rows (s,) they are copies of."""
-
-    known: Array
-    held_out: Array
-    weights: Array
-    copies: Array
-    of: npt.NDArray[np.intp]
-
-
-def swapped(X: Array, weights: Array | None) -> Swaps:
-    """Hold out half of some rows (n, d), and copy each held-out row with one number replaced by that of another."""
-    chosen = np.linspace(0, len(X) - 1, min(len(X), _MOST_ROWS)).astype(np.intp)
-    is_known = np.arange(len(chosen)) // _RUN % 2 == 0
-    rows = X[chosen]
-    known, held_out = rows[is_known], rows[~is_known]
-    n_known = min(len(known), _MOST_KNOWN)
-    known = known[np.linspace(0, len(known) - 1, n_known).astype(np.intp)]
-    row_weights = np.ones(len(held_out)) if weights is None else weights[chosen][~is_known]
-    varying = np.flatnonzero(held_out.min(axis=0) < held_out.max(axis=0)) if len(held_out) else np.empty(0, np.intp)
-    if len(held_out) < _LEAST_HELD_OUT or not len(varying):
-        return Swaps(known, held_out, row_weights, held_out[:0], np.empty(0, dtype=np.intp))
-    random = np.random.default_rng(0)
-    of = np.tile(np.arange(len(held_out)), _COPIES)
-    columns, donors = random.choice(varying, len(of)), random.integers(len(held_out), size=len(of))
-    copies = held_out[of]
-    copies[np.arange(len(of)), columns] = held_out[donors, columns]
-    differs = (copies != held_out[of]).any(axis=1)
-    return Swaps(known, held_out, row_weights, copies[differs], of[differs])
-
-
-def contrast(program: Program, swaps: Swaps) -> float:
-    """Return the probability that a copy is more novel than a held-out row: .5 where the kernel sees no difference.
-
-    Novelty is the share of a row's energy outside the span of the known rows.
-    """
-    if not len(swaps.copies):
-        return 0.5
-    with one_blas_thread(), np.errstate(all="ignore"):
-        gram = program.gram(swaps.known)
-        factor, pivots, rank, _ = dpstrf(gram, lower=1, tol=_RANK_TOLERANCE * float(np.max(np.diagonal(gram))))
-        factor = np.ascontiguousarray(np.tril(factor[:rank, :rank]))
-        known = swaps.known[pivots[:rank] - 1]
-        usual, odd = (_log_share(program, factor, known, rows) for rows in (swaps.held_out, swaps.copies))
-    order = np.argsort(usual)
-    # A copy is more novel than all rows of which a larger share is explained.
-    total = np.concatenate([[0.0], np.cumsum(swaps.weights[order])])
-    explained = usual[order]
-    more, as_many = (np.searchsorted(explained, odd, side=side) for side in ("right", "left"))
-    above = total[-1] - 0.5 * (total[more] + total[as_many])
-    return float(np.average(above, weights=swaps.weights[swaps.of]) / total[-1])
-
-
-def least_change(contrasts: Array, n_held_out: int) -> int:
-    """Return the first of several widths, from the usual one on, whose contrast is nearly the best.
-
-    It exceeds chance by at least .9 as much as the best, up to chance. Where even the best is within three standard
-    errors of chance, the usual width stays.
-    """
-    # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
-    excess = np.maximum(contrasts - 0.5, 0.0)
-    if float(excess.max()) * np.sqrt(n_held_out) < _BEYOND_CHANCE:
-        return 0
-    wanted = _KEPT * float(excess.max()) - _CHANCE / np.sqrt(max(n_held_out, 1))
-    return int(np.argmax(excess >= wanted))
-
-
-def _log_share(program: Program, factor: Array, known: Array, rows: Array) -> Array:
-    """Return the logarithm of the share of each row's energy inside the span of the known rows."""
-    values = program.matrix(rows, known)
-    # Far away, squares of kernel values would underflow.
-    largest = np.abs(values).max(axis=1, initial=np.finfo(float).tiny)
-    inside = squared_norms(solve_factor(factor, values / largest[:, None]))
-    shares: Array = np.log(inside) + 2.0 * np.log(largest) - np.log(program.diagonal(rows))
-    return np.where(shares > -_ROUNDING, 0.0, shares)

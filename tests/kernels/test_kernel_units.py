@@ -21,6 +21,7 @@ from streamkpca.kernels import (
     RBF,
     Cosine,
     Custom,
+    Equal,
     Kernel,
     Laplacian,
     Linear,
@@ -44,7 +45,6 @@ KERNELS: list[Kernel] = [
     RBF(0.1).scaled_by(lambda X: 1.0 + X[:, 0] ** 2),
     RBF(0.1).on([0, 2]) * Linear() + 0.3 * Cosine().on([3, 1]) ** 2,
 ]
-RIDGE = 1e-2
 RULES = pytest.mark.parametrize("rule", ["range", "std", "whitened"])
 
 
@@ -61,13 +61,15 @@ def seen_by(units, X):
     return X / units if units.ndim == 1 else X @ units.T
 
 
-def whitening_of(X, ridge=RIDGE):
-    """Compute ((R + r I) / (1 + r))^(-1/2) S^-1 by a singular value decomposition of standardised rows."""
-    standardised = (X - X.mean(axis=0)) / X.std(axis=0)
-    _, lengths, directions = np.linalg.svd(standardised / math.sqrt(len(X)))
-    sizes = np.zeros(X.shape[1])
-    sizes[: len(lengths)] = lengths**2
-    return directions.T @ np.diag(np.sqrt((1.0 + ridge) / (sizes + ridge))) @ directions @ np.diag(1.0 / X.std(axis=0))
+def whitening_of(X):
+    """Compute P D^(-1/2) P^T S^-1 by singular value decompositions of standardised rows without each fifth."""
+    Z, variances = (X - X.mean(axis=0)) / X.std(axis=0), np.zeros(X.shape[1])
+    for fifth in np.split(np.arange(len(X)), np.ceil(np.arange(1, 5) * len(X) / 5).astype(int)):
+        known = np.delete(Z, fifth, axis=0)
+        directions = np.linalg.svd(known - known.mean(axis=0))[2]
+        variances += (((Z[fifth] - known.mean(axis=0)) @ directions.T) ** 2).sum(axis=0) / len(X)
+    directions = np.linalg.svd(Z)[2]
+    return directions.T @ np.diag(variances**-0.5) @ directions @ np.diag(1.0 / X.std(axis=0))
 
 
 # Values in units
@@ -163,7 +165,7 @@ def test_powers_of_two_as_units_change_nothing(rule, exponents):
 
 @pytest.mark.parametrize(("share", "n_factors"), [(0.25, 4), (0.5, 60), (1.0, 60), (2.0, 4), (8.0, 60)])
 def test_fresh_rows_are_not_much_further_than_the_first_ones(share, n_factors):
-    """With a ridge of 1e-2 alone, independent features are 2 to 700 times as far from a quarter as many rows on."""
+    """With the rows' own covariance, independent features are 2 to 700 times as far from a quarter as many rows on."""
     rng, d = np.random.default_rng(0), 60
     loadings = rng.normal(size=(n_factors, d)) if n_factors < d else np.eye(d)
     X, fresh = (
@@ -172,16 +174,29 @@ def test_fresh_rows_are_not_much_further_than_the_first_ones(share, n_factors):
     W = np.asarray(RBF().in_units("whitened").settled(X).units)
     spread, of_fresh = (np.var(rows @ W.T, axis=0).sum() for rows in (X, fresh))
     assert 0.8 * spread < of_fresh < 2.5 * spread
-    ridge = max(RIDGE, (d / len(X)) ** 2)
-    np.testing.assert_allclose(W * X.std(axis=0), whitening_of(X, ridge) * X.std(axis=0), atol=1e-8)
+    repeated = np.asarray(RBF().in_units("whitened").settled(np.tile(X, (3, 1))).units)
+    np.testing.assert_allclose(repeated * X.std(axis=0), W * X.std(axis=0), atol=1e-8)
+
+
+def test_small_directions_are_known_and_what_moves_later_counts_for_less():
+    rng, d = np.random.default_rng(0), 30
+    loadings, noise = rng.normal(size=(10, d)), np.geomspace(0.01, 0.3, d)
+    X = rng.normal(size=(2000, 10)) @ loadings + noise * rng.normal(size=(2000, d))
+    W = np.asarray(RBF().in_units("whitened").settled(X).units)
+    # Mahalanobis distances of a step of 1 in each feature.
+    steps = np.sqrt(np.diag(np.linalg.inv(loadings.T @ loadings + np.diag(noise**2))))
+    np.testing.assert_allclose(np.linalg.norm(W, axis=0), steps, rtol=0.1)
+    X[:, 0] += np.linspace(0.0, 0.2, 2000)
+    drifting = np.asarray(RBF().in_units("whitened").settled(X).units)
+    assert np.linalg.norm(drifting[:, 0]) < 0.5 * steps[0]
 
 
 def test_more_features_than_can_be_whitened_are_refused():
-    kernel, X = RBF().in_units("whitened"), np.zeros((2, 2049))
-    with pytest.raises(ValueError, match=r'settled: the rule "whitened" expected at most 2048 .* 2049; .* "std"'):
+    kernel, X = RBF().in_units("whitened"), np.zeros((2, 1025))
+    with pytest.raises(ValueError, match=r'settled: the rule "whitened" expected at most 1024 .* 1025; .* "std"'):
         kernel.settled(X)
     for model in (StreamingKernelPCA(kernel=kernel), KernelPCA(kernel=kernel)):
-        with pytest.raises(ValueError, match='the rule "whitened" expected at most 2048 features but got'):
+        with pytest.raises(ValueError, match='the rule "whitened" expected at most 1024 features but got'):
             model.fit(X)
     assert kernel.on(range(2)).settled(X).is_settled
 
@@ -223,6 +238,21 @@ def test_auto_sees_no_offsets_no_common_unit_no_constants_and_weights_as_copies(
     rows = np.random.default_rng(3).integers(-4, 5, size=(40, 4)) * np.array([100.0, 1.0, 2.0, 1.0])
     copies = np.random.default_rng(4).integers(1, 4, size=40)
     assert auto.settled(rows, copies.astype(float)) == auto.settled(np.repeat(rows, copies, axis=0))
+
+
+def test_auto_whitens_where_that_tells_rows_from_copies_with_a_foreign_number():
+    rng = np.random.default_rng(0)
+    plant = rng.normal(size=(600, 3)) @ rng.normal(size=(3, 12)) + 0.05 * rng.normal(size=(600, 12))
+    curve = np.sin(rng.uniform(0.0, 6.28, (600, 1)) + np.arange(8.0)) + 0.05 * rng.normal(size=(600, 8))
+    for kernel in (RBF("spread"), Laplacian(), 2.0 * RBF("spread").on(range(12))):
+        auto = kernel.in_units("auto")
+        assert auto.settled(plant) == kernel.in_units("whitened").settled(plant)
+        assert auto.settled(plant[:20]).units == auto.settled(rng.normal(size=(600, 12))).units == (1.0,) * 12
+    assert RBF("spread").in_units("auto").settled(curve).units == (1.0,) * 8
+    for kernel in (RBF() * Equal().on(0), Linear()):
+        assert kernel.in_units("auto").settled(plant).units == (1.0,) * 12
+    wide = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 257))
+    assert RBF().in_units("auto").settled(wide).units == (1.0,) * 257
 
 
 # Models

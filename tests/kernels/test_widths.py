@@ -9,7 +9,8 @@ from scipy.spatial.distance import pdist
 from sklearn.svm import SVC
 
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
-from streamkpca.kernels.widths import contrast, least_change, swapped, typical_distance
+from streamkpca.kernels.contrast import contrast, least_change, swapped
+from streamkpca.kernels.widths import typical_distance
 
 # Typical distances
 
