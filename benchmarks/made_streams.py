@@ -25,7 +25,6 @@ class Stream:
     train: Array
     test: Array
     labels: Array
-    rows_per_day: float | None = None
     ordered: bool = True
 
 
@@ -255,7 +254,7 @@ def sines(random: Random, n: int, spots: Spots, variant: int) -> Array:
 
 
 FAMILIES = {
-    "gauss": Family(gauss, share=0.03, lengths=(1, 1)),
+    "gauss": Family(gauss, share=0.03, lengths=(1, 1), ordered=False),
     "slow": Family(autoregressive),
     "ring": Family(ring),
     "clusters": Family(clusters, test=5000, share=0.07, lengths=(1, 1), taught=True, ordered=False),
