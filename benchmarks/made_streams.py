@@ -148,6 +148,7 @@ def plant(random: Random, n: int, spots: Spots, variant: int) -> Array:
     noise, state, sums = 0.3 * random.normal(size=(n, k)), np.zeros(k), np.zeros(k // 2)
     causes = np.empty((n, k + k // 2))
     mixing, units = random.normal(size=(k + k // 2, d)), 10.0 ** random.uniform(-2.0, 3.0, d)
+    blur, origin = 0.15 * random.normal(size=(n, d)), random.normal(scale=3.0, size=d)
     kinds = [("disturbance", "step", "ramp")[i % 3] for i in range(len(spots))]
     for kind, (start, end) in zip(kinds, spots, strict=True):
         if kind == "disturbance":
@@ -159,14 +160,14 @@ def plant(random: Random, n: int, spots: Spots, variant: int) -> Array:
         state = passing @ state - 0.2 * outputs.T @ (controlled + sums) + noise[i] + disturbed[i]
     measured = causes @ mixing
     measured /= measured[:500].std(axis=0)
-    measured += 0.15 * random.normal(size=(n, d))
+    measured += blur
     variances, axes = np.linalg.eigh(np.cov(measured[:1000].T))
     for kind, (start, end) in zip(kinds, spots, strict=True):
         if kind != "disturbance":
             small = random.integers(d // 3)
             shape = np.ones(end - start) if kind == "step" else np.linspace(0.0, 1.0, end - start)
             measured[start:end] += 5.0 * np.sqrt(variances[small]) * np.outer(shape, axes[:, small])
-    return units * (measured + random.normal(scale=3.0, size=d))
+    return units * (measured + origin)
 
 
 def servers(random: Random, n: int, spots: Spots, variant: int) -> Array:
@@ -270,7 +271,8 @@ FAMILIES = {
 def placed(random: Random, first: int, n: int, share: float, lengths: tuple[int, int]) -> Spots:
     """Place runs of rows, apart from each other, between two rows; short ones as often as long ones, on a log scale."""
     shortest, longest = np.log([lengths[0], lengths[1] + 1])
-    mean = (lengths[1] + 1 - lengths[0]) / (longest - shortest) - 0.5
+    each = np.arange(lengths[0], lengths[1] + 1)
+    mean = float(each @ np.log1p(1.0 / each)) / (longest - shortest)
     count = max(round(share * (n - first) / mean), 1)
     slot, spots = (n - first) / count, Spots()
     for number in range(count):
