@@ -32,9 +32,9 @@ class Stream:
 class Family:
     """How the rows of a family are made.
 
-    `make` returns rows (n, d) with faults in the given [start, end). `share` of the rows of test (and of train, if
-    `taught`) is faulty, in runs of a length between the two `lengths`; between the two shares `spared` of the test are
-    no faults. `lasting` families change for good.
+    `make` returns rows (n, d) with faults in the given [start, end). The `share` of the rows of test (and of train, if
+    `taught`) is faulty, in runs with a length between the two `lengths`. `spared` is the part of test without faults,
+    from one share of its rows to another. A `lasting` family changes for good.
     """
 
     make: Callable[[Random, int, Spots, int], Array]

@@ -26,9 +26,9 @@ Columns: average precision, area under the ROC curve, volume under the precision
 rows); share of the anomalous rows above the level that leaves 1 % of the healthy ones above it; rows from the start of
 an anomalous segment to its first alarm (a segment without alarm counts with its length); runs of alarms that touch no
 anomalous row, for 1,000 healthy rows; the share of healthy rows that are alarms; the share of anomalous segments with
-an alarm; microseconds of processor time a row of test. Then come means over the streams of families, the share of
-false alarms on healthy continuations (the last third of train after the rest; made rows without faults), and last,
-with ``--made``, what the Monitor promises about rows that it does not know:
+an alarm; microseconds of processor time a row of test. Means over the streams of each family follow, then our false
+alarms on healthy continuations (the last third of train after the rest; made rows without faults), and with ``--made``
+what the Monitor promises about any rows:
 
 * **moved**: the threshold after 10 % of the rows were anomalies, alone or in runs, while young or later, less the
   median of held-out healthy scores and in units of their spread, relative to that without anomalies.
@@ -326,7 +326,7 @@ def tenfold(names: list[str], size: float) -> Table:
         level = 10.0 * float(np.quantile(reference.model.novelty(rows[2 * n :]), QUANTILE))
         for same in (False, True):
             mixed, labels = with_isolated(rows[n : 2 * n], reference.model.novelty, level, same=same)
-            # Of the rows that a young model learns, the first are needed to know anything at all.
+            # A young model needs its first rows to know anything at all.
             for when, judging, first in (("young", Monitor(quantile=QUANTILE), n // 16), ("later", reference, 0)):
                 is_alarm = copy.deepcopy(judging).update(mixed).is_alarm[first:]
                 shares = {"found": is_alarm[labels[first:]].mean(), "healthy": is_alarm[~labels[first:]].mean()}
