@@ -60,10 +60,10 @@ def following(values: Array, share: float) -> Array:
     return lfilter([share], [1.0, share - 1.0], values, zi=[(1.0 - share) * values[0]])[0]
 
 
-def spoil(random: Random, rows: Array, spot: tuple[int, int], kinds: list[str], size: float, most: int = 3) -> None:
-    """Spoil one to `most` columns in a spot, by `size` standard deviations that they have in the first 500 rows."""
+def spoil(random: Random, rows: Array, spot: tuple[int, int], kinds: list[str], size: float) -> None:
+    """Spoil one to three columns in a spot, by `size` standard deviations that they have in the first 500 rows."""
     start, end = spot
-    columns = random.choice(rows.shape[1], random.integers(1, most + 1), replace=False)
+    columns = random.choice(rows.shape[1], random.integers(1, 4), replace=False)
     by = size * random.uniform(0.7, 1.3) * rows[:500, columns].std(axis=0) * random.choice([-1.0, 1.0], len(columns))
     kind = random.choice(kinds)
     if kind == "step":
