@@ -389,7 +389,7 @@ def promises(names: list[str], *, size: float, seeds: int) -> tuple[dict[str, An
         print(f"\n{title}")
         for name, value in table.items():
             values = value.items() if isinstance(value, dict) else [("", value)]
-            print(f"{name:>44}" + "".join(f"{key:>9}{number:9.3f}" for key, number in values))
+            print(f"{name:>44}" + "".join(f"{key:>9}{number:10.4g}" for key, number in values))
     factors, shares = list(found["moved"].values()), list(found["tenfold"].values())
     bounds = {
         "threshold moved by anomalies, most": (max(factors), 0.0, 1.5),
@@ -561,7 +561,7 @@ def main() -> int:
     bounds |= right | promised
     print()
     for name, (value, least, most) in bounds.items():
-        print(f"{'HOLDS' if least <= value <= most else 'FAILS'}: {name} {value:.3f}, asked {least:.3g} to {most:.3g}")
+        print(f"{'HOLDS' if least <= value <= most else 'FAILS'}: {name} {value:.4g}, asked {least:.3g} to {most:.3g}")
     holds = all(least <= value <= most for value, least, most in bounds.values())
     write_figures(arguments.json, where, known(figures | {"bounds": bounds, "holds": holds}))
     return 0 if holds or arguments.tiny else 1
