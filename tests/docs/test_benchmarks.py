@@ -81,33 +81,37 @@ def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
     np.savez(tmp_path / "folder" / "family" / "two.npz", **rows)
     np.savez(tmp_path / "folder" / "family" / "a-plant.npz", d00=rows["train"])
     np.savez(tmp_path / "folder" / "family" / "holes.npz", **(rows | {"train": np.full((9, 4), np.nan)}))
-    options = ("folder", "--streams", "1", "--unordered", "family", "--rows-per-day", "made=1440", "--tiny")
+    plant = {name: rng.normal(size=(200, 4)) for name in ("d00", "d00_te", "d01_te", "d02_te")}
+    plant["d01_te"][160:] += 5.0
+    np.savez(tmp_path / "plant.npz", **plant)
+    options = ("folder", "--streams", "1", "--unordered", "family", "--plant", "plant.npz", "--tiny")
     output, found = figures(tmp_path, "novelty_on_unseen_streams.py", *options)
-    assert "the Monitor's mean average precision with context is" in output
     assert "a-plant.npz: expected the arrays train, test and test_label but it has d00" in output
     assert "holes.npz: values that are not finite" in output
     for kind in ("alone", "context"):
-        titles = {"made/stream 0", "made/stream 1", "others/stream 2", "family/one"}
+        titles = {"made ring/seed 0", "made drift/seed 0", "family/one", "plant/fault 1", "plant/fault 2"}
         assert set(found["streams"][kind]["Monitor"]) == titles
         for method, table in found["streams"][kind].items():
-            for figure in ("AP", "AUROC", "healthy", "covered"):
+            for figure in ("AP", "AUROC", "at 1%", "healthy", "covered"):
                 assert all(0.0 <= line[figure] <= 1.0 for line in table.values())
                 families = found["families"][kind][method]
                 assert found["macro"][kind][method][figure] == pytest.approx(
                     np.mean([line[figure] for line in families.values()])
                 )
-            # A Monitor in context may know that its stream is young; a score that is drawn by lot would be at .15.
-            assert table["made/stream 0"]["AP"] > 0.1
-    assert found["macro"]["alone"]["Monitor"]["AP"] > 0.8
+            # A score that is drawn by lot would be at .1.
+            assert table["made ring/seed 0"]["AP"] > 0.3
+        gain = [found["macro"][kind][method]["AP"] for method in ("Monitor", "Monitor, frozen")]
+        assert found["bounds"][f"AP, learning less frozen, {kind}"][0] == pytest.approx(gain[0] - gain[1])
+    monitor = found["streams"]["alone"]["Monitor"]
+    assert monitor["plant/fault 1"]["at 1%"] > 0.9 > 0.2 > monitor["plant/fault 2"]["at 1%"]
     # Rows without order have no context, no delay and no volume.
     assert found["streams"]["alone"]["LOF"]["family/one"] == found["streams"]["context"]["LOF"]["family/one"]
     assert found["streams"]["alone"]["LOF"]["family/one"]["delay"] is None
-    minutes = found["streams"]["alone"]["LOF"]["made/stream 0"]
-    assert minutes["minutes"] == minutes["delay"]
-    assert minutes["false/d"] == pytest.approx(1.44 * minutes["false/k"])
-    assert found["streams"]["alone"]["LOF"]["others/stream 2"]["minutes"] is None
-    for line in found["plant"].values():
-        assert line["alone"]["at 1%"] == pytest.approx((line["alone"]["fault 1"] + line["alone"]["fault 2"]) / 2)
+    usual = {"made ring/seed 0", "made drift/seed 0", "family/one", "plant/no fault"}
+    assert set(found["healthy"]["Monitor"]) == usual
+    assert found["bounds"]["false alarms, median"][0] == np.median(list(found["healthy"]["Monitor"].values()))
+    assert set(found["promises"]) == {"moved", "tenfold", "young", "speed"}
+    assert found["holds"] is all(low <= value <= (high or np.inf) for value, low, high in found["bounds"].values())
 
 
 def test_sensors_that_drop_out(tmp_path: Path) -> None:
