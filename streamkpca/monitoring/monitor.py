@@ -34,8 +34,9 @@ from streamkpca.stream.state import State, answering, check_range
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-# Rows that are learned, and thresholds that are renewed, together. So results do not depend on how calls cut the rows.
-_CHUNK = 32
+# Rows that are scored with one model and one threshold: at first, and once there are as many rows as make a model old.
+# So results do not depend on how calls cut the rows.
+_CHUNK, _LONG_CHUNK = 32, 256
 # Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
 _YOUNG, _OLD = 64, 4096
 # Rows that are learned at once. Later ones wait for as many rows as came since, up to this many: a slow fault is
@@ -280,9 +281,10 @@ class Monitor:
                     state = self._started(rows.shape[1], names)
                 start = 0
                 while start < n:
-                    stop = min(n, start + _CHUNK - state.n_rows % _CHUNK)
+                    chunk = _CHUNK if state.n_rows < _OLD else _LONG_CHUNK
+                    stop = min(n, start + chunk - state.n_rows % chunk)
                     state = self._scored(state, rows[start:stop], breaks[start:stop], record, start)
-                    if state.n_rows % _CHUNK == 0:
+                    if state.n_rows % chunk == 0:
                         state = self._learned(state)
                     start = stop
             except BaseException:

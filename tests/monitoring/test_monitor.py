@@ -275,13 +275,13 @@ def test_a_lasting_change_is_reported_once_and_not_accepted_without_learning() -
     assert monitor.update(rows[1200:]).is_alarm.mean() < 0.1
     assert monitor.change_detected_ == change
     # Its end is noticed, so that the next one is a new one.
-    more = normal_rows(3000, seed=0)
-    monitor.update(more[:2400])
+    more = normal_rows(5000, seed=0)
+    monitor.update(more[:4400])
     monitor.update(more[:300] + np.array([0.0, 0.0, 15.0]))
     found = monitor.change_detected_
     assert found is not None
     # An alarm by chance may come a little earlier.
-    assert 3980 <= found.start <= 4000
+    assert 5960 <= found.start <= 6000
 
 
 def test_a_lasting_change_among_the_first_rows_is_accepted() -> None:
