@@ -24,7 +24,7 @@ MOST_CANDIDATES, MOVING_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 512, 102
 NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
-ROWS_TO_MOVE, DECIDING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 6, 4
+ROWS_TO_MOVE, DECIDING_ROWS, JUDGING_ROWS, SWAPPING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 1024, 4, 7, 4
 HORIZON, OPTIMISM = 2.0, 2.5
 RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-6
 WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
@@ -533,7 +533,7 @@ class NaiveStream:
         sample, n_rounds, usual_weight = self.selection_sample(), MOST_ROUNDS, 0.0
         if self.moves_atoms:
             most, n_rounds, usual_weight = MOVING_CANDIDATES, 1, float(self.weights[whole].mean())
-            sample = self.selection_sample(max(DECIDING_ROWS * len(self.atoms), SCREENING_ROWS))
+            sample = self.selection_sample(max(SWAPPING_ROWS * len(self.atoms), SCREENING_ROWS))
         candidates = [self.atom(row) for row in whole if row >= self.n_rows_searched][:most]
         for _ in range(n_rounds):
             present = {atom.origin for atom in self.atoms if not atom.has_moved}
@@ -603,17 +603,16 @@ class NaiveStream:
         """Share of the stream that an atom's row counts for by itself."""
         return float(max(self.weights[atom.origin] - usual_weight, 0.0) / self.weights.sum())
 
-    def move(self) -> None:
+    def move(self, rows_per_atom: float = DECIDING_ROWS) -> None:
         """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded."""
         sample, stands_for = self.sample()
         if len(sample) < ROWS_TO_MOVE * max(len(self.atoms), 1):
             return
         holds_all = len(sample) < self.sample_size
-        deciding, judging, n_evaluations = slice(None), slice(None), EVALUATIONS
-        if not holds_all:
-            n = min(DECIDING_ROWS * len(self.atoms), len(sample) // 2)
-            deciding, judging, n_evaluations = slice(n), slice(n, 2 * n), LATER_EVALUATIONS
-        scene = Scene(self.kernel, self.rows[sample[deciding]], stands_for[deciding])
+        n = int(min(rows_per_atom * len(self.atoms), len(sample) if holds_all else len(sample) // 2))
+        judging = slice(JUDGING_ROWS) if holds_all else slice(n, n + JUDGING_ROWS)
+        n_evaluations = EVALUATIONS if holds_all else LATER_EVALUATIONS
+        scene = Scene(self.kernel, self.rows[sample[:n]], stands_for[:n])
         there = descend(scene, self.points(self.atoms), n_evaluations)
         moved = [
             Atom(atom.origin, point, atom.has_moved or bool((point != atom.point).any()), set(atom.seen))
@@ -847,7 +846,7 @@ def fit(
         for block in blocks_of(order, block_size):
             chooser.advance(rows[sample][order[block]], stands_for[order[block]])
         if chooser.moves_atoms:
-            chooser.move()
+            chooser.move(rows_per_atom=np.inf)
         stream.atoms = [Atom(sample[order[atom.origin]], atom.point, atom.has_moved) for atom in chooser.atoms]
         stream.n_replays = chooser.n_replays
     stream.recount()
