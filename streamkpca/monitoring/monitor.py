@@ -157,7 +157,7 @@ class Monitor:
     >>> record = monitor.update(rows)
     >>> event = max(monitor.events_, key=lambda event: event.n_alarms)
     >>> event.start, event.end, event.features[0].feature
-    (1500, 1531, 3)
+    (1500, 1528, 3)
     """
 
     def __init__(
