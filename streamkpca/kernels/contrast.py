@@ -83,8 +83,8 @@ def contrast(program: Program, swaps: Swaps) -> float:
 def least_change(contrasts: Array, n_held_out: int, kept: float = 0.9) -> int:
     """Return the first of several kernels, from the usual one on, whose contrast is nearly the best.
 
-    It exceeds chance by at least the share `kept` of what the best does, up to chance. Where even the best is within three standard
-    errors of chance, the usual kernel stays.
+    It exceeds chance by at least the share `kept` of what the best does, up to chance. Where even the best is within
+    three standard errors of chance, the usual kernel stays.
     """
     # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
     excess = np.maximum(contrasts - 0.5, 0.0)
