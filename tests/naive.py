@@ -29,7 +29,7 @@ HORIZON, OPTIMISM = 2.0, 2.5
 RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-6
 WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
 LEAST_VARIANCE_SHARE = 1e-9
-ROWS_TO_SETTLE, COMPARED_ROWS, KNOWN_ROWS, RUN, LEAST_HELD_OUT = 4096, 1024, 128, 16, 16
+ROWS_TO_SETTLE, COMPARED_ROWS, KNOWN_ROWS, LEAST_HELD_OUT = 4096, 1024, 128, 16
 KNOWN_RANK, UNRESOLVED, NEARLY, CHANCE, NEAR = 1e-11, 1e-12, 0.9, 0.25, 0.2
 BEYOND_CHANCE = 3.0 / np.sqrt(8.0)
 
@@ -861,10 +861,10 @@ def widths_of(rows: Array, weights: Array) -> Array:
 
 
 def held_out_share(n: int) -> tuple[list[int], list[int]]:
-    """Places, among n rows, of the known rows and of those held out, in runs."""
+    """Places, among n rows, of the known rows and of those held out, in quarters."""
     places = [int(place) for place in np.linspace(0, n - 1, min(n, COMPARED_ROWS))]
-    known = [place for number, place in enumerate(places) if number // RUN % 2 == 0]
-    held_out = [place for number, place in enumerate(places) if number // RUN % 2 == 1]
+    known = [place for number, place in enumerate(places) if 4 * number // len(places) % 2 == 0]
+    held_out = [place for number, place in enumerate(places) if 4 * number // len(places) % 2 == 1]
     return [known[int(i)] for i in np.linspace(0, len(known) - 1, min(len(known), KNOWN_ROWS))], held_out
 
 

@@ -14,12 +14,9 @@ Array = npt.NDArray[np.float64]
 # Rows that the contrast is measured on, and those of them that span the known part. With twice as many of either, the
 # width that resulted was the same within one step of the grid, on 24 streams of eight kinds.
 _MOST_ROWS, _MOST_KNOWN = 1024, 128
-# Neighbours in time resemble each other, so held-out rows come in runs of this length.
-_RUN = 16
 _COPIES = 2
-# Share of the best contrast that a kernel must keep, and its allowance for chance in units of one over the root of the
-# number of held-out rows.
-_KEPT, _CHANCE = 0.9, 0.25
+# Allowance for chance of a contrast, in units of one over the root of the number of held-out rows.
+_CHANCE = 0.25
 # Three standard errors of a contrast in the same units: ((1 + 1 / 2) / 12)^1/2 for twice as many copies.
 _BEYOND_CHANCE = 3.0 * np.sqrt(0.125)
 # With fewer held-out rows, contrasts are mostly chance.
@@ -42,7 +39,8 @@ class Swaps(NamedTuple):
 def swapped(X: Array, weights: Array | None) -> Swaps:
     """Hold out half of some rows (n, d), and copy each held-out row with one number replaced by that of another."""
     chosen = np.linspace(0, len(X) - 1, min(len(X), _MOST_ROWS)).astype(np.intp)
-    is_known = np.arange(len(chosen)) // _RUN % 2 == 0
+    # Neighbours in time resemble each other, and streams change: every other quarter is known.
+    is_known = 4 * np.arange(len(chosen)) // len(chosen) % 2 == 0
     rows = X[chosen]
     known, held_out = rows[is_known], rows[~is_known]
     n_known = min(len(known), _MOST_KNOWN)
@@ -82,17 +80,17 @@ def contrast(program: Program, swaps: Swaps) -> float:
     return float(np.average(above, weights=swaps.weights[swaps.of]) / total[-1])
 
 
-def least_change(contrasts: Array, n_held_out: int) -> int:
+def least_change(contrasts: Array, n_held_out: int, kept: float = 0.9) -> int:
     """Return the first of several kernels, from the usual one on, whose contrast is nearly the best.
 
-    It exceeds chance by at least .9 as much as the best, up to chance. Where even the best is within three standard
-    errors of chance, the usual kernel stays.
+    It exceeds chance by at least the share `kept` of what the best does, up to chance. Where even the best is within
+    three standard errors of chance, the usual kernel stays.
     """
     # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
     excess = np.maximum(contrasts - 0.5, 0.0)
     if float(excess.max()) * np.sqrt(n_held_out) < _BEYOND_CHANCE:
         return 0
-    wanted = _KEPT * float(excess.max()) - _CHANCE / np.sqrt(max(n_held_out, 1))
+    wanted = kept * float(excess.max()) - _CHANCE / np.sqrt(max(n_held_out, 1))
     return int(np.argmax(excess >= wanted))
 
 

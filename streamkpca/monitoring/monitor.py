@@ -157,8 +157,8 @@ class Monitor:
     >>> monitor = Monitor(smoothing=0.3)
     >>> record = monitor.update(rows)
     >>> event = max(monitor.events_, key=lambda event: event.n_alarms)
-    >>> event.start, event.end, event.features[0].feature
-    (1500, 1531, 3)
+    >>> event.start, event.features[0].feature
+    (1500, 3)
     """
 
     def __init__(

@@ -242,15 +242,15 @@ def test_auto_sees_no_offsets_no_common_unit_no_constants_and_weights_as_copies(
 
 def test_auto_whitens_where_that_tells_rows_from_copies_with_a_foreign_number():
     rng = np.random.default_rng(0)
-    plant = rng.normal(size=(600, 3)) @ rng.normal(size=(3, 12)) + 0.05 * rng.normal(size=(600, 12))
-    curve = np.sin(rng.uniform(0.0, 6.28, (600, 1)) + np.arange(8.0)) + 0.05 * rng.normal(size=(600, 8))
-    for kernel in (RBF("spread"), Laplacian(), 2.0 * RBF("spread").on(range(12))):
+    plant = rng.normal(size=(600, 8)) @ rng.normal(size=(8, 20)) + 0.05 * rng.normal(size=(600, 20))
+    curve = np.sin(rng.uniform(0.0, 6.28, (600, 1)) + np.arange(20.0)) + 0.05 * rng.normal(size=(600, 20))
+    for kernel in (RBF("spread"), Laplacian("spread"), 2.0 * RBF("spread").on(range(20))):
         auto = kernel.in_units("auto")
         assert auto.settled(plant) == kernel.in_units("whitened").settled(plant)
-        assert auto.settled(plant[:20]).units == auto.settled(rng.normal(size=(600, 12))).units == (1.0,) * 12
-    assert RBF("spread").in_units("auto").settled(curve).units == (1.0,) * 8
+        for X in (plant[:20], curve, rng.normal(size=(600, 20))):
+            assert auto.settled(X).units == (1.0,) * 20
     for kernel in (RBF() * Equal().on(0), Linear()):
-        assert kernel.in_units("auto").settled(plant).units == (1.0,) * 12
+        assert kernel.in_units("auto").settled(plant).units == (1.0,) * 20
     wide = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 257))
     assert RBF().in_units("auto").settled(wide).units == (1.0,) * 257
 
