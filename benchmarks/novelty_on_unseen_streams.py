@@ -556,7 +556,7 @@ def main() -> int:
         shares, right = false_alarms(usual, {name: method for name, method in methods.items() if name in OURS})
         figures: dict[str, Any] = {"streams": results, "families": families, "macro": macro, "healthy": shares}
         promised: dict[str, Bound] = {}
-        if seeds:
+        if seeds and "Monitor" in methods:
             figures["promises"], promised = promises(steady, size=size, seeds=seeds)
     bounds |= right | promised
     print()
