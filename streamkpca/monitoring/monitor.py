@@ -612,7 +612,7 @@ class Monitor:
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
         n = state.n_learned
-        is_due |= _YOUNG <= n < _OLD and n >= 2 * state.n_young
+        is_due |= _YOUNG <= n < _OLD and n >= 4 * state.n_young
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
         is_due |= n_before > 0 and self._kernel() != kernel
         return self._calibrated(state) if is_due else state
