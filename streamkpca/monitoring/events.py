@@ -81,7 +81,7 @@ class Change:
     --------
     >>> import numpy as np
     >>> from streamkpca.monitoring import Monitor
-    >>> rows = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> rows = np.random.default_rng(0).normal(size=(2000, 3))
     >>> rows[1000:, 1] += 20.0
     >>> monitor = Monitor(accept_after=500)
     >>> record = monitor.update(rows)

@@ -104,11 +104,12 @@ class Monitor:
     quantile : float, default=0.99
         Share of normal rows that should be below the threshold.
     learn : {"normal", "all", "none"}
-        Rows that the model learns: those that are no alarm and not above the threshold of single scores; all; or none.
-        The first 512 rows are learned anyway unless it is "none".
+        Rows that the model learns: normal ones, which do not stand out and have few alarms around them; all; or none.
+        Normal rows beyond the first 512 wait until as many rows have come after them, 1,024 at most. Those that wait
+        when learning ends are learned first.
     accept_after : int, default=1000
         Alarms, beyond one in twenty rows, after which they are a lasting change, and with ``learn="normal"`` are
-        learned; at least 32.
+        learned; at least 32. While few rows are learned, four alarms for each of them are enough, and at least 256.
     max_gap : float or timedelta, optional
         Largest time between two rows, in seconds where times are dates. After a longer one, or after a row that was
         skipped, lags and smoothing start anew: the first row stands for its predecessors, and rows with such
@@ -125,17 +126,20 @@ class Monitor:
     **Scores** are `StreamingKernelPCA.novelty` of each row, before it is learned. Until 64 rows are learned, scores are
     0, there is no threshold, and no row is an alarm. With ``learn="none"`` any model has scores and a threshold.
 
-    **Thresholds** are quantiles of the scores of earlier rows, smoothed as the new ones are, the latest counting most:
-    the level of split-conformal prediction [1]_. While the model is young, after 64, 128, ..., 2,048 learned rows, and
-    whenever the scale of its kernel is settled again, they come from rows that are left out in turn, in runs of
-    neighbours. Alarms in events of seven or more (more with `lags` and `smoothing`) do not count, or a long fault would
-    raise the threshold. For exchangeable rows the share of false alarms is 1 - `quantile`, up to chance; where
-    neighbours resemble each other or the stream changes slowly, expect several times that.
+    **Thresholds** are quantiles of the scores of healthy rows among the latest 2,048, smoothed as the new ones are: the
+    level of split-conformal prediction [1]_. Up to an eighth of the scores may be of anomalies: those beyond a valley of
+    the logarithms, or beyond an exponential tail through their middle and .85 quantile, do not count, nor do rows with
+    50 alarms or more among 201 neighbours. So where healthy scores have a heavier tail, or a rare state of its own,
+    false alarms are more. While the model is young, and whenever the scale of its kernel is settled again, the scores
+    are those of learned rows that are left out in turn, in runs of neighbours, and of rows that wait to be learned. For
+    exchangeable rows the share of false alarms is 1 - `quantile`, up to chance; where neighbours resemble each other or
+    the stream changes, expect several times that.
 
     **Events** are runs of alarms with less than ten rows between them. **Lasting changes** are found by Page's
     cumulative sum of alarms less one in twenty rows [2]_. When it reaches `accept_after`, after 1,053 rows of alarms or
     5,000 rows of which a quarter are, the change is reported as `change_detected_`, and with ``learn="normal"`` the
-    latest of these alarms are learned. With ``learn="none"`` it is reported once, and alarms go on.
+    latest of these rows are learned, but for those that stand out among them. With ``learn="none"`` it is reported
+    once, and alarms go on.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
     rows. `learn`, `accept_after` and `max_gap` may be set later, for the rows to come; the other parameters cannot
@@ -242,7 +246,7 @@ class Monitor:
         return copy.deepcopy(self)
 
     def update(self, X: Any, *, time: Any = None) -> MonitorRecord:
-        """Score the next rows, then learn those that are to be learned, 32 at a time.
+        """Score the next rows, then learn those that are to be learned, 32 at a time, and 256 once there are 4,096.
 
         Parameters
         ----------

@@ -12,8 +12,8 @@ Flags = npt.NDArray[np.bool_]
 
 # Scores that decide. A level of .99 needs a hundred.
 _MOST_SCORES = 2048
-# A threshold stays until there are this share more scores.
-_REFRESH_SHARE = 16
+# Thresholds stay until there are this share more scores.
+_REFRESH_SHARE = 8
 # Share of the lowest scores that are healthy for certain, and levels among healthy scores between which the logarithms
 # rise as they go on to rise: their tail is exponential, as that of scores is where some healthy rows are far out.
 _CERTAIN, _MIDDLE, _UPPER = 0.88, 0.5, 0.85
@@ -84,10 +84,8 @@ class RecentScores:
 
 def is_quiet(is_alarm: Flags) -> Flags:
     """Tell of rows (n,) in a stream's order whether few of their neighbours, a hundred on either side, are alarms."""
-    counts = np.concatenate([[0], np.cumsum(is_alarm)])
-    rows = np.arange(len(is_alarm))
-    first, last = np.maximum(rows - _NEAR, 0), np.minimum(rows + _NEAR + 1, len(rows))
-    quiet: Flags = counts[last] - counts[first] < _LOUD
+    around = np.pad(is_alarm.astype(np.int64), (_NEAR + 1, _NEAR)).cumsum()
+    quiet: Flags = around[2 * _NEAR + 1 :] - around[: len(is_alarm)] < _LOUD
     return quiet
 
 

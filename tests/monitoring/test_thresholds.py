@@ -96,12 +96,12 @@ def none_alarms(scores: Array) -> npt.NDArray[np.bool_]:
     return np.zeros(len(scores), dtype=bool)
 
 
-def test_thresholds_follow_when_a_sixteenth_is_new() -> None:
+def test_thresholds_follow_when_an_eighth_is_new() -> None:
     scores = np.random.default_rng(0).exponential(size=1000)
     kept = RecentScores.none(0.9).replaced(scores[:160], 2.0 * scores[:160], none_alarms(scores[:160]))
     assert kept.threshold == healthy_level(2.0 * scores[:160], 0.9)
     assert kept.limit == healthy_level(scores[:160], 0.99)
-    first, second = scores[160:168], scores[168:200]
+    first, second = scores[160:176], scores[176:200]
     assert kept.added(first, first, none_alarms(first)).threshold == kept.threshold
     later = kept.added(first, 2.0 * first, none_alarms(first)).added(second, 2.0 * second, none_alarms(second))
     assert later.n_new == 0
