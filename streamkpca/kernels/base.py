@@ -427,11 +427,11 @@ class Kernel(ABC):
         more than all others. Widths are settled on rows in units. ``k.in_units(u).on(columns)`` takes a unit for each
         chosen column, ``k.on(columns).in_units(u)`` for every column.
 
-        "auto" is "whitened" for up to 256 features, no categories, if the kernel then tells rows from copies with one
-        foreign number clearly better (see "contrast" of `RBF`): otherwise the area under the ROC curve exceeds 1/2 by
-        less than .7 as much. It is "range" where a few features make up nearly all distances: with variances v of d
-        features, (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere features keep their units, because those that hardly
-        vary are often noise.
+        "auto" is "whitened" for up to 256 features, no categories, if the kernel, not wider than by "spread", then
+        tells rows from copies with one foreign number clearly better (see "contrast" of `RBF`): otherwise the area
+        under the ROC curve exceeds 1/2 by less than .7 as much. It is "range" where a few features make up nearly all
+        distances: with variances v of d features, (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere features keep their
+        units, because those that hardly vary are often noise.
 
         "whitened" is for features that vary together: W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and,
         in these units, the principal axes P of the first rows. D, at least 1e-6, are no eigenvalues but mean squares of
@@ -795,13 +795,24 @@ class InUnits(Kernel):
         self.kernel._lower(builder, view.in_units(self.units))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        units = measured_units(X, self.units, weights) if isinstance(self.units, str) else self.units
-        settled = replace(self, units=units, kernel=self.kernel._settle(FeatureView(units=units).of(X), weights))
+        units = self._measured(X, weights) if isinstance(self.units, str) else self.units
+        return replace(self, units=units, kernel=self.kernel._settle(FeatureView(units=units).of(X), weights))
+
+    def _measured(self, X: Array, weights: Array | None) -> Units:
+        """Measure units by the rule; with "auto", compare whitened ones with the others."""
+        assert isinstance(self.units, str)
+        units = measured_units(X, self.units, weights)
         if self.units != "auto" or X.shape[1] > _MOST_WHITENED_UNASKED or self._compares_categories:
-            return settled
-        kernels, swaps = (settled, replace(self, units="whitened")._settle(X, weights)), swapped(X, weights)
-        contrasts = np.array([contrast(kernel.program, swaps) for kernel in kernels])
-        return kernels[least_change(contrasts, len(swaps.held_out), _KEPT_BY_UNITS)]
+            return units
+        # At usual widths: a wide kernel imitates whitened units, and hides that they are better.
+        kernel = self.kernel
+        for path, value in kernel.parameters().items():
+            if isinstance(value, str) and value == "contrast":
+                kernel = kernel.with_parameter(path, "spread")
+        choices, swaps = (units, measured_units(X, "whitened", weights)), swapped(X, weights)
+        kernels = [InUnits(kernel, choice)._settle(X, weights) for choice in choices]
+        contrasts = np.array([contrast(settled.program, swaps) for settled in kernels])
+        return choices[least_change(contrasts, len(swaps.held_out), _KEPT_BY_UNITS)]
 
     def _seen(self, X: Array) -> Array:
         return X if isinstance(self.units, str) else FeatureView(units=self.units).of(X)

@@ -244,7 +244,7 @@ def test_auto_whitens_where_that_tells_rows_from_copies_with_a_foreign_number():
     rng = np.random.default_rng(0)
     plant = rng.normal(size=(600, 8)) @ rng.normal(size=(8, 20)) + 0.05 * rng.normal(size=(600, 20))
     curve = np.sin(rng.uniform(0.0, 6.28, (600, 1)) + np.arange(20.0)) + 0.05 * rng.normal(size=(600, 20))
-    for kernel in (RBF("spread"), Laplacian("spread"), 2.0 * RBF("spread").on(range(20))):
+    for kernel in (RBF("spread"), Laplacian(), 2.0 * RBF().on(range(20))):
         auto = kernel.in_units("auto")
         assert auto.settled(plant) == kernel.in_units("whitened").settled(plant)
         for X in (plant[:20], curve, rng.normal(size=(600, 20))):
