@@ -508,8 +508,8 @@ class Kernel(ABC):
         >>> RBF(1.0).in_units([0.1]).check_range(np.ones((1, 1)), "fit") is None
         True
         """
-        if self.has_units:
-            for part in self._parts():
+        for part in self._parts():
+            if part.has_units:
                 part.check_range(self._seen(X), where)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -817,15 +817,25 @@ class InUnits(Kernel):
     def _seen(self, X: Array) -> Array:
         return X if isinstance(self.units, str) else FeatureView(units=self.units).of(X)
 
+    @cached_property
+    def _certain_range(self) -> float:
+        """Size up to which no number of a row is out of range, whatever the others are."""
+        if isinstance(self.units, str):
+            return FARTHEST
+        units = np.asarray(self.units)
+        sizes = np.abs(units).sum(axis=1) if units.ndim == 2 else 1.0 / np.abs(units)
+        return float(0.5 * FARTHEST / sizes.max())
+
     def check_range(self, X: Array, where: str) -> None:
         """Refuse rows that are out of range in these units, or in those of the parts."""
-        largest = np.abs(self._seen(X)).max(axis=0, initial=0.0)
-        if not (largest <= FARTHEST).all():
-            feature = int(np.argmax(~(largest <= FARTHEST)))
-            raise ValueError(
-                f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but the "
-                f"limit is {FARTHEST:g}; give in_units larger units"
-            )
+        if not np.abs(X).max(initial=0.0) <= self._certain_range:
+            largest = np.abs(self._seen(X)).max(axis=0, initial=0.0)
+            if not (largest <= FARTHEST).all():
+                feature = int(np.argmax(~(largest <= FARTHEST)))
+                raise ValueError(
+                    f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but the "
+                    f"limit is {FARTHEST:g}; give in_units larger units"
+                )
         super().check_range(X, where)
 
     def check_width(self, d: int, where: str) -> None:

@@ -570,7 +570,7 @@ class Monitor:
             n_made_up = max(n_made_up - len(run), 0)
             record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
             scored = ScoredRows(stacked, novelty, smoothed, is_alarm, usual)
-            waiting = scored if waiting is None else waiting.joined(scored)
+            waiting = (*waiting, scored)
             log = self._logged(state, log, scored, first + start)
         n_rows = first + len(rows)
         return replace(
@@ -603,15 +603,15 @@ class Monitor:
     def _learned(self, state: MonitorState) -> MonitorState:
         """Learn the rows whose time has come, and renew the thresholds."""
         n_before, kernel = state.n_young, self._kernel()
-        if (rows := state.waiting) is not None:
-            run = state.run
+        if state.waiting:
+            rows, run = ScoredRows.joined(state.waiting), state.run
             if run.excess and rows.is_alarm.any():
                 run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state.n_features))
             state = replace(state, run=run, scores=state.scores.added(rows.novelty, rows.smoothed, rows.is_alarm))
             if self.learn != "none":
                 late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (self.learn == "all"))
                 state = replace(state, late=np.concatenate(late), is_usual=np.concatenate(is_usual))
-        state = self._caught_up(replace(state, waiting=None))
+        state = self._caught_up(replace(state, waiting=()))
         is_due = self.learn == "none" and not np.isfinite(state.scores.threshold)
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
@@ -808,5 +808,7 @@ def _stacked(rows: Array, context: Array) -> Array:
 
 def _runs(breaks: Flags, good: Flags) -> list[tuple[int, int]]:
     """Cut rows where lags start anew, and where good rows change to bad ones or back."""
+    if good.all() and not breaks[1:].any():
+        return [(0, len(good))]
     edges = [0, *(np.flatnonzero(breaks[1:] | (good[1:] != good[:-1])) + 1).tolist(), len(good)]
     return list(itertools.pairwise(edges))

@@ -1,6 +1,7 @@
 """The state of a monitor beside its model, as a value, and as data of its checkpoint."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,10 +25,11 @@ class ScoredRows(NamedTuple):
     is_alarm: Flags
     usual: Flags
 
-    def joined(self, later: Self) -> Self:
-        """Return these rows and later ones."""
-        pairs: Any = zip(self, later, strict=True)
-        return type(self)(*map(np.concatenate, pairs))
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts, one part or more."""
+        columns: Any = zip(*parts, strict=True)
+        return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class MonitorState:
     """The state of a monitor besides that of its model; replaced as a whole.
 
     `context` (lags - 1, d) are the predecessors of the next row, the latest first, and `n_made_up` counts the rows
-    to come whose predecessors were made up after a gap. `waiting` are the scored rows of the present chunk, `late`
+    to come whose predecessors were made up after a gap. `waiting` are parts of the present chunk, `late`
     (n, lags * d) the latest ones before it, which are to be learned if `is_usual` (n,), and `left_out` (n, lags * d)
     rows that were not learned.
     """
@@ -55,12 +57,13 @@ class MonitorState:
     last_smoothed: float | None = None
     context: Array | None = None
     n_made_up: int = 0
-    waiting: ScoredRows | None = None
+    waiting: tuple[ScoredRows, ...] = ()
 
 
 def state_record(state: MonitorState) -> dict[str, Any]:
     """Return JSON data and arrays that determine a state, by the table of its fields."""
-    values = recorded(_STATE, state)
+    waiting: Any = ScoredRows.joined(state.waiting) if state.waiting else None
+    values = recorded(_STATE, replace(state, waiting=waiting))
     events = state.log.current, *state.log.closed
     current, *closed = (None if event is None else recorded(_EVENT, event) for event in events)
     return {**values, "log.current": current, "log.closed": closed}
@@ -81,7 +84,7 @@ def state_from_record(record: dict[str, Any], lags: int, quantile: float, has_ga
     last = max(last, state.run.start, state.change.detected if state.change else 0)
     if last > state.n_rows or state.log.n_closed < len(state.log.closed):
         raise ValueError("an event, a change or a count is outside of the stream")
-    return state
+    return replace(state, waiting=(state.waiting,) if isinstance(state.waiting, ScoredRows) else ())
 
 
 def _made_log(closed: Any, current: Any, n_closed: int) -> EventLog:
