@@ -34,8 +34,8 @@ MOST_PARTS = 1000
 # With "auto", wider rows are not whitened: for 1,024 features, finding the matrix would take five seconds.
 _MOST_WHITENED_UNASKED = 256
 # Nor are features whose own units keep this share of what contrast exceeds chance by: in small directions, streams
-# change most. With .9, average precision on servers was lower by another .05; from .6 to .8 the mean of 39 families was
-# the same within .003.
+# change most. With .9, average precision on four servers was .06 lower; from .6 to .8, the mean of 39 families was the
+# same within .003.
 _KEPT_BY_UNITS = 0.7
 
 # How tightly an expression binds when it is printed.
