@@ -25,7 +25,7 @@ NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
 ROWS_TO_MOVE, DECIDING_ROWS, JUDGING_ROWS, SWAPPING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 1024, 4, 7, 4
-HORIZON, OPTIMISM = 2.0, 2.5
+HORIZON, OPTIMISM, GROWTH = 2.0, 2.5, 1.5
 RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-6
 WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
 LEAST_VARIANCE_SHARE = 1e-9
@@ -603,15 +603,16 @@ class NaiveStream:
         """Share of the stream that an atom's row counts for by itself."""
         return float(max(self.weights[atom.origin] - usual_weight, 0.0) / self.weights.sum())
 
-    def move(self, rows_per_atom: float = DECIDING_ROWS) -> None:
+    def move(self, *, thoroughly: bool = False) -> None:
         """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded."""
         sample, stands_for = self.sample()
         if len(sample) < ROWS_TO_MOVE * max(len(self.atoms), 1):
             return
         holds_all = len(sample) < self.sample_size
-        n = int(min(rows_per_atom * len(self.atoms), len(sample) if holds_all else len(sample) // 2))
+        n = len(sample) if thoroughly else min(DECIDING_ROWS * len(self.atoms), len(sample) // (1 if holds_all else 2))
         judging = slice(JUDGING_ROWS) if holds_all else slice(n, n + JUDGING_ROWS)
-        n_evaluations = EVALUATIONS if holds_all else LATER_EVALUATIONS
+        has_grown = len(self.rows) >= GROWTH * self.n_rows_searched
+        n_evaluations = EVALUATIONS if thoroughly or (holds_all and has_grown) else LATER_EVALUATIONS
         scene = Scene(self.kernel, self.rows[sample[:n]], stands_for[:n])
         there = descend(scene, self.points(self.atoms), n_evaluations)
         moved = [
@@ -846,7 +847,7 @@ def fit(
         for block in blocks_of(order, block_size):
             chooser.advance(rows[sample][order[block]], stands_for[order[block]])
         if chooser.moves_atoms:
-            chooser.move(rows_per_atom=np.inf)
+            chooser.move(thoroughly=True)
         stream.atoms = [Atom(sample[order[atom.origin]], atom.point, atom.has_moved) for atom in chooser.atoms]
         stream.n_replays = chooser.n_replays
     stream.recount()

@@ -84,7 +84,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         `max_atoms`, use at least some dozens, as the rows of a block decide which of them become atoms.
     refit_every : int or "auto", default="auto"
         Rows between refits of the axes, which happen at the end of a block; a young stream also refits whenever it has
-        grown by a quarter. "auto": 128 rows per atom and at least 16,384, but at most a quarter of the half-life.
+        grown by a half. "auto": 128 rows per atom and at least 16,384, but at most a quarter of the half-life.
     reservoir_size : int, default=512
         Size of a random sample of the stream, which `captured_energy` and `novelty_threshold` use; 0 for none.
     on_bad_rows : {"raise", "skip"}, default="raise"

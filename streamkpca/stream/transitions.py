@@ -412,7 +412,7 @@ def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Stre
     assert chosen is not None
     if settings.moves_atoms:
         # This move is the last one.
-        chosen = moved(chosen, rows_per_atom=np.inf)
+        chosen = moved(chosen, thoroughly=True)
     stats = chosen.atom_stats
     origins = order[stats.origins]
     positions = np.where(stats.positions < 0, ~sample.positions[origins], sample.positions[origins])
@@ -440,9 +440,9 @@ def _n_prefetchable(state: State, settings: StreamSettings) -> int:
 
 
 def _refit_is_due(state: State, settings: StreamSettings) -> bool:
-    # While the stream is young, a growth by a quarter comes first.
+    # While the stream is young, a growth by a half comes first.
     n_atoms = state.summary.basis.size if state.summary else 0
-    interval = min(settings.refit_interval(n_atoms), state.n_rows_at_refit / 4)
+    interval = min(settings.refit_interval(n_atoms), state.n_rows_at_refit / 2)
     return state.summary is not None and state.n_rows - state.n_rows_at_refit >= interval
 
 

@@ -58,8 +58,8 @@ def test_before_the_first_block_answers_come_from_the_rows_so_far():
 
 @pytest.mark.parametrize(
     ("refit_every", "published"),
-    # Blocks end at multiples of 16; the first refits at once, then growth by a quarter, at last every 48 rows.
-    [(48, [16, 32, 48, 64, 80, 112, 144, 192]), (1, list(range(16, 200, 16)))],
+    # Blocks end at multiples of 16; the first refits at once, then growth by a half, at last every 48 rows.
+    [(48, [16, 32, 48, 80, 128, 176]), (1, list(range(16, 200, 16)))],
 )
 def test_refits_follow_the_rows_not_the_calls(refit_every, published):
     # With a kernel that is settled already, as rows that are learned anew publish their axes anew.
