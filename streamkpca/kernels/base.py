@@ -833,8 +833,8 @@ class InUnits(Kernel):
             if not (largest <= FARTHEST).all():
                 feature = int(np.argmax(~(largest <= FARTHEST)))
                 raise ValueError(
-                    f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but the "
-                    f"limit is {FARTHEST:g}; give in_units larger units"
+                    f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but "
+                    f"the limit is {FARTHEST:g}; give in_units larger units"
                 )
         super().check_range(X, where)
 

@@ -39,9 +39,9 @@ Flags = npt.NDArray[np.bool_]
 _CHUNK, _LONG_CHUNK = 32, 256
 # Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
 _YOUNG, _OLD = 64, 4096
-# Rows that are learned at once. Later ones wait for as many rows as came since, up to this many: a slow fault is
-# noticed by a model that has not learned its beginning. They are learned together, this many at most.
-_AT_ONCE, _LATE, _TOGETHER = 512, 1024, 256
+# Rows that are learned at once. Later ones wait while they are among the latest three quarters of those, or so many: a
+# slow fault is noticed by a model that has not learned its beginning. They are learned together, this many at most.
+_AT_ONCE, _LATE_SHARE, _LATE, _TOGETHER = 512, 0.75, 1024, 256
 # Alarms that make a lasting change: this many times the learned rows, and at least so many, while that is less than
 # `accept_after`.
 _MAJORITY, _LEAST_CHANGE = 4, 256
@@ -105,8 +105,8 @@ class Monitor:
         Share of normal rows that should be below the threshold.
     learn : {"normal", "all", "none"}
         Rows that the model learns: normal ones, which do not stand out and have few alarms around them; all; or none.
-        Normal rows beyond the first 512 wait until as many rows have come after them, 1,024 at most. Those that wait
-        when learning ends are learned first.
+        Beyond the first 512 rows, normal ones are learned once they are no longer among the latest three quarters, or
+        the latest 1,024. Those that wait when learning ends are learned first.
     accept_after : int, default=1000
         Alarms, beyond one in twenty rows, after which they are a lasting change, and with ``learn="normal"`` are
         learned; at least 32. While few rows are learned, four alarms for each of them are enough, and at least 256.
@@ -127,11 +127,11 @@ class Monitor:
     0, there is no threshold, and no row is an alarm. With ``learn="none"`` any model has scores and a threshold.
 
     **Thresholds** are quantiles of the scores of healthy rows among the latest 2,048, smoothed as the new ones are: the
-    level of split-conformal prediction [1]_. Up to an eighth of the scores may be of anomalies: those beyond a valley of
-    the logarithms, or beyond an exponential tail through their middle and .85 quantile, do not count, nor do rows with
-    50 alarms or more among 201 neighbours. So where healthy scores have a heavier tail, or a rare state of its own,
+    level of split-conformal prediction [1]_. An eighth of the scores may be of anomalies: those beyond a valley of the
+    logarithms, or beyond an exponential tail through their middle and .85 quantile, do not count, nor do rows with 50
+    alarms or more among 201 neighbours. So where healthy scores have a heavier tail, or a rare state of its own,
     false alarms are more. While the model is young, and whenever the scale of its kernel is settled again, the scores
-    are those of learned rows that are left out in turn, in runs of neighbours, and of rows that wait to be learned. For
+    are those of rows that wait to be learned and, if these are few, of learned rows that are left out in turn. For
     exchangeable rows the share of false alarms is 1 - `quantile`, up to chance; where neighbours resemble each other or
     the stream changes, expect several times that.
 
@@ -616,7 +616,7 @@ class Monitor:
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
         n = state.n_learned
-        is_due |= _YOUNG <= n < _OLD and n >= 4 * state.n_young
+        is_due |= _YOUNG <= n < _OLD and n >= 2 * state.n_young
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
         is_due |= n_before > 0 and self._kernel() != kernel
         return self._calibrated(state) if is_due else state
@@ -625,7 +625,7 @@ class Monitor:
         """Learn the normal ones among the rows that have waited long enough."""
         n, is_late = len(state.late), self.learn == "normal" and np.isfinite(state.scores.threshold)
         most = min(_LATE, _MOST_LATE // state.late.shape[1])
-        n_due = n - (min(max(state.n_rows - _AT_ONCE, 0) // 2, most) if is_late else 0)
+        n_due = n - (min(int(_LATE_SHARE * max(state.n_rows - _AT_ONCE, 0)), most) if is_late else 0)
         if n_due < (min(max(state.n_learned // 8, _CHUNK), _TOGETHER) if is_late else 1):
             return state
         chosen, left_out = self._are_normal(state)[:n_due], state.left_out[:0]
@@ -699,16 +699,17 @@ class Monitor:
     def _calibrated(self, state: MonitorState) -> MonitorState:
         """Publish axes of all rows if rows are learned, and take the thresholds from rows that these have not seen.
 
-        They are learned rows, left out in turn, and those that are still to be learned.
+        They are those that wait to be learned and, while these are few, learned rows that are left out in turn.
         """
         if self.learn != "none":
             self.model.refit()
-        found = calibrate(self.model.state_, self.model.settings("Monitor"), rows_for_level(self.quantile))
-        n = len(state.late)
-        runs = [*np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1), self._novelty(state.late)]
+        n, before, n_wanted = len(state.late), state.scores.is_alarm, rows_for_level(self.quantile)
+        is_alarm, runs = before[len(before) - n :], [self._novelty(state.late)]
+        if np.count_nonzero(is_quiet(before)[len(before) - n :]) < n_wanted:
+            found = calibrate(self.model.state_, self.model.settings("Monitor"), n_wanted)
+            runs = [*np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1), *runs]
+            is_alarm = np.concatenate([np.zeros(len(found.novelty), dtype=bool), is_alarm])
         smoothed = np.concatenate([smoothed_run(scores, self.smoothing, None) for scores in runs])
-        is_alarm = np.zeros(len(smoothed), dtype=bool)
-        is_alarm[len(smoothed) - n :] = state.scores.is_alarm[len(state.scores.is_alarm) - n :]
         scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
         return replace(state, scores=scores, n_young=state.n_learned)
 
