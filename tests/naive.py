@@ -864,8 +864,8 @@ def widths_of(rows: Array, weights: Array) -> Array:
 def held_out_share(n: int) -> tuple[list[int], list[int]]:
     """Places, among n rows, of the known rows and of those held out, in quarters."""
     places = [int(place) for place in np.linspace(0, n - 1, min(n, COMPARED_ROWS))]
-    known = [place for number, place in enumerate(places) if 4 * number // len(places) % 2 == 0]
-    held_out = [place for number, place in enumerate(places) if 4 * number // len(places) % 2 == 1]
+    known = [place for place in places if 4 * place // n % 2 == 0]
+    held_out = [place for place in places if 4 * place // n % 2 == 1]
     return [known[int(i)] for i in np.linspace(0, len(known) - 1, min(len(known), KNOWN_ROWS))], held_out
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.contrast import contrast, least_change, swapped
+from streamkpca.kernels.contrast import contrast, known_quarters, least_change, swapped
 from streamkpca.kernels.program import Array, Base, Program, ProgramBuilder, RowFunction, checked_values
 from streamkpca.kernels.views import (
     FARTHEST,
@@ -33,6 +33,9 @@ DEEPEST = 200
 MOST_PARTS = 1000
 # With "auto", wider rows are not whitened: for 1,024 features, finding the matrix would take five seconds.
 _MOST_WHITENED_UNASKED = 256
+# Nor are fewer rows, which do not show small directions where neighbours in time resemble each other: .8 of a server's
+# first 512 rows were alarms instead of .15.
+_LEAST_WHITENED_UNASKED = 256
 # Nor are features whose own units keep this share of what contrast exceeds chance by: in small directions, streams
 # change most. With .9, average precision on four servers was .06 lower; from .6 to .8, the mean of 39 families was the
 # same within .003.
@@ -427,11 +430,11 @@ class Kernel(ABC):
         more than all others. Widths are settled on rows in units. ``k.in_units(u).on(columns)`` takes a unit for each
         chosen column, ``k.on(columns).in_units(u)`` for every column.
 
-        "auto" is "whitened" for up to 256 features, no categories, if the kernel, not wider than by "spread", then
-        tells rows from copies with one foreign number clearly better (see "contrast" of `RBF`): otherwise the area
-        under the ROC curve exceeds 1/2 by less than .7 as much. It is "range" where a few features make up nearly all
-        distances: with variances v of d features, (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere features keep their
-        units, because those that hardly vary are often noise.
+        "auto" is "whitened" for up to 256 features, no categories, and at least 256 rows, if the kernel, not wider than
+        by "spread", then tells rows from copies with one foreign number clearly better (see "contrast" of `RBF`):
+        otherwise the area under the ROC curve exceeds 1/2 by less than .7 as much. It is "range" where a few features
+        make up nearly all distances: with variances v of d features, (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere
+        features keep their units, because those that hardly vary are often noise.
 
         "whitened" is for features that vary together: W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and,
         in these units, the principal axes P of the first rows. D, at least 1e-6, are no eigenvalues but mean squares of
@@ -802,17 +805,21 @@ class InUnits(Kernel):
         """Measure units by the rule; with "auto", compare whitened ones with the others."""
         assert isinstance(self.units, str)
         units = measured_units(X, self.units, weights)
-        if self.units != "auto" or X.shape[1] > _MOST_WHITENED_UNASKED or self._compares_categories:
+        is_usual = len(X) >= _LEAST_WHITENED_UNASKED and X.shape[1] <= _MOST_WHITENED_UNASKED
+        if self.units != "auto" or not is_usual or self._compares_categories:
             return units
         # At usual widths: a wide kernel imitates whitened units, and hides that they are better.
         kernel = self.kernel
         for path, value in kernel.parameters().items():
             if isinstance(value, str) and value == "contrast":
                 kernel = kernel.with_parameter(path, "spread")
-        choices, swaps = (units, measured_units(X, "whitened", weights)), swapped(X, weights)
-        kernels = [InUnits(kernel, choice)._settle(X, weights) for choice in choices]
+        # Units of all rows would know how far those go that are held out.
+        swaps, is_known = swapped(X, weights), known_quarters(len(X))
+        known, of_known = X[is_known], None if weights is None else weights[is_known]
+        kernels = [InUnits(kernel, choice)._settle(known, of_known) for choice in (units, "whitened")]
         contrasts = np.array([contrast(settled.program, swaps) for settled in kernels])
-        return choices[least_change(contrasts, len(swaps.held_out), _KEPT_BY_UNITS)]
+        is_better = least_change(contrasts, len(swaps.held_out), _KEPT_BY_UNITS) == 1
+        return measured_units(X, "whitened", weights) if is_better else units
 
     def _seen(self, X: Array) -> Array:
         return X if isinstance(self.units, str) else FeatureView(units=self.units).of(X)

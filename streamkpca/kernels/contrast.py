@@ -36,12 +36,16 @@ class Swaps(NamedTuple):
     of: npt.NDArray[np.intp]
 
 
+def known_quarters(n: int) -> npt.NDArray[np.bool_]:
+    """Tell which of n rows are known: every other quarter, as neighbours in time resemble each other."""
+    known: npt.NDArray[np.bool_] = 4 * np.arange(n) // n % 2 == 0
+    return known
+
+
 def swapped(X: Array, weights: Array | None) -> Swaps:
     """Hold out half of some rows (n, d), and copy each held-out row with one number replaced by that of another."""
     chosen = np.linspace(0, len(X) - 1, min(len(X), _MOST_ROWS)).astype(np.intp)
-    # Neighbours in time resemble each other, and streams change: every other quarter is known.
-    is_known = 4 * np.arange(len(chosen)) // len(chosen) % 2 == 0
-    rows = X[chosen]
+    is_known, rows = known_quarters(len(X))[chosen], X[chosen]
     known, held_out = rows[is_known], rows[~is_known]
     n_known = min(len(known), _MOST_KNOWN)
     known = known[np.linspace(0, len(known) - 1, n_known).astype(np.intp)]

@@ -247,12 +247,12 @@ def test_auto_whitens_where_that_tells_rows_from_copies_with_a_foreign_number():
     for kernel in (RBF("spread"), Laplacian(), 2.0 * RBF().on(range(20))):
         auto = kernel.in_units("auto")
         assert auto.settled(plant) == kernel.in_units("whitened").settled(plant)
-        for X in (plant[:20], curve, rng.normal(size=(600, 20))):
+        for X in (plant[:255], curve, rng.normal(size=(600, 20))):
             assert auto.settled(X).units == (1.0,) * 20
     for kernel in (RBF() * Equal().on(0), Linear()):
         assert kernel.in_units("auto").settled(plant).units == (1.0,) * 20
-    wide = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 257))
-    assert RBF().in_units("auto").settled(wide).units == (1.0,) * 257
+    wide = rng.normal(size=(2500, 50)) @ rng.normal(size=(50, 257))
+    assert RBF("spread").in_units("auto").settled(wide).units == (1.0,) * 257
 
 
 # Models
