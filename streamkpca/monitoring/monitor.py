@@ -39,9 +39,11 @@ Flags = npt.NDArray[np.bool_]
 _CHUNK, _LONG_CHUNK = 32, 256
 # Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
 _YOUNG, _OLD = 64, 4096
-# Rows that are learned at once. Later ones wait while they are among the latest three quarters of those, or so many: a
-# slow fault is noticed by a model that has not learned its beginning. They are learned together, this many at most.
-_AT_ONCE, _LATE_SHARE, _LATE, _TOGETHER = 512, 0.75, 1024, 256
+# Learned rows up to which a model knows too little to leave rows out, except gross ones, so many times above the limit.
+_WHOLE, _GROSS = 512, 10.0
+# Rows that are learned at once. Of those that follow, the later half waits, up to so many: a slow fault is noticed by a
+# model that has not learned its beginning. They are learned together, this many at most.
+_AT_ONCE, _LATE, _TOGETHER = 2048, 1024, 256
 # Alarms that make a lasting change: this many times the learned rows, and at least so many, while that is less than
 # `accept_after`.
 _MAJORITY, _LEAST_CHANGE = 4, 256
@@ -105,8 +107,8 @@ class Monitor:
         Share of normal rows that should be below the threshold.
     learn : {"normal", "all", "none"}
         Rows that the model learns: normal ones, which do not stand out and have few alarms around them; all; or none.
-        Beyond the first 512 rows, normal ones are learned once they are no longer among the latest three quarters, or
-        the latest 1,024. Those that wait when learning ends are learned first.
+        The first 512 rows are learned unless they are grossly novel. Of the rows after the first 2,048, the later half
+        waits, up to 1,024; rows that wait when learning ends are learned first.
     accept_after : int, default=1000
         Alarms, beyond one in twenty rows, after which they are a lasting change, and with ``learn="normal"`` are
         learned; at least 32. While few rows are learned, four alarms for each of them are enough, and at least 256.
@@ -565,7 +567,7 @@ class Monitor:
             smoothed = smoothed_run(novelty, self.smoothing, last)
             last = float(smoothed[-1])
             is_alarm = smoothed > state.scores.threshold
-            usual = novelty <= state.scores.limit
+            usual = novelty <= state.scores.limit * (_GROSS if state.n_learned < _WHOLE else 1.0)
             usual[:n_made_up] = False
             n_made_up = max(n_made_up - len(run), 0)
             record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
@@ -625,7 +627,7 @@ class Monitor:
         """Learn the normal ones among the rows that have waited long enough."""
         n, is_late = len(state.late), self.learn == "normal" and np.isfinite(state.scores.threshold)
         most = min(_LATE, _MOST_LATE // state.late.shape[1])
-        n_due = n - (min(int(_LATE_SHARE * max(state.n_rows - _AT_ONCE, 0)), most) if is_late else 0)
+        n_due = n - (min(max(state.n_rows - _AT_ONCE, 0) // 2, most) if is_late else 0)
         if n_due < (min(max(state.n_learned // 8, _CHUNK), _TOGETHER) if is_late else 1):
             return state
         chosen, left_out = self._are_normal(state)[:n_due], state.left_out[:0]
@@ -643,8 +645,8 @@ class Monitor:
         )
 
     def _are_normal(self, state: MonitorState) -> Flags:
-        """Tell which of the rows that wait to be learned are usual, with few alarms around them."""
-        if self.learn == "all":
+        """Tell which rows that wait to be learned are usual and, once the model knows enough, with few alarms near."""
+        if self.learn == "all" or state.n_learned < _WHOLE:
             return state.is_usual
         is_alarm = state.scores.is_alarm
         return state.is_usual & is_quiet(is_alarm)[len(is_alarm) - len(state.is_usual) :]
