@@ -394,10 +394,11 @@ class NaiveStream:
         self.level += gain * (value - self.level)
 
     def search_at_once(self, block: range) -> None:
-        """Search now, then as in a stream half as old as the rows before the block that still count."""
+        """Search a block now if it leaves more than usual; be at most half as old as the rows that still count."""
         past = self.weights[: block.start]
         rows_that_count = past.sum() ** 2 / (past**2).sum()
-        self.countdown, self.usual_residual, self.spread = 0, np.inf, 0.0
+        if self.mean_residual(block) > (1.0 + UNUSUAL) * self.usual_residual:
+            self.countdown = 0
         self.n_blocks = min(self.n_blocks, int(rows_that_count / 2 / len(block)))
 
     def standard_error(self, mean: float, a: Array, energy: Array) -> float:

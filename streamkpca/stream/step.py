@@ -168,7 +168,7 @@ def _watched(summary: Summary, block: Block, tolerance: float, variation: float)
         return replace(summary, trend=trend)
     # The sample changes no faster than rows are forgotten, so searches need not follow each other much more closely
     # than half of the effective number of rows.
-    schedule = summary.schedule.reset_after_drift(int(_n_counting(summary) / 2.0 / len(block.rows)))
+    schedule = summary.schedule.reset_after_drift(block, int(_n_counting(summary) / 2.0 / len(block.rows)))
     return replace(summary, trend=trend, schedule=schedule, last_drift=summary.n_rows + len(block.rows))
 
 

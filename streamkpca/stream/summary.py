@@ -156,14 +156,21 @@ class SearchSchedule:
         if self.countdown == 0:
             return True
         n_paused = (n_rows - self.n_rows_searched) // len(block.rows)
-        excess = block.mean_residual - 2.0 * self.standard_error(block) - self.usual_residual
-        if not excess > _UNUSUAL * self.usual_residual:
+        usual = self.usual_residual
+        excess = block.mean_residual - 2.0 * self.standard_error(block) - usual
+        if not excess > _UNUSUAL * usual:
             return False
-        return excess * (n_paused + 1) >= self.usual_residual * pace.unusual * (self.n_blocks - n_paused)
+        return excess * (n_paused + 1) >= usual * pace.unusual * (self.n_blocks - n_paused)
 
-    def reset_after_drift(self, n_blocks: int) -> Self:
-        """Return the schedule after a drift: search at once, then as in a stream of at most `n_blocks` blocks."""
-        return type(self)(n_blocks=min(self.n_blocks, n_blocks), n_rows_searched=self.n_rows_searched)
+    def reset_after_drift(self, block: Block, n_blocks: int) -> Self:
+        """Return the schedule after a drift: as in a stream of at most `n_blocks` blocks.
+
+        A block that leaves more than usual is searched at once. Others can wait: a stream that repeats its rows, and
+        the rises in them, was searched in every epoch, in vain.
+        """
+        is_worse = block.mean_residual > (1.0 + _UNUSUAL) * self.usual_residual
+        countdown = 0 if is_worse else self.countdown
+        return replace(self, countdown=countdown, n_blocks=min(self.n_blocks, n_blocks))
 
     def skipped(self, block: Block, n_rows: int) -> Self:
         """Return the schedule after a block that was not searched and follows on `n_rows` rows."""

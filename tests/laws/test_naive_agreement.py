@@ -305,12 +305,10 @@ def test_agrees_on_postponed_searches(atoms: str) -> None:
     assert calm.n_put_off > 180
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20], center=True)
-    # Some of ten blocks of new rows are searched before the end of the pause.
-    if atoms == "rows":
-        assert oracle.n_put_off < calm.n_put_off + 9
-        assert oracle.n_drifts == 1
-    # Moves rest longer, but not to the end of the pause.
+    # Some of ten blocks of new rows are searched before the end of the pause. They make new rows usual, so that the
+    # drift which is signalled later causes no other search.
     assert oracle.n_put_off < calm.n_put_off + 10
+    assert atoms == "moved" or oracle.n_drifts == 1
 
 
 def test_agrees_with_pending_rows() -> None:

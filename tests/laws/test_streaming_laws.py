@@ -145,7 +145,8 @@ def test_rows_without_weight_teach_nothing(budget: dict[str, Any], center: bool)
     without.partial_fit(X[20:]).refit()
     assert weighted.atom_rows_.tolist() == (20 + without.atom_rows_).tolist()
     np.testing.assert_allclose(weighted.eigenvalues_, without.eigenvalues_, rtol=1e-12)
-    np.testing.assert_allclose(weighted.transform(X), without.transform(X), atol=1e-12)
+    # Refits, from whose last axes signs follow, come at other rows.
+    np.testing.assert_allclose(np.abs(weighted.transform(X)), np.abs(without.transform(X)), atol=1e-12)
 
 
 # Law 8: a row's answer does not depend on its neighbours

@@ -64,19 +64,27 @@ def test_a_search_may_ask_for_another_at_once():
 
 @PACES
 def test_after_a_drift_the_stream_is_searched_as_often_as_a_new_one(pace):
-    late = replace(SearchSchedule(), n_blocks=9000, countdown=100, n_rows_searched=77)
-    schedule = late.reset_after_drift(0)
+    late = replace(SearchSchedule(), n_blocks=9000, countdown=100, n_rows_searched=77, usual_residual=0.5)
+    schedule = late.reset_after_drift(STEADY, 0)
     assert schedule.n_rows_searched == 77
     np.testing.assert_array_equal(searches(500, pace, schedule)[0], searches(500, pace)[0])
 
 
 def test_after_a_drift_a_stream_that_forgets_nothing_is_searched_at_once_and_then_as_it_was():
-    late = replace(SearchSchedule(), n_blocks=9000, countdown=100)
-    schedule = late.reset_after_drift(400)
+    late = replace(SearchSchedule(), n_blocks=9000, countdown=100, usual_residual=0.5)
+    schedule = late.reset_after_drift(STEADY, 400)
     assert schedule.is_due(STEADY, 0, MOVING_PACE)
     assert schedule.searched(0, 1.0, 0.0, ROWS_PACE).countdown == 100
     # A young stream does not become older.
-    assert replace(late, n_blocks=7).reset_after_drift(400).n_blocks == 7
+    assert replace(late, n_blocks=7).reset_after_drift(STEADY, 400).n_blocks == 7
+
+
+@PACES
+@pytest.mark.parametrize("usual", [1.0, np.inf])
+def test_a_drift_to_what_is_usual_causes_no_search(pace, usual):
+    schedule = SearchSchedule(n_blocks=9000, countdown=100, usual_residual=usual).reset_after_drift(STEADY, 400)
+    assert schedule.countdown == 100
+    assert not schedule.is_due(STEADY, 0, pace)
 
 
 @pytest.mark.parametrize(("residual", "due"), [(1.23, False), (1.33, True), (0.5, False)])
