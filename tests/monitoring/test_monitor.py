@@ -315,15 +315,12 @@ def test_without_learning_the_model_never_changes(n: int) -> None:
         assert record.is_alarm[800:].mean() > 0.9
 
 
-def test_normal_rows_are_learned_late_and_alarms_are_not() -> None:
+def test_normal_rows_are_learned_and_alarms_are_not() -> None:
     rows = eventful_rows()
     monitor = Monitor(fitted_model(640), accept_after=10_000)
-    monitor.update(rows[:608])
-    # The first 512 rows are learned at once.
-    assert 640 + 440 <= monitor.model.n_samples_seen_ <= 640 + 608 - 48
-    monitor.update(rows[608:1088])
+    monitor.update(rows[:1088])
     # The change since row 800 is not, nor are the rows near it.
-    assert monitor.model.n_samples_seen_ <= 640 + 800
+    assert 640 + 640 <= monitor.model.n_samples_seen_ <= 640 + 800
     everything = Monitor(fitted_model(640), learn="all")
     everything.update(rows[:1088])
     assert everything.model.n_samples_seen_ == 640 + 1088
@@ -331,11 +328,13 @@ def test_normal_rows_are_learned_late_and_alarms_are_not() -> None:
 
 def test_rows_that_wait_are_learned_when_learning_ends() -> None:
     monitor = Monitor(fitted_model(640))
-    monitor.update(normal_rows(1088))
+    monitor.update(normal_rows(3072))
     waiting = monitor.model.n_samples_seen_
+    # Half of the rows after the first 2,048 wait.
+    assert waiting <= 640 + 3072 - 512
     monitor.learn = "none"
     monitor.update(normal_rows(32, seed=2))
-    assert waiting + 250 <= monitor.model.n_samples_seen_ <= 640 + 1088
+    assert waiting + 450 <= monitor.model.n_samples_seen_ <= 640 + 3072
     learned = monitor.model.to_bytes()
     monitor.update(normal_rows(100, seed=3))
     assert monitor.model.to_bytes() == learned
