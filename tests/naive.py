@@ -610,7 +610,9 @@ class NaiveStream:
         if len(sample) < ROWS_TO_MOVE * max(len(self.atoms), 1):
             return
         holds_all = len(sample) < self.sample_size
-        n = len(sample) if thoroughly else min(DECIDING_ROWS * len(self.atoms), len(sample) // (1 if holds_all else 2))
+        n = DECIDING_ROWS * len(self.atoms)
+        n = min(max(n, JUDGING_ROWS), len(sample)) if holds_all else min(n, len(sample) // 2)
+        n = len(sample) if thoroughly else n
         judging = slice(JUDGING_ROWS) if holds_all else slice(n, n + JUDGING_ROWS)
         has_grown = len(self.rows) >= GROWTH * self.n_rows_searched
         n_evaluations = EVALUATIONS if thoroughly or (holds_all and has_grown) else LATER_EVALUATIONS

@@ -244,7 +244,9 @@ def moved(summary: Summary, *, thoroughly: bool = False) -> Summary:
     before, holds_all = summary.moments, not sample.is_full
     stays = replace(summary, selection_sample=sample, record=Record(before))
     rows, weights = sample.rows, sample.inclusion_weights()
-    n_most = len(rows) if thoroughly else min(_MOVING_SAMPLE * basis.size, len(rows) if holds_all else len(rows) // 2)
+    # A small sample, which rows of any order and offset are in, decides as a whole.
+    n_most = max(_MOVING_SAMPLE * basis.size, SCREENING_ROWS) if holds_all else _MOVING_SAMPLE * basis.size
+    n_most = len(rows) if thoroughly else min(n_most, len(rows) if holds_all else len(rows) // 2)
     has_grown = summary.n_rows >= _GROWTH * summary.schedule.n_rows_searched
     n_evaluations = _N_EVALUATIONS if thoroughly or (holds_all and has_grown) else _N_FEW_EVALUATIONS
     there, kept, has_moved = moved_basis(basis, rows[:n_most], weights[:n_most], n_evaluations=n_evaluations)
