@@ -85,7 +85,6 @@ html_show_sourcelink = False
 html_math_renderer = "mathml"
 html_theme_options = {
     "logo": {"text": "streamkpca"},
-    "icon_links": [{"name": "Source", "url": URLS["Source"], "icon": "fa-brands fa-github"}],
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "collapse_navigation": True,
