@@ -18,7 +18,7 @@ from streamkpca.errors import CheckpointError
 AnyArray = npt.NDArray[Any]
 
 # Counts can be added without overflow.
-_LARGEST = {"integer": 2**60, "real": sys.float_info.max}
+_LARGEST = {"integer": 2**60, "real": sys.float_info.max, "time": sys.float_info.max}
 
 
 def _are_finite(values: AnyArray) -> bool:
@@ -41,7 +41,15 @@ RULES: dict[str, Callable[[AnyArray], Any]] = {
     "diagonal > 0": lambda values: _are_finite(values) and (values.diagonal() > 0).all(),
 }
 _ARRAYS = ("<f8", "<i8", "|b1", "rows")
-_SCALARS = {"integer": int, "large integer": int, "real": float, "flag": bool, "text": str, "texts": list}
+_SCALARS = {
+    "integer": int,
+    "large integer": int,
+    "real": float,
+    "flag": bool,
+    "text": str,
+    "texts": list,
+    "time": float,
+}
 
 
 class Field(NamedTuple):
@@ -49,8 +57,8 @@ class Field(NamedTuple):
 
     The kind of arrays is `<f8`, `<i8`, `|b1`, or `rows`: in the precision of the stream. The letters of `shape` are
     lengths of axes, n that of the part, and others the same wherever keys begin with the same word. The kind of scalars
-    is one of `_SCALARS`, `real or null`, where null is infinity, `kernel`, or `data`, which the part itself checks. The
-    rule is one of `RULES`, or the least value of a scalar.
+    is one of `_SCALARS`, `real or null`, where null is infinity, `kernel`, or `data`, which the part itself checks. A
+    `time` is a number, or the text of a ``datetime64``. The rule is one of `RULES`, or the least value of a scalar.
     """
 
     name: str
@@ -128,6 +136,8 @@ def recorded(part: Part, value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for entry in part.fields:
         kept = getattr(value, entry.name)
+        if isinstance(kept, np.datetime64):
+            kept = str(kept)
         found[part.key(entry.name)] = None if entry.kind == "real or null" and kept == math.inf else kept
     for child in part.children:
         inner = getattr(value, child.name)
@@ -175,17 +185,30 @@ def _checked(key: str, entry: Field, value: Any, context: Context) -> Any:
         return None if entry.is_optional else math.inf
     if entry.is_array:
         return _checked_array(key, entry, value, context)
+    if entry.kind == "time" and isinstance(value, str):
+        return _date(key, value)
     kind = entry.kind.partition(" or ")[0]
     is_right = type(value) is _SCALARS[kind]
     if is_right and kind == "texts":
         is_right = all(isinstance(text, str) for text in value)
     elif is_right and entry.rule:
         is_right = value >= int(entry.rule.removeprefix(">= "))
-    if not is_right or (kind in ("integer", "real") and abs(value) > _LARGEST[kind]):
+    if not is_right or (kind in _LARGEST and abs(value) > _LARGEST[kind]):
         raise CheckpointError(
             f"{key} is {shown(value)} but should be of the kind {' '.join((kind, entry.rule)).rstrip()}"
         )
     return value
+
+
+def _date(key: str, text: str) -> np.datetime64:
+    try:
+        found = np.datetime64(text)
+    except ValueError:
+        found = np.datetime64("NaT")
+    # Words such as "now" are dates too.
+    if np.isnat(found) or str(found) != text:
+        raise CheckpointError(f"{key} is {shown(text)} but should be a date")
+    return found
 
 
 def _checked_array(key: str, entry: Field, value: Any, context: Context) -> AnyArray:

@@ -1,15 +1,18 @@
 """Runs of alarms, and changes that last."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from importlib import import_module
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.parameters import check_choice
+from streamkpca.rows.times import Time, Times
+
 Array = npt.NDArray[np.float64]
 
-# An event ends with its last alarm once this number of rows without an alarm has come after it.
-PATIENCE = 10
 # Share of alarms that is no lasting change.
 ALLOWANCE = 0.05
 
@@ -19,6 +22,20 @@ class Contribution(NamedTuple):
 
     feature: str | int
     contribution: float
+
+
+class Cause(NamedTuple):
+    """A feature that explains an event: its value, and the one that was expected from the others."""
+
+    feature: str | int
+    share: float
+    value: float
+    expected: float
+    low: float
+    high: float
+    direction: str
+    since: int
+    since_time: Time | None = None
 
 
 @dataclass(frozen=True)
@@ -34,6 +51,11 @@ class Event:
         The largest novelty.
     peak_row : int
         Position of its row.
+    severity : float
+        The largest ratio of a smoothed score to its threshold; while the model has learned few rows, n, its power
+        n / (n + 512), as a part of the stream that is new to a young model is as far off as a fault.
+    start_time, end_time, peak_time : datetime64 or float, optional
+        Times of the first alarm, of the last one and of the peak, in UTC.
     features : tuple of Contribution
         Features by what they add to the novelty of that row, at most five, the largest first.
     is_open : bool
@@ -56,7 +78,11 @@ class Event:
     n_alarms: int
     peak: float
     peak_row: int
-    features: tuple[Contribution, ...]
+    severity: float
+    start_time: Time | None = None
+    end_time: Time | None = None
+    peak_time: Time | None = None
+    features: tuple[Contribution, ...] = ()
     is_open: bool = True
 
 
@@ -76,6 +102,8 @@ class Change:
         Features by their share of the largest novelties since, at most five.
     is_accepted : bool
         Whether the alarms since `start` were learned.
+    start_time, detected_time : datetime64 or float, optional
+        Times of the row that it began with, and of the row after which it was detected, in UTC.
 
     Examples
     --------
@@ -95,39 +123,43 @@ class Change:
     share: float
     features: tuple[Contribution, ...]
     is_accepted: bool
+    start_time: Time | None = None
+    detected_time: Time | None = None
 
 
 @dataclass(frozen=True)
 class AlarmRun:
     """A cumulative sum of alarms, which tells when there have been many for long.
 
-    It is positive since position `start`. `excess` are the alarms since then, less one in twenty rows, and
-    `contributions` (d,) the sum of those to the largest novelty of each chunk.
+    It is positive since position `start`, at `start_time`. `excess` are the alarms since then, less one in twenty
+    rows, and `contributions` (d,) the sum of those to the largest novelty of each chunk.
     """
 
     start: int
     excess: float
     n_alarms: int
     contributions: Array
+    start_time: Time | None = None
 
     @classmethod
     def none(cls, n_features: int) -> Self:
         """Return a sum of 0."""
         return cls(0, 0.0, 0, np.zeros(n_features))
 
-    def advanced(self, is_alarm: npt.NDArray[np.bool_], first: int) -> Self:
+    def advanced(self, is_alarm: npt.NDArray[np.bool_], first: int, times: Times | None = None) -> Self:
         """Count the alarms among rows (n,) from position `first` on."""
         if not self.excess and not is_alarm.any():
             return self
         start, excess, n_alarms, contributions = self.start, self.excess, self.n_alarms, self.contributions
+        start_time = self.start_time
         for i, alarm in enumerate(is_alarm.tolist()):
             if not excess and alarm:
-                start, n_alarms = first + i, 0
+                start, n_alarms, start_time = first + i, 0, time_of(times, i)
             n_alarms += alarm
             excess = max(excess + alarm - ALLOWANCE, 0.0)
             if not excess:
-                start, n_alarms, contributions = 0, 0, np.zeros_like(contributions)
-        return type(self)(start, excess, n_alarms, contributions)
+                start, n_alarms, contributions, start_time = 0, 0, np.zeros_like(contributions), None
+        return type(self)(start, excess, n_alarms, contributions, start_time)
 
     def explained(self, contributions: Array) -> Self:
         """Add the contributions (d,) to the largest novelty of a chunk."""
@@ -146,25 +178,38 @@ class EventLog(NamedTuple):
         """All events that are kept, the oldest first."""
         return [*self.closed, *([self.current] if self.current else [])]
 
-    def alarmed(self, position: int, novelty: float) -> "EventLog":
+    def alarmed(self, position: int, novelty: float, severity: float, time: Time | None = None) -> "EventLog":
         """Add an alarm to the open event, or open one."""
         event = self.current
         if event is None:
-            return self._replace(current=Event(position, position + 1, 1, novelty, position, ()))
-        event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1)
+            return self._replace(
+                current=Event(position, position + 1, 1, novelty, position, severity, time, time, time)
+            )
+        severity = max(event.severity, severity)
+        event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1, severity=severity, end_time=time)
         if novelty > event.peak:
-            event = replace(event, peak=novelty, peak_row=position)
+            event = replace(event, peak=novelty, peak_row=position, peak_time=time)
         return self._replace(current=event)
 
-    def is_over(self, position: int) -> bool:
+    def is_over(self, position: int, end_after: int) -> bool:
         """Tell whether the open event cannot go on with a row at this position."""
-        return self.current is not None and position - self.current.end >= PATIENCE
+        return self.current is not None and position - self.current.end >= end_after
 
-    def ended(self, most: int) -> "EventLog":
-        """Close the open event, and keep the latest `most` of the closed ones."""
+    def ended(self, most: int, is_reported: Callable[[Event], bool]) -> "EventLog":
+        """Close the open event, drop it if it is not reported, and keep the latest `most` of the closed ones."""
         assert self.current is not None
+        if not is_reported(self.current):
+            return self._replace(current=None)
         closed = (*self.closed, replace(self.current, is_open=False))[-most:]
         return EventLog(closed, None, self.n_closed + 1)
+
+
+def time_of(times: Times | None, i: int) -> Time | None:
+    """Return one of the times, if there are any."""
+    if times is None:
+        return None
+    time = times[i]
+    return time if isinstance(time, np.datetime64) else float(time)
 
 
 def largest_contributions(contributions: Array, names: list[str] | None, most: int = 5) -> tuple[Contribution, ...]:
@@ -173,3 +218,27 @@ def largest_contributions(contributions: Array, names: list[str] | None, most: i
     return tuple(
         Contribution(names[i] if names else int(i), float(contributions[i])) for i in order if contributions[i] > 0.0
     )
+
+
+_OF_FEATURE = ("feature", "direction", "value", "expected")
+_COLUMNS = "start end start_time end_time n_alarms severity peak peak_row peak_time is_open".split()
+
+
+def events_frame(events: Sequence[Event], to: str, where: str) -> Any:
+    """Return events as a table of pandas or polars, with the first of their features."""
+    check_choice("to", to, choices=("pandas", "polars"), where=where)
+    try:
+        library = import_module(to)
+    except ImportError:
+        raise ImportError(f"{where}: {to} is not installed; pip install {to}, or read monitor.events_") from None
+    columns = {name: [getattr(event, name) for event in events] for name in _COLUMNS}
+    first = [next(iter(event.features), None) for event in events]
+    columns |= {name: [getattr(cause, name, None) for cause in first] for name in _OF_FEATURE}
+    return library.DataFrame({name: _column(values) if "time" in name else values for name, values in columns.items()})
+
+
+def _column(times: list[Time | None]) -> Times:
+    """Return times, some of which may be missing, as an array."""
+    # polars takes no seconds and no minutes.
+    missing = np.datetime64("NaT", "ms") if any(isinstance(time, np.datetime64) for time in times) else np.nan
+    return np.array([missing, *(missing if time is None else time for time in times)])[1:]

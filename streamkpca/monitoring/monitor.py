@@ -3,6 +3,7 @@
 import copy
 import itertools
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Self
@@ -15,10 +16,11 @@ from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import RBF, Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, largest_contributions
+from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
+from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_ignored, is_short
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, healthy_level, is_quiet, smoothed_run
-from streamkpca.monitoring.times import in_seconds
+from streamkpca.rows.times import Times, as_times, without_times
 from streamkpca.rows.validation import (
     Rows,
     checked_parts,
@@ -58,7 +60,17 @@ _LEARN = ("normal", "all", "none")
 _FIXED = ("model", "lags", "smoothing", "quantile")
 # On 28 families of streams, mean average precision was within .002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
-_PARAMETERS = ("lags", "smoothing", "quantile", "learn", "accept_after", "max_gap")
+_PARAMETERS = (
+    "lags",
+    "smoothing",
+    "quantile",
+    "learn",
+    "accept_after",
+    "max_gap",
+    "end_after",
+    "min_duration",
+    "ignore",
+)
 
 
 class MonitorRecord(NamedTuple):
@@ -73,6 +85,8 @@ class MonitorRecord(NamedTuple):
     threshold : ndarray
         Level above which a row is an alarm; infinite before there is one.
     is_alarm : ndarray of bool
+    time : ndarray of datetime64 or float, optional
+        Times of the rows, in UTC; None without times.
 
     Examples
     --------
@@ -85,6 +99,7 @@ class MonitorRecord(NamedTuple):
     smoothed: Array
     threshold: Array
     is_alarm: Flags
+    time: Times | None = None
 
 
 class Monitor:
@@ -116,6 +131,14 @@ class Monitor:
         Largest time between two rows, in seconds where times are dates. After a longer one, or after a row that was
         skipped, lags and smoothing start anew: the first row stands for its predecessors, and rows with such
         predecessors are not learned, unless all are.
+    end_after : int, default=10
+        Rows without an alarm after which an event ends.
+    min_duration : int, float or timedelta, optional
+        Rows (int), or time (timedelta; float in units of the times, seconds where these are dates), from the first
+        alarm to the last that an event needs to be reported. Shorter ones are not in `events_`.
+    ignore : dict, optional
+        For features, by name or position, "above" or "below", a largest difference from the expected value, or a list
+        of these. An event is not reported if each of its features deviates as one of its rules says.
 
     Raises
     ------
@@ -137,15 +160,15 @@ class Monitor:
     exchangeable rows the share of false alarms is 1 - `quantile`, up to chance; where neighbours resemble each other or
     the stream changes, expect several times that.
 
-    **Events** are runs of alarms with less than ten rows between them. **Lasting changes** are found by Page's
+    **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
     cumulative sum of alarms less one in twenty rows [2]_. When it reaches `accept_after`, after 1,053 rows of alarms or
     5,000 rows of which a quarter are, the change is reported as `change_detected_`, and with ``learn="normal"`` the
     latest of these rows are learned, but for those that stand out among them. With ``learn="none"`` it is reported
     once, and alarms go on.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
-    rows. `learn`, `accept_after` and `max_gap` may be set later, for the rows to come; the other parameters cannot
-    change. One thread may update while others read; writers and `save` wait for each other.
+    rows. `model`, `lags`, `smoothing` and `quantile` cannot change; the other parameters may be set later, for the
+    rows to come. One thread may update while others read; writers and `save` wait for each other.
 
     References
     ----------
@@ -177,6 +200,9 @@ class Monitor:
         learn: str = "normal",
         accept_after: int = 1000,
         max_gap: float | timedelta | np.timedelta64 | None = None,
+        end_after: int = 10,
+        min_duration: float | timedelta | np.timedelta64 | None = None,
+        ignore: Mapping[str | int, Any] | None = None,
     ) -> None:
         where = "Monitor"
         if model is not None and not isinstance(model, StreamingKernelPCA):
@@ -200,7 +226,6 @@ class Monitor:
             "quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True, where=where
         )
         self._state: MonitorState | None = None
-        self._last_time: float | None = None
         self.extra_: Any = None
         if self._known is not None:
             width = self.model.n_features_in_
@@ -210,7 +235,9 @@ class Monitor:
                     f"are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
         self.learn, self.accept_after = learn, accept_after
-        self.max_gap = max_gap
+        self.max_gap, self.end_after = max_gap, end_after
+        self.min_duration: Any = min_duration
+        self.ignore: Any = ignore
         self._check_learns(where)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -224,10 +251,12 @@ class Monitor:
             value = check_choice(name, value, choices=_LEARN, where=where)
         elif name == "accept_after":
             value = check_integer(name, value, least=_CHUNK, where=where)
-        elif name == "max_gap" and value is not None:
-            if isinstance(value, (timedelta, np.timedelta64)):
-                value = float(np.timedelta64(value) / np.timedelta64(1, "s"))
-            value = check_real(name, value, least=0.0, open_below=True, where=where)
+        elif name == "end_after" or (name == "min_duration" and isinstance(value, (int, np.integer))):
+            value = check_integer(name, value, least=1, where=where)
+        elif name in ("max_gap", "min_duration") and value is not None:
+            value = as_seconds(name, value, where)
+        elif name == "ignore":
+            value = checked_rules(value, where)
         object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -254,8 +283,9 @@ class Monitor:
         ----------
         X : array-like of shape (n, d)
             Rows of the stream, without lags.
-        time : array-like of shape (n,), optional
-            Their times, ascending, as numbers, ``datetime64`` or ``datetime``; they only matter for `max_gap`.
+        time : array-like of shape (n,) or str, optional
+            Their times, ascending, as ``datetime64``, ``datetime`` or numbers, or the name of the column of X that
+            holds them. By default the index of a pandas frame, if it is a DatetimeIndex. Dates with a zone become UTC.
 
         Returns
         -------
@@ -273,18 +303,24 @@ class Monitor:
         >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
         >>> bool(np.isinf(record.threshold[0])), monitor.update([[9.0, 9.0, 9.0]]).is_alarm
         (True, array([ True]))
+        >>> record = monitor.update([[9.0, 9.0, 9.0]], time=[np.datetime64("2026-05-04T14:02")])
+        >>> monitor.events_[-1].end_time
+        np.datetime64('2026-05-04T14:02')
         """
         where = "Monitor.update"
         with self.model.write_lock:
             self._check_learns(where)
-            state, stream, last_time = self._state, self._known, self._last_time
+            state, stream = self._state, self._known
+            X, time = without_times(X, time, where)
             rows, names = self._checked(X, where)
-            breaks = self._breaks(rows, time, where)
+            times, breaks = self._breaks(rows, time, where)
             n = len(rows)
-            record = MonitorRecord(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool))
+            record = MonitorRecord(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool), times)
             try:
                 if state is None:
                     state = self._started(rows.shape[1], names)
+                if self.ignore:
+                    check_known(self.ignore, state.n_features, state.names, where)
                 start = 0
                 while start < n:
                     chunk = _CHUNK if state.n_rows < _OLD else _LONG_CHUNK
@@ -294,7 +330,7 @@ class Monitor:
                         state = self._learned(state)
                     start = stop
             except BaseException:
-                self.model.state_, self._last_time = stream, last_time
+                self.model.state_ = stream
                 raise
             self._state = state
         return record
@@ -351,8 +387,7 @@ class Monitor:
         """
         with self.model.write_lock:
             if self._state is not None:
-                self._state = replace(self._state, context=None, last_smoothed=None)
-            self._last_time = None
+                self._state = replace(self._state, context=None, last_smoothed=None, last_time=None)
         return self
 
     def forget_alarms(self) -> Self:
@@ -474,8 +509,10 @@ class Monitor:
     def _record(self) -> dict[str, Any]:
         """Return JSON data and arrays that, with the model, determine the future of the monitor."""
         return {
-            "parameters": {name: getattr(self, name) for name in _PARAMETERS},
-            "last_time": self._last_time,
+            "parameters": {
+                **{name: getattr(self, name) for name in _PARAMETERS},
+                "ignore": [[feature, list(rules)] for feature, rules in self.ignore.items()],
+            },
             "state": None if self._state is None else state_record(self._state),
         }
 
@@ -487,8 +524,6 @@ class Monitor:
         try:
             record = found["monitor"]
             monitor = cls(model, **{**dict.fromkeys(_PARAMETERS, ...), **record["parameters"]})
-            last_time = record["last_time"]
-            monitor._last_time = None if last_time is None else check_real("last_time", last_time, where=where)
             if record["state"] is not None:
                 lags, quantile = monitor.lags, monitor.quantile
                 monitor._state = state = state_from_record(
@@ -510,14 +545,54 @@ class Monitor:
 
     @property
     def events_(self) -> list[Event]:
-        """Runs of alarms, the oldest first; the last may be open. The latest 1,000 are kept."""
-        return self._fitted("events_").log.events
+        """Runs of alarms that are reported, the oldest first; the last may be open. The latest 1,000 are kept."""
+        return [event for event in self._fitted("events_").log.events if not event.is_open or self._reports(event)]
 
     @property
     def n_events_(self) -> int:
         """Number of events so far, the open one included."""
         log = self._fitted("n_events_").log
-        return log.n_closed + (log.current is not None)
+        return log.n_closed + (log.current is not None and self._reports(log.current))
+
+    def events_frame(self, to: str = "pandas") -> Any:
+        """Return the events as a table, a row each, the oldest first.
+
+        Parameters
+        ----------
+        to : {"pandas", "polars"}
+
+        Returns
+        -------
+        DataFrame
+            The columns `start` to `peak_time` and `is_open` of `Event`, and of the first of its features `feature`,
+            `direction`, `value` and `expected`.
+
+        Raises
+        ------
+        ImportError, ValueError
+            pandas or polars is not installed, or `to` is another word.
+
+        Examples
+        --------
+        >>> monitor = Monitor()
+        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
+        >>> record = monitor.update([[0.0, 9.0, 0.0]])
+        >>> monitor.events_frame().nlargest(1, "severity")[["start", "n_alarms", "feature"]].values.tolist()
+        [[1000, 1, 1]]
+        """
+        return events_frame(self.events_, to, "Monitor.events_frame")
+
+    def __repr__(self) -> str:
+        state = self._state
+        if state is None:
+            return f"<Monitor: no rows yet, learn={self.learn!r}>"
+        return (
+            f"<Monitor: {state.n_rows:,} rows, {self.n_events_:,} events, threshold {state.scores.threshold:.3g}, "
+            f"learn={self.learn!r}, {state.n_learned:,} rows learned>"
+        )
+
+    def _reports(self, event: Event) -> bool:
+        return not (is_short(event, self.min_duration) or is_ignored(event.features, self.ignore))
 
     @property
     def change_detected_(self) -> Change | None:
@@ -548,6 +623,7 @@ class Monitor:
         record.threshold[place : place + len(rows)] = state.scores.threshold
         log, context, last, waiting = state.log, state.context, state.last_smoothed, state.waiting
         n_made_up = state.n_made_up
+        times = None if record.time is None else record.time[place : place + len(rows)]
         for start, stop in _runs(breaks, good):
             part = slice(place + start, place + stop)
             if breaks[start] or not good[start]:
@@ -573,25 +649,30 @@ class Monitor:
             record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
             scored = ScoredRows(stacked, novelty, smoothed, is_alarm, usual)
             waiting = (*waiting, scored)
-            log = self._logged(state, log, scored, first + start)
+            log = self._logged(state, log, scored, first + start, None if times is None else times[start:stop])
         n_rows = first + len(rows)
         return replace(
             state,
             n_rows=n_rows,
-            run=state.run.advanced(record.is_alarm[place : place + len(rows)], first),
-            log=log.ended(_MOST_EVENTS) if log.is_over(n_rows) else log,
+            run=state.run.advanced(record.is_alarm[place : place + len(rows)], first, times),
+            log=log.ended(_MOST_EVENTS, self._reports) if log.is_over(n_rows, self.end_after) else log,
             context=context,
             n_made_up=n_made_up,
             last_smoothed=last,
+            last_time=state.last_time if times is None else time_of(times, -1),
             waiting=waiting,
         )
 
-    def _logged(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
+    def _logged(
+        self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int, times: Times | None
+    ) -> EventLog:
         """Add the alarms among rows from position `first` on to the events."""
+        experience = state.n_learned / (state.n_learned + _WHOLE)
         for i in np.flatnonzero(rows.is_alarm).tolist():
-            if log.is_over(first + i):
-                log = self._described(state, log, rows, first).ended(_MOST_EVENTS)
-            log = log.alarmed(first + i, float(rows.novelty[i]))
+            if log.is_over(first + i, self.end_after):
+                log = self._described(state, log, rows, first).ended(_MOST_EVENTS, self._reports)
+            severity = float(rows.smoothed[i] / state.scores.threshold) ** experience
+            log = log.alarmed(first + i, float(rows.novelty[i]), severity, time_of(times, i))
         return self._described(state, log, rows, first)
 
     def _described(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
@@ -666,6 +747,8 @@ class Monitor:
             share=run.n_alarms / (state.n_rows - run.start),
             features=largest_contributions(features / max(features.sum(), 1e-300), state.names),
             is_accepted=self.learn != "none",
+            start_time=run.start_time,
+            detected_time=state.last_time,
         )
         state = replace(state, change=change)
         if self.learn == "none":
@@ -772,22 +855,19 @@ class Monitor:
         summed: Array = of_all.reshape(self.lags, n_features).sum(axis=0)
         return summed
 
-    def _breaks(self, rows: Rows, time: Any, where: str) -> Flags:
-        """Tell before which rows lags and smoothing start anew, and remember the last time."""
+    def _breaks(self, rows: Rows, time: Any, where: str) -> tuple[Times | None, Flags]:
+        """Return the times of rows, if they have any, and tell before which rows lags and smoothing start anew."""
         breaks = np.zeros(len(rows), dtype=bool)
-        if time is None or not len(rows):
-            return breaks
-        times = in_seconds(time, len(rows), where)
-        steps = np.diff(times, prepend=times[0] if self._last_time is None else self._last_time)
-        if (steps < 0.0).any():
-            row = int(np.argmax(steps < 0.0))
-            raise ValueError(
-                f"{where} expected ascending times but that of row {row} is {-steps[row]:.6g} before the last one; "
-                "sort the rows by time, or call reset_context() where a new recording begins"
-            )
-        self._last_time = float(times[-1])
+        if time is None:
+            if isinstance(self.min_duration, float):
+                raise ValueError(
+                    f"{where}: min_duration is a time, {self.min_duration:g}, but rows have none; pass time=, or a "
+                    "whole number of rows"
+                )
+            return None, breaks
+        times, steps = as_times(time, len(rows), None if self._state is None else self._state.last_time, where)
         gap: Any = self.max_gap
-        return breaks if gap is None else np.asarray(steps > gap)
+        return times, breaks if gap is None else np.asarray(steps > gap)
 
     def _check_learns(self, where: str) -> None:
         """Refuse to score without a model that has learned or will learn rows."""

@@ -11,6 +11,7 @@ from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
 from streamkpca.monitoring.thresholds import RecentScores
+from streamkpca.rows.times import Time
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -55,6 +56,7 @@ class MonitorState:
     n_learned: int = 0
     n_young: int = 0
     last_smoothed: float | None = None
+    last_time: Time | None = None
     context: Array | None = None
     n_made_up: int = 0
     waiting: tuple[ScoredRows, ...] = ()
@@ -120,7 +122,8 @@ _EVENT = whole_of(
     _made_event:
         start end peak_row / integer / / >= 0
         n_alarms / integer / / >= 1
-        peak / real / / >= 0
+        peak severity / real / / >= 0
+        start_time end_time peak_time / time?
         features / data
         is_open / flag
     """,
@@ -133,6 +136,7 @@ _STATE = whole_of(
         n_features n_rows n_learned n_young n_made_up / integer / / >= 0
         names / texts?
         last_smoothed / real? / / >= 0
+        last_time / time?
         context / <f8? / Ld / or NaN
         left_out / <f8 / mD / or NaN
         late / <f8 / nD / or NaN
@@ -146,6 +150,7 @@ _STATE = whole_of(
     AlarmRun: run
         start n_alarms / integer / / >= 0
         excess / real / / >= 0
+        start_time / time?
         contributions / <f8 / d / >= 0
     _made_log: log
         n_closed / integer / / >= 0
@@ -153,6 +158,7 @@ _STATE = whole_of(
     _made_change: change?
         start detected / integer / / >= 0
         share / real / / >= 0
+        start_time detected_time / time?
         features / data
         is_accepted / flag
     ScoredRows: waiting?

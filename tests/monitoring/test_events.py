@@ -72,9 +72,9 @@ def test_events_of_a_log_are_those_of_the_definition(alarms: list[bool]) -> None
     log = EventLog()
     for row, alarm in enumerate(alarms):
         if alarm:
-            log = log.alarmed(row, novelty[row])
-        if log.is_over(row + 1):
-            log = log.ended(1000)
+            log = log.alarmed(row, novelty[row], 1.0)
+        if log.is_over(row + 1, 10):
+            log = log.ended(1000, lambda event: True)
     expected = slow_events(novelty, alarms)
     assert facts(log.events) == expected
     assert log.n_closed == len(log.closed)
@@ -132,7 +132,7 @@ def test_bad_rows_count_as_rows_without_an_alarm() -> None:
 def test_the_latest_thousand_events_are_kept() -> None:
     log = EventLog()
     for row in range(0, 20_100, 20):
-        log = log.alarmed(row, 1.0).ended(1000)
+        log = log.alarmed(row, 1.0, 1.0).ended(1000, lambda event: True)
     assert len(log.events) == 1000
     assert log.n_closed == 1005
     assert log.events[0].start == 100

@@ -3,7 +3,6 @@
 import copy
 import pickle
 import threading
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.errors import NotFittedError
 from streamkpca.kernels import RBF, Linear, Polynomial, Sigmoid
 from streamkpca.monitoring import Change, Monitor
-from streamkpca.monitoring.times import in_seconds
 
 Array = npt.NDArray[np.float64]
 
@@ -484,30 +482,3 @@ def test_two_threads_that_update_wait_for_each_other() -> None:
         thread.join()
     assert monitor.n_rows_ == 640
     assert monitor.model.n_samples_seen_ == 640
-
-
-@pytest.mark.parametrize(
-    ("dates", "max_gap"),
-    [
-        (lambda seconds: list(map(int, seconds)), 60),
-        (lambda seconds: seconds.astype("datetime64[s]"), 60),
-        (lambda seconds: (seconds * 10**9).astype("datetime64[ns]"), timedelta(minutes=1)),
-        (lambda seconds: (seconds * 1000).astype("timedelta64[ms]"), np.timedelta64(60_000, "ms")),
-        (lambda seconds: [datetime.fromtimestamp(second, UTC) for second in seconds], timedelta(minutes=1)),
-        (lambda seconds: [datetime(1970, 1, 1) + timedelta(seconds=float(second)) for second in seconds], 60),
-    ],
-)
-def test_times_of_any_unit_are_seconds(dates: Any, max_gap: Any) -> None:
-    rows = normal_rows(100)
-    seconds = 3600 * 24 * 365 + 10 * np.arange(100) + 120 * (np.arange(100) >= 70)
-    numbers, dated = Monitor(small_model(), lags=2, max_gap=60.0), Monitor(small_model(), lags=2, max_gap=max_gap)
-    assert_same_records(dated.update(rows, time=dates(seconds)), numbers.update(rows, time=seconds))
-    assert dated.to_bytes() == numbers.to_bytes()
-
-
-def test_times_with_zones_are_compared_as_instants() -> None:
-    pandas = pytest.importorskip("pandas")
-    local = pandas.date_range("2026-10-25 00:30", periods=4, freq="h", tz="Europe/Berlin")
-    np.testing.assert_array_equal(np.diff(in_seconds(local, 4, "test")), 3600.0)
-    with pytest.raises(ValueError, match="finite times but that of row 1 is NaT"):
-        in_seconds(pandas.Series(pandas.to_datetime(["2026-01-01", None])), 2, "test")

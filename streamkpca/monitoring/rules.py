@@ -1,0 +1,71 @@
+"""Rules by which events are not reported: they are short, or all that is odd in them is to be ignored."""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from streamkpca._core.parameters import check_integer, check_real
+from streamkpca.monitoring.events import Cause, Event
+
+Rules = dict[str | int, tuple[str | float, ...]]
+
+
+def as_seconds(name: str, value: Any, where: str) -> float:
+    """Return a positive duration, in seconds if it is a timedelta."""
+    if isinstance(value, (timedelta, np.timedelta64)):
+        value = float(np.timedelta64(value) / np.timedelta64(1, "s"))
+    return check_real(name, value, least=0.0, open_below=True, where=where)
+
+
+def checked_rules(ignore: Any, where: str) -> Rules:
+    """Return for each feature its rules: directions, and largest differences from what is expected."""
+    pairs = list(ignore.items() if isinstance(ignore, Mapping) else ignore or ())
+    rules: Rules = {}
+    for feature, given in pairs:
+        key = (
+            feature if isinstance(feature, str) else check_integer("a feature of ignore", feature, least=0, where=where)
+        )
+        several = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+        rules[key] = tuple(_checked_rule(key, rule, where) for rule in several)
+    return rules
+
+
+def _checked_rule(feature: str | int, rule: Any, where: str) -> str | float:
+    if not isinstance(rule, str):
+        return check_real(f"ignore[{feature!r}]", rule, least=0.0, where=where)
+    if rule not in ("above", "below"):
+        raise ValueError(
+            f"{where}: ignore[{feature!r}] should be 'above', 'below' or the largest difference to ignore, got {rule!r}"
+        )
+    return rule
+
+
+def check_known(rules: Rules, n_features: int, names: list[str] | None, where: str) -> None:
+    """Refuse rules for features that rows do not have."""
+    known = names if names is not None else range(n_features)
+    unknown = [feature for feature in rules if feature not in known]
+    if unknown:
+        remedy = f"name some of {names}" if names is not None else f"rows have no names, so use 0 to {n_features - 1}"
+        raise ValueError(f"{where}: ignore has rules for {unknown[0]!r}, which is no feature of the rows; {remedy}")
+
+
+def is_short(event: Event, least: float | None) -> bool:
+    """Tell whether an event has fewer rows than an integer says, or lasts less than a float says, in units of times."""
+    if least is None or isinstance(least, int):
+        return least is not None and event.end - event.start < least
+    if event.start_time is None or event.end_time is None:
+        return False
+    lasted: Any = event.end_time - event.start_time  # type: ignore[operator]
+    return bool((lasted / np.timedelta64(1, "s") if isinstance(lasted, np.timedelta64) else lasted) < least)
+
+
+def is_ignored(features: Iterable[Any], rules: Rules) -> bool:
+    """Tell whether each of an event's features deviates in a direction, or by no more, than one of its rules says."""
+    causes = [feature for feature in features if isinstance(feature, Cause)]
+    return bool(causes) and all(any(_holds(rule, cause) for rule in rules.get(cause.feature, ())) for cause in causes)
+
+
+def _holds(rule: str | float, cause: Cause) -> bool:
+    return cause.direction == rule if isinstance(rule, str) else abs(cause.value - cause.expected) <= rule

@@ -1,0 +1,94 @@
+"""Times of rows: dates of any kind, as ``datetime64`` in UTC, or numbers; given beside the rows or in their table."""
+
+from datetime import UTC, date
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.rows.validation import arrow_table, is_arrow_table
+
+# Dates in nanoseconds, in which steps are exact, are from 1678 to 2261. Years and months differ in length.
+_FIRST, _LAST = np.datetime64("1678", "D"), np.datetime64("2262", "D")
+_UNITS = {"Y": "D", "M": "D", "W": "D"}
+
+Time = np.datetime64 | float
+Times = npt.NDArray[Any]
+
+
+def without_times(X: Any, time: Any, where: str) -> tuple[Any, Any]:
+    """Return rows and their times: `time`, the column of that name, or without any, the dates that index a table."""
+    if type(X) is np.ndarray and not isinstance(time, str):
+        return X, time
+    X = arrow_table(X, where)
+    if time is None:
+        index = getattr(X, "index", None)
+        return X, index if getattr(getattr(index, "dtype", None), "kind", "") == "M" else None
+    if not isinstance(time, str):
+        return X, time
+    names = X.schema.names if is_arrow_table(X) else list(getattr(X, "columns", ()))
+    if time not in names:
+        raise ValueError(
+            f"{where} expected time to name a column of X but got {time!r}, and X has "
+            f"{f'the columns {names}' if names else 'no names'}; pass one of them, or a time a row"
+        )
+    rest = [name for name in names if name != time]
+    return (X.select(rest) if is_arrow_table(X) else X[rest]), X[time]
+
+
+def as_times(times: Any, count: int, last: Time | None, where: str) -> tuple[Times, npt.NDArray[np.float64]]:
+    """Return times (n,), as ``datetime64`` or float64, and seconds since the one before; `last` precedes the first.
+
+    Dates with a zone become UTC, and those without one count as UTC. Durations become seconds.
+    """
+    values = np.asarray(times)
+    if values.shape != (count,):
+        raise ValueError(
+            f"{where} expected one time for each of {count} rows but got shape {values.shape}; pass a time a row"
+        )
+    if values.dtype == object and all(isinstance(value, date) for value in values):
+        values = np.array([_in_utc(value) for value in values])
+    kind = values.dtype.kind
+    if kind == "M":
+        unit = np.datetime_data(values.dtype)[0]
+        values = values.astype(f"datetime64[{_UNITS.get(unit, unit)}]")
+        usable = (values >= _FIRST) & (values < _LAST)
+    elif kind in "miuf":
+        values = values / np.timedelta64(1, "s") if kind == "m" else values.astype(np.float64)
+        usable = np.isfinite(values)
+    else:
+        raise TypeError(
+            f"{where} expected times as numbers or dates but got {values.dtype} values; pass seconds, datetime64 or "
+            "datetime, such as pandas.to_datetime returns"
+        )
+    if not usable.all():
+        row = int(np.argmin(usable))
+        raise ValueError(
+            f"{where} expected finite times, dates from 1678 to 2261, but that of row {row} is {values[row]}; leave "
+            "such rows out"
+        )
+    if last is not None and isinstance(last, np.datetime64) != (kind == "M"):
+        raise TypeError(
+            f"{where} expected times of one kind, but that of the last row was {last} and now comes {values[0]}; pass "
+            "dates or numbers throughout, or call reset_context() where a new recording begins"
+        )
+    before = values[:1] if last is None else np.array([last])
+    steps = np.diff(np.concatenate([before, values]).astype("datetime64[ns]" if kind == "M" else np.float64))
+    if kind == "M":
+        steps = steps / np.timedelta64(1, "s")
+    if (steps < 0).any():
+        row = int(np.argmax(steps < 0))
+        raise ValueError(
+            f"{where} expected ascending times but that of row {row} is {-steps[row]:.6g} before the last one; "
+            "sort the rows by time, or call reset_context() where a new recording begins"
+        )
+    return values, steps
+
+
+def _in_utc(value: Any) -> np.datetime64:
+    if hasattr(value, "to_datetime64"):
+        # Of pandas, to the nanosecond, or its NaT.
+        found: np.datetime64 = value.to_datetime64()
+        return found
+    zone = getattr(value, "tzinfo", None)
+    return np.datetime64(value.astimezone(UTC).replace(tzinfo=None) if zone else value)

@@ -1,0 +1,177 @@
+"""Events, changes and records know their times."""
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from streams_to_watch import assert_same_records, eventful_rows, normal_rows, small_model, updated
+
+from streamkpca.monitoring import Monitor
+from streamkpca.monitoring.events import AlarmRun
+
+START = np.datetime64("2026-05-04T00:00:00")
+MINUTES = START + np.arange(1100) * np.timedelta64(60, "s")
+CUTS = [5, 622, 623, 640, 651, 702, 803, 900]
+
+
+@pytest.mark.parametrize("times", [MINUTES, 7.5 * np.arange(1100)], ids=["dates", "numbers"])
+@pytest.mark.parametrize("cuts", [[], CUTS])
+def test_events_and_changes_have_the_times_of_their_rows(times: Any, cuts: list[int]) -> None:
+    monitor = Monitor(small_model(), smoothing=0.5, accept_after=60)
+    record = updated(monitor, eventful_rows(), cuts, times)
+    np.testing.assert_array_equal(record.time, times)
+    for event in monitor.events_:
+        rows = [event.start, event.end - 1, event.peak_row]
+        assert [event.start_time, event.end_time, event.peak_time] == times[rows].tolist() or [
+            event.start_time,
+            event.end_time,
+            event.peak_time,
+        ] == list(times[rows])
+    change = monitor.change_detected_
+    assert change is not None
+    assert change.start_time == times[change.start]
+    assert change.detected_time == times[change.detected - 1]
+    assert Monitor.from_bytes(monitor.to_bytes()).events_ == monitor.events_
+    assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == monitor.to_bytes()
+
+
+def test_without_times_there_are_none() -> None:
+    monitor = Monitor(small_model(), accept_after=60)
+    assert monitor.update(eventful_rows()).time is None
+    assert {event.start_time for event in monitor.events_} == {None}
+    assert monitor.change_detected_ is not None
+    assert monitor.change_detected_.detected_time is None
+
+
+def test_tables_with_times_are_as_rows_with_times() -> None:
+    rows, names = eventful_rows(), ["a", "b", "c"]
+    expected = Monitor(small_model())
+    record = expected.update(pd.DataFrame(rows, columns=names), time=MINUTES)
+    indexed = pd.DataFrame(rows, columns=names, index=pd.DatetimeIndex(MINUTES).tz_localize("UTC"))
+    timed = pd.DataFrame(rows, columns=names).assign(when=MINUTES)
+    for table, time in [(indexed, None), (timed, "when"), (pl.from_pandas(timed), "when")]:
+        monitor = Monitor(small_model())
+        found = monitor.update(table, time=time)
+        assert_same_records(found._replace(time=None), record._replace(time=None))
+        np.testing.assert_array_equal(found.time, MINUTES)
+        assert monitor.events_ == expected.events_
+        assert monitor.events_[-1].features[0].feature == "c"
+
+
+@pytest.mark.parametrize("max_gap", [60, timedelta(minutes=1), np.timedelta64(60_000, "ms")])
+def test_dates_have_gaps_as_seconds_do(max_gap: Any) -> None:
+    rows = normal_rows(100)
+    seconds = 10 * np.arange(100) + 120 * (np.arange(100) >= 70)
+    numbers, dated = Monitor(small_model(), lags=2, max_gap=60.0), Monitor(small_model(), lags=2, max_gap=max_gap)
+    expected, found = numbers.update(rows, time=seconds), dated.update(rows, time=START + seconds)
+    assert_same_records(found._replace(time=None), expected._replace(time=None))
+    assert dated.model.to_bytes() == numbers.model.to_bytes()
+    with pytest.raises(TypeError, match="times of one kind"):
+        dated.update(rows, time=seconds + 10.0**9)
+    with pytest.raises(ValueError, match="of row 0 is 1110 before"):
+        dated.update(rows, time=START + seconds)
+    dated.reset_context().update(rows, time=seconds)
+
+
+def test_runs_of_alarms_know_when_they_began() -> None:
+    alarms = np.isin(np.arange(200), [3, *range(100, 130)])
+    run = AlarmRun.none(1).advanced(alarms[:120], 0, MINUTES[:120]).advanced(alarms[120:], 120, MINUTES[120:200])
+    assert (run.start, run.start_time) == (100, MINUTES[100])
+    assert run.advanced(np.zeros(800, dtype=bool), 200).start_time is None
+
+
+# Ranks, tables and texts
+
+
+def test_severity_is_the_ratio_to_the_threshold_and_counts_less_while_the_model_is_young() -> None:
+    rows = eventful_rows()
+    young = Monitor(small_model(), smoothing=0.5)
+    old = Monitor(small_model().partial_fit(normal_rows(30_000, seed=1)), smoothing=0.5, learn="none")
+    for monitor, n_learned in [(young, 0), (old, 30_000)]:
+        record = monitor.update(rows[:1000])
+        assert monitor.events_
+        for event in monitor.events_:
+            place = slice(event.start, event.end)
+            ratio = (record.smoothed / record.threshold)[place].max()
+            if n_learned:
+                assert event.severity == pytest.approx(ratio ** (30_000 / 30_512), rel=1e-12)
+            else:
+                assert 1.0 < event.severity < max(ratio, 1.0 + 1e-12) ** (event.end / (event.end + 512))
+
+
+def wandering_rows(kind: str, seed: int) -> Any:
+    """Return 2,500 healthy rows of a stream that keeps to itself for long, with four faults in its second half."""
+    random, n = np.random.default_rng([seed, len(kind)]), 2500
+    hidden = np.empty((n, 2))
+    if kind == "slow":
+        hidden[0] = random.normal(size=2)
+        for i in range(1, n):
+            hidden[i] = 0.99 * hidden[i - 1] + 0.14 * random.normal(size=2)
+    elif kind == "regimes":
+        centres = 3.0 * random.normal(size=(5, 2))
+        hidden = centres[np.cumsum(random.random(n) < 0.02) % 5] + 0.5 * random.normal(size=(n, 2))
+    else:
+        hidden = random.standard_t(3, size=(n, 2))
+    rows = hidden @ random.normal(size=(2, 6)) + 0.2 * random.normal(size=(n, 6))
+    for start in (1300, 1600, 1900, 2200):
+        rows[start : start + 10, random.integers(6)] += 5.0 * rows.std()
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["slow", "regimes", "heavy"])
+def test_events_of_the_warm_up_rank_below_faults(kind: str) -> None:
+    above = []
+    for seed in range(3):
+        monitor = Monitor(small_model(max_atoms=32))
+        monitor.update(wandering_rows(kind, seed))
+        faults = [
+            e.severity for e in monitor.events_ for at in (1300, 1600, 1900, 2200) if e.start < at + 10 and e.end > at
+        ]
+        early = [event.severity for event in monitor.events_ if event.start < 512]
+        assert len(faults) >= 3
+        above += [one > fault for one in early for fault in faults]
+    assert np.mean(above) < 0.1
+
+
+def test_a_table_has_a_row_for_each_event() -> None:
+    monitor = Monitor(small_model())
+    monitor.update(pd.DataFrame(eventful_rows(), columns=["a", "b", "c"], index=MINUTES))
+    events = monitor.events_
+    for frame in (monitor.events_frame(), monitor.events_frame("polars").to_pandas()):
+        assert frame["start"].tolist() == [event.start for event in events]
+        assert frame["severity"].tolist() == [event.severity for event in events]
+        assert frame["feature"].tolist() == [event.features[0].feature for event in events]
+        np.testing.assert_array_equal(frame["end_time"].to_numpy(), [event.end_time for event in events])
+    assert isinstance(monitor.events_frame("polars"), pl.DataFrame)
+
+
+def test_a_table_needs_neither_times_nor_events() -> None:
+    monitor = Monitor(small_model())
+    monitor.update(normal_rows(10))
+    columns = list(monitor.events_frame().columns)
+    assert monitor.events_frame().empty
+    assert monitor.events_frame("polars").columns == columns
+    monitor.update(eventful_rows())
+    assert list(monitor.events_frame().columns) == columns
+    assert monitor.events_frame("polars")["start_time"].is_nan().all()
+
+
+def test_tables_of_other_kinds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor = Monitor(small_model())
+    monitor.update(normal_rows(10))
+    with pytest.raises(ValueError, match="to must be one of 'pandas', 'polars'"):
+        monitor.events_frame("arrow")
+    monkeypatch.setitem(__import__("sys").modules, "polars", None)
+    with pytest.raises(ImportError, match="polars is not installed; pip install polars"):
+        monitor.events_frame("polars")
+
+
+def test_a_monitor_shows_what_it_has_seen() -> None:
+    monitor = Monitor(small_model())
+    assert repr(monitor) == "<Monitor: no rows yet, learn='normal'>"
+    monitor.update(eventful_rows(780))
+    assert repr(monitor).startswith(f"<Monitor: 780 rows, {monitor.n_events_} events, threshold 0.")
+    assert "learn='normal'" in repr(monitor)

@@ -1,0 +1,127 @@
+"""Rules by which events are not reported."""
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from streams_to_watch import eventful_rows, normal_rows, small_model
+
+from streamkpca.monitoring import Event, Monitor
+from streamkpca.monitoring.events import Cause
+from streamkpca.monitoring.rules import checked_rules, is_ignored, is_short
+
+NOON = np.datetime64("2026-05-04T12:00")
+
+
+def cause(feature: str | int, value: float, expected: float) -> Cause:
+    return Cause(feature, 0.5, value, expected, expected - 1, expected + 1, "above" if value > expected else "below", 0)
+
+
+@pytest.mark.parametrize(
+    ("ignore", "features", "ignored"),
+    [
+        ({"disk": "below"}, [("disk", 1.0, 5.0)], True),
+        ({"disk": "below"}, [("disk", 9.0, 5.0)], False),
+        ({"disk": "above"}, [("disk", 9.0, 5.0)], True),
+        ({"disk": 0.5}, [("disk", 5.5, 5.0)], True),
+        ({"disk": 0.5}, [("disk", 4.4, 5.0)], False),
+        ({"disk": ["below", 0.5]}, [("disk", 5.4, 5.0)], True),
+        ({"disk": ["below", 0.5]}, [("disk", 5.6, 5.0)], False),
+        ({"disk": "below"}, [("disk", 1.0, 5.0), ("cpu", 1.0, 5.0)], False),
+        ({"disk": "below", "cpu": 9}, [("disk", 1.0, 5.0), ("cpu", 1.0, 5.0)], True),
+        ({1: "below"}, [(1, 1.0, 5.0)], True),
+        ({"disk": "below"}, [], False),
+        (None, [("disk", 1.0, 5.0)], False),
+    ],
+)
+def test_an_event_is_ignored_if_each_feature_falls_under_a_rule(ignore: Any, features: Any, ignored: bool) -> None:
+    assert is_ignored([cause(*of_feature) for of_feature in features], checked_rules(ignore, "test")) is ignored
+
+
+@pytest.mark.parametrize(
+    ("least", "short"), [(None, False), (3, False), (4, True), (120.0, False), (120.5, True), (np.int64(4), True)]
+)
+def test_an_event_is_short_in_rows_or_in_time(least: Any, short: bool) -> None:
+    monitor = Monitor(min_duration=least)
+    dated = Event(7, 10, 2, 1.0, 7, 2.0, NOON, NOON + np.timedelta64(2, "m"), NOON)
+    numbered = Event(7, 10, 2, 1.0, 7, 2.0, 50.0, 170.0, 50.0)
+    assert is_short(dated, monitor.min_duration) is is_short(numbered, monitor.min_duration) is short
+    if isinstance(least, float):
+        assert not is_short(Event(7, 10, 2, 1.0, 7, 2.0), least)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"end_after": 0}, ValueError, "end_after must be at least 1"),
+        ({"min_duration": 0}, ValueError, "min_duration must be at least 1"),
+        ({"min_duration": timedelta(0)}, ValueError, "min_duration must be a finite number"),
+        ({"min_duration": "long"}, TypeError, "min_duration must be a number"),
+        ({"ignore": {"disk": "down"}}, ValueError, r"ignore\['disk'\] should be 'above', 'below' or.*got 'down'"),
+        ({"ignore": {"disk": -1.0}}, ValueError, r"ignore\['disk'\] must be a finite number"),
+        ({"ignore": {1.5: "below"}}, TypeError, "a feature of ignore must be an integer"),
+    ],
+)
+def test_rules_without_meaning_are_refused(parameters: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Monitor(**parameters)
+
+
+def test_rules_for_features_that_rows_do_not_have_are_refused() -> None:
+    for ignore, message in [
+        ({3: "below"}, "rows have no names, so use 0 to 2"),
+        ({"disk": "below"}, "'disk', which is"),
+    ]:
+        monitor = Monitor(small_model(), ignore=ignore)
+        with pytest.raises(ValueError, match=message):
+            monitor.update(normal_rows(5))
+        monitor.ignore = None
+        assert monitor.update(normal_rows(5)).novelty.shape == (5,)
+
+
+def test_a_duration_needs_times() -> None:
+    monitor = Monitor(small_model(), min_duration=timedelta(minutes=1))
+    with pytest.raises(ValueError, match="min_duration is a time, 60, but rows have none"):
+        monitor.update(normal_rows(5))
+    monitor.update(normal_rows(5), time=np.arange(5.0))
+
+
+def test_short_events_are_dropped_and_their_alarms_stay() -> None:
+    rows, times = eventful_rows(780), NOON + np.arange(780) * np.timedelta64(1, "m")
+    plain, long, lasting = (Monitor(small_model(), min_duration=least) for least in (None, 3, timedelta(minutes=2)))
+    record = plain.update(rows, time=times)
+    for monitor in (long, lasting):
+        found = monitor.update(rows, time=times)
+        assert found.is_alarm.tobytes() == record.is_alarm.tobytes()
+        assert monitor.events_ == [event for event in plain.events_ if event.end - event.start >= 3]
+        assert 0 < monitor.n_events_ == len(monitor.events_) < plain.n_events_
+        assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == monitor.to_bytes()
+
+
+def test_an_open_event_is_reported_once_it_is_long_enough() -> None:
+    rows = normal_rows(700)
+    rows[640:] += 30.0
+    monitor = Monitor(small_model(), min_duration=20)
+    monitor.update(rows[:659])
+    before = monitor.n_events_
+    monitor.update(rows[659:660])
+    assert monitor.n_events_ == before + 1
+    assert monitor.events_[-1].start == 640
+
+
+def test_calm_rows_end_an_event_after_as_many_as_are_asked_for() -> None:
+    rows = normal_rows(760)
+    rows[[640, 660, 700]] += 30.0
+    for end_after, starts in [(10, [640, 660, 700]), (20, [640, 700]), (19, [640, 660, 700]), (40, [640])]:
+        monitor = Monitor(small_model(), end_after=end_after, quantile=0.9999)
+        monitor.update(rows)
+        assert [event.start for event in monitor.events_ if event.start >= 640] == starts
+
+
+def test_rules_are_saved() -> None:
+    given = {"disk": ["below", 0.5], "cpu": "above"}
+    monitor = Monitor(small_model(), ignore=given, min_duration=90.0, end_after=5)
+    loaded = Monitor.from_bytes(monitor.to_bytes())
+    assert loaded.ignore == monitor.ignore == {"disk": ("below", 0.5), "cpu": ("above",)}
+    assert (loaded.min_duration, loaded.end_after) == (90.0, 5)
