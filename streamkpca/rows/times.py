@@ -64,8 +64,8 @@ def as_times(times: Any, count: int, last: Time | None, where: str) -> tuple[Tim
     if not usable.all():
         row = int(np.argmin(usable))
         raise ValueError(
-            f"{where} expected finite times, dates from 1678 to 2261, but that of row {row} is {values[row]}; leave "
-            "such rows out"
+            f"{where} expected finite times but that of row {row} is {values[row]}; leave such rows out, and dates "
+            "before 1678 or after 2261"
         )
     if last is not None and isinstance(last, np.datetime64) != (kind == "M"):
         raise TypeError(
