@@ -150,6 +150,8 @@ def _columns_of(watch: "Watch", record: MonitorRecord, stacked: Array) -> dict[s
     """Return what was found about rows as columns of results, with their projections by the model after them."""
     columns: dict[str, npt.ArrayLike] = record._asdict()
     columns["alarm"] = columns.pop("is_alarm")
+    # The file's own times stand beside the rows.
+    del columns["time"]
     return columns | projections_of(watch.monitor.model, stacked)
 
 
