@@ -525,8 +525,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         `Kernel.width_scores` of `kernel_`: until its scale is final on all rows of full blocks, which shows the choice;
         later on the sample that atoms are judged by, which shows how other widths would do now. Empty if the kernel has
-        no width. Each access compares anew, in O(1024 (128^2 + 128 d)) for each of seven widths;
-        `plots.draw_width_scores` draws them.
+        no width. Each access compares anew, in O(1024 (128^2 + 128 d)) for each of seven widths.
 
         Examples
         --------

@@ -1,6 +1,5 @@
-"""Variances along the axes, and how well kernels of several widths tell rows from rows with one foreign number."""
+"""Variances along the axes."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,21 +7,16 @@ import numpy.typing as npt
 
 from streamkpca.plots.canvas import (
     BAR,
-    FAINT,
     add_legend_below,
     axes_or_new,
     check_count,
     every_nth,
     finish,
-    group_colors,
     ink,
-    on_background,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from streamkpca.kernels import Kernel
 
 # More numbers would overlap.
 _MOST_NUMBERS = 16
@@ -99,81 +93,4 @@ def draw_spectrum(
     axes.set_xticks(components[::step])
     title = "spectrum" if explained is None else "spectrum, with the share explained so far"
     finish(axes, title, "component", "variance, in units of k(x, x)")
-    return axes
-
-
-def draw_width_scores(
-    scores: Mapping[str, npt.ArrayLike], *, chosen: "Kernel | None" = None, ax: "Axes | None" = None
-) -> "Axes":
-    """Draw the area under the ROC curve of each width that a kernel might have, and mark the width that it has.
-
-    Parameters
-    ----------
-    scores : mapping of str to array-like of shape (g, 2)
-        A model's `width_scores_`, or what `Kernel.width_scores` returned: one curve for each width parameter.
-    chosen : Kernel, optional
-        A model's `kernel_`; its widths are marked.
-    ax : Axes, optional
-        Axes to draw on; those of a new figure if None.
-
-    Returns
-    -------
-    Axes
-
-    Raises
-    ------
-    ValueError
-        There are no scores, a width is not above 0, an area is not between 0 and 1, or the chosen kernel has other
-        parameters.
-
-    Notes
-    -----
-    Wide kernels are on the right: parameters whose name ends in gamma, which is small for a wide kernel, are drawn as
-    1 / gamma. An area of .5, the dashed line, means that a kernel sees no difference.
-
-    Examples
-    --------
-    >>> from streamkpca.kernels import RBF
-    >>> from streamkpca.plots import draw_width_scores
-    >>> axes = draw_width_scores({"gamma": [[0.1, 0.7], [0.03, 0.8], [0.01, 0.82]]}, chosen=RBF(0.03))
-    >>> axes.lines[0].get_ydata()
-    array([0.7 , 0.8 , 0.82])
-    """
-    where = "draw_width_scores"
-    if not scores:
-        raise ValueError(f"{where} expected scores of at least one width but got none; the kernel has no width")
-    known = {} if chosen is None else chosen.parameters()
-    curves = []
-    for path, pairs in scores.items():
-        table = np.asarray(pairs, dtype=np.float64)
-        has_pairs = table.ndim == 2 and table.shape[1] == 2 and len(table) > 0
-        if not has_pairs or not (np.all((table >= 0.0) & (table <= [np.finfo(float).max, 1.0])) and table[:, 0].all()):
-            raise ValueError(
-                f"{where} expected pairs of a width above 0 and an area between 0 and 1 for {path!r} but got "
-                f"{table.tolist()}; pass a model's width_scores_"
-            )
-        if chosen is not None and not isinstance(known.get(path), int | float):
-            raise ValueError(
-                f"{where} expected a kernel whose {path!r} is a number but got {chosen!r}; pass the kernel_ of the "
-                "model that the scores are of"
-            )
-        exponent = -1.0 if path.endswith("gamma") else 1.0
-        widths, areas = table[np.argsort(table[:, 0] ** exponent)].T
-        curves.append((path, widths**exponent, areas, float(known[path]) ** exponent if chosen is not None else None))
-    axes = axes_or_new(ax)
-    colors = on_background(group_colors(len(curves)), axes)
-    for (path, x, areas, width), color in zip(curves, colors, strict=True):
-        axes.plot(x, areas, "o-", color=color, linewidth=1.2, markersize=4, label=path)
-        if width is not None:
-            axes.axvline(width, color=color, linewidth=0.9, linestyle=":")
-            # A width that is not one of those compared has no area: the line between its neighbours is marked.
-            height = np.interp(np.log(width), np.log(x), areas)
-            axes.plot([width], [height], "D", color=color, markersize=8, markeredgecolor=ink(axes), zorder=3)
-    axes.axhline(0.5, color=FAINT, linewidth=0.9, linestyle="--")
-    axes.set_xscale("log")
-    names = sorted({"1 / gamma" if path.endswith("gamma") else "length scale" for path in scores})
-    title = "contrast of widths" if chosen is None else "contrast of widths, with those in use"
-    finish(axes, title, " or ".join(names), "area under the ROC curve")
-    if len(scores) > 1:
-        add_legend_below(axes)
     return axes
