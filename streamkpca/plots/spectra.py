@@ -5,15 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.plots.canvas import (
-    BAR,
-    add_legend_below,
-    axes_or_new,
-    check_count,
-    every_nth,
-    finish,
-    ink,
-)
+from streamkpca.plots import canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,31 +58,25 @@ def draw_spectrum(
     q = len(heights)
     for values, name in ((explained, "shares"), (bounds, "pairs of bounds")):
         if values is not None:
-            check_count(values, q, name, where=where)
-    axes = axes_or_new(ax)
-    components, tops, step = np.arange(q), heights, every_nth(q, _MOST_NUMBERS)
-    axes.bar(components, heights, color=BAR, width=0.75, label="the model")
+            canvas.check_count(values, q, name, where=where)
+    axes = canvas.axes_or_new(ax)
+    components, tops, step = np.arange(q), heights, canvas.every_nth(q, _MOST_NUMBERS)
+    ink = canvas.ink(axes)
+    axes.bar(components, heights, color=canvas.BAR, width=0.75, label="the model")
     if bounds is not None:
         low, high = np.asarray(bounds, dtype=np.float64).reshape(q, 2).T
-        axes.vlines(components, low, high, color=ink(axes), linewidth=1.3, label="kernel PCA of all rows lies between")
-        axes.plot(np.repeat(components, 2), np.stack([low, high], axis=1).ravel(), "_", color=ink(axes), markersize=7)
+        axes.vlines(components, low, high, color=ink, linewidth=1.3, label="kernel PCA of all rows lies between")
+        axes.plot(np.repeat(components, 2), np.stack([low, high], axis=1).ravel(), "_", color=ink, markersize=7)
         tops = np.maximum(heights, high)
-        add_legend_below(axes)
+        canvas.add_legend_below(axes)
     if explained is not None:
         shares = np.cumsum(np.asarray(explained, dtype=np.float64))
         # Among the narrow bars of many components, higher bars on the left would cover a centred number.
         left, alignment = (0.0, "center") if step == 1 else (0.4, "left")
         for i in range(0, q, step):
-            axes.annotate(
-                f"{shares[i]:.0%}",
-                (i - left, tops[i]),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha=alignment,
-                fontsize="x-small",
-                color=ink(axes),
-            )
+            at, style = (i - left, tops[i]), {"fontsize": "x-small", "color": ink, "ha": alignment}
+            axes.annotate(f"{shares[i]:.0%}", at, (0, 3), textcoords="offset points", **style)
     axes.set_xticks(components[::step])
     title = "spectrum" if explained is None else "spectrum, with the share explained so far"
-    finish(axes, title, "component", "variance, in units of k(x, x)")
+    canvas.finish(axes, title, "component", "variance, in units of k(x, x)")
     return axes
