@@ -6,7 +6,8 @@ import operator
 import os
 import threading
 from collections.abc import Sequence
-from typing import IO, Any, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import IO, Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,9 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
+from streamkpca.models._base import Estimator
 from streamkpca.models._learning import StateCell, learned, learned_in_batches, rounded, rows_for
 from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SnapshotEstimator
 from streamkpca.rows.validation import (
     Names,
     arrow_table,
@@ -40,7 +41,9 @@ from streamkpca.stream.transitions import merge as merge_states
 Array = npt.NDArray[np.float64]
 
 
-class StreamingKernelPCA(SnapshotEstimator):
+@explaining_unknown_arguments
+@dataclass(eq=False, repr=False)
+class StreamingKernelPCA(Estimator):
     """Kernel PCA of a stream, in one pass and bounded memory.
 
     The model keeps a few atoms, whose images in feature space span the basis. A row becomes an atom if it explains
@@ -143,49 +146,27 @@ class StreamingKernelPCA(SnapshotEstimator):
     True
     """
 
-    extra_: Any = None
-    # The checked settings of the present parameters; None if one was set since they were checked.
-    _checked: StreamSettings | None = None
+    n_components: int | float = 10
+    _: KW_ONLY
+    kernel: Kernel | str = "rbf"
+    max_atoms: int | None = 256
+    atoms: Literal["moved", "rows"] = "moved"
+    tolerance: float = 1e-3
+    noise_variance: float | Literal["auto"] | None = "auto"
+    n_active: int | None = None
+    axes: Literal["ritz", "likelihood"] = "ritz"
+    center: bool = True
+    half_life: float | None = None
+    block_size: int = 512
+    refit_every: int | Literal["auto"] = "auto"
+    reservoir_size: int = 512
+    on_bad_rows: Literal["raise", "skip"] = "raise"
+    on_missing: Literal["raise", "skip", "marginal"] = "raise"
+    random_state: int | None = 0
+    dtype: Literal["float64", "float32"] = "float64"
 
-    @explaining_unknown_arguments
-    def __init__(
-        self,
-        n_components: int | float = 10,
-        *,
-        kernel: Kernel | str = "rbf",
-        max_atoms: int | None = 256,
-        atoms: Literal["moved", "rows"] = "moved",
-        tolerance: float = 1e-3,
-        noise_variance: float | Literal["auto"] | None = "auto",
-        n_active: int | None = None,
-        axes: Literal["ritz", "likelihood"] = "ritz",
-        center: bool = True,
-        half_life: float | None = None,
-        block_size: int = 512,
-        refit_every: int | Literal["auto"] = "auto",
-        reservoir_size: int = 512,
-        on_bad_rows: Literal["raise", "skip"] = "raise",
-        on_missing: Literal["raise", "skip", "marginal"] = "raise",
-        random_state: int | None = 0,
-        dtype: Literal["float64", "float32"] = "float64",
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.max_atoms = max_atoms
-        self.atoms = atoms
-        self.tolerance = tolerance
-        self.noise_variance = noise_variance
-        self.n_active = n_active
-        self.axes = axes
-        self.center = center
-        self.half_life = half_life
-        self.block_size = block_size
-        self.refit_every = refit_every
-        self.reservoir_size = reservoir_size
-        self.on_bad_rows = on_bad_rows
-        self.on_missing = on_missing
-        self.random_state = random_state
-        self.dtype = dtype
+    # Without an annotation, as it is no parameter.
+    extra_ = cast(Any, None)
 
     # Learning
 
@@ -823,7 +804,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with
         # those of the last call took a fifth of the time of a row.
-        checked = self._checked
+        checked: StreamSettings | None = vars(self).get("_checked")
         while checked is None:
             names, read = constructor_parameters(type(self)), argument_reader(type(self))
             given = read(self)
