@@ -22,16 +22,9 @@ from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator
-from streamkpca.models._learning import StateCell, learned, learned_in_batches, rounded, rows_for
+from streamkpca.models._learning import StateCell, learned, learned_in_batches, taken
 from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
-from streamkpca.rows.validation import (
-    Names,
-    arrow_table,
-    as_sample_weight,
-    feature_names,
-    is_arrow,
-    without_bad_rows,
-)
+from streamkpca.rows.validation import Names, arrow_table, is_arrow
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, answering, totals_and_sample, width_scores
@@ -245,17 +238,12 @@ class StreamingKernelPCA(Estimator):
         del y
         where = "StreamingKernelPCA.fit"
         settings, X = self.settings(where), arrow_table(X, where)
-        rows = rows_for(None, settings, X, where)
-        weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where)
-        state, n_rejected = State.begin(settings, rows.shape[1], feature_names(X)), 0
-        rows = rounded(rows, settings, where)
-        if settings.skips_bad_rows or settings.admits_nan:
-            rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
-            if not np.any(weights):
-                raise ValueError(
-                    f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
-                    "sample_weight of 0; pass at least one finite row of positive weight"
-                )
+        state, rows, weights, n_rejected = taken(None, X, sample_weight, settings, where)
+        if not np.any(weights):
+            raise ValueError(
+                f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
+                "sample_weight of zero; pass at least one finite row of positive weight"
+            )
         with self._cell.write_lock.held:
             self._cell.state = fit(state, rows, weights, settings, n_rejected=n_rejected)
         return self
@@ -355,7 +343,7 @@ class StreamingKernelPCA(Estimator):
         (array([2.667]), array([2.667]))
         """
         with self._cell.write_lock.held:
-            self._cell.state = self._merged_with([other], f"{type(self).__name__}.merge")
+            self._cell.state = _merged((self, other), f"{type(self).__name__}.merge")
         return self
 
     # Gaps
@@ -858,25 +846,6 @@ class StreamingKernelPCA(Estimator):
         where = f"{type(self).__name__}.{method}"
         return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
 
-    def _merged_with(self, others: Sequence[Self], where: str) -> State | None:
-        """Return the merged state of this model and others; none of them changes."""
-        settings, states = self.settings(where), []
-        for other in others:
-            if not isinstance(other, StreamingKernelPCA):
-                raise TypeError(
-                    f"{where} expects a StreamingKernelPCA but got {type(other).__name__}; fit one to the rows"
-                )
-            if other is self:
-                raise ValueError(
-                    f"{where}: a model cannot be merged with itself: its rows would count twice; "
-                    "to double their weight, give the rows twice the sample_weight"
-                )
-            # Read once, as the other may be learning in another thread.
-            state = other._cell.state
-            if state is not None:
-                states.append((state, other.settings(where)))
-        return merge_states(self._cell.state, states, settings, where)
-
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
         if not name.startswith("_"):
@@ -933,15 +902,28 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     >>> merge(*shards).n_samples_seen_
     3000
     """
-    where = "merge"
     if not models:
-        raise TypeError(f"{where} expects at least one StreamingKernelPCA but got none")
-    first: Any = models[0]
-    if not isinstance(first, StreamingKernelPCA):
-        remedy = "pass them one by one: merge(*models)" if isinstance(first, list | tuple) else "fit one to the rows"
-        raise TypeError(f"{where} expects StreamingKernelPCA models but got {type(first).__name__}; {remedy}")
-    if len({id(model) for model in models}) < len(models):
-        raise ValueError(f"{where}: a model is given twice: its rows would count twice; give each model once")
-    merged = copy.copy(first)
-    merged.state_ = merged._merged_with(models[1:], where)
+        raise TypeError("merge expects at least one StreamingKernelPCA but got none")
+    state = _merged(models, "merge")
+    merged = copy.copy(models[0])
+    merged.state_ = state
     return merged
+
+
+def _merged(models: Sequence[Any], where: str) -> State | None:
+    """Return the state of all rows of models, with the settings of the first; none of them changes."""
+    for model in models:
+        if not isinstance(model, StreamingKernelPCA):
+            remedy = (
+                "pass them one by one: merge(*models)" if isinstance(model, list | tuple) else "fit one to the rows"
+            )
+            raise TypeError(f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; {remedy}")
+    if len(set(map(id, models))) < len(models):
+        raise ValueError(
+            f"{where}: a model is given twice: its rows would count twice; give each model once, or to double the "
+            "weight of rows, give them twice the sample_weight"
+        )
+    # Read once, as another thread may be learning.
+    states = [(model._cell.state, model.settings(where)) for model in models]
+    (first, settings), *others = states
+    return merge_states(first, [(state, own) for state, own in others if state is not None], settings, where)
