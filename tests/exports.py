@@ -152,7 +152,7 @@ def exact_rbf_shares(rows: Array, atoms: Array, factor: Array, gamma: float) -> 
 def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
     """Evaluate eq. (18) with the model's own factor."""
     used = formula(model)
-    shares = exact_rbf_shares(rows, used.rows[: used.n_span], used.factor, gamma)
+    shares = exact_rbf_shares(rows, used.rows, used.factor, gamma)
     return np.maximum(1.0 - shares, 0.0).astype(np.float64)
 
 

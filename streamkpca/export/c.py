@@ -148,9 +148,9 @@ def _write_error(source: Source, formula: Formula, kernel: KernelText, factor: s
         [
             "int i, j;",
             *kernel.preparation,
-            f"double error = {kernel.of_itself}, coordinates[{formula.n_span}];",
+            f"double error = {kernel.of_itself}, coordinates[{len(formula.rows)}];",
             f"const double *factor = {factor};",
-            *_solve(formula.n_span, kernel.of_atom.replace("@", "i"), "error -= rest * rest;"),
+            *_solve(len(formula.rows), kernel.of_atom.replace("@", "i"), "error -= rest * rest;"),
             "return error < 0.0 ? 0.0 : error;",
         ],
         use="returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
@@ -158,7 +158,7 @@ def _write_error(source: Source, formula: Formula, kernel: KernelText, factor: s
 
 
 def _write_novelty(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
-    s, own = formula.n_span, formula.own_value()
+    s, own = len(formula.rows), formula.own_value()
     head = f"double {source.name}_novelty(const double x[{formula.n_features}])"
     if not own:
         returned = [f"return {source.name}_reconstruction_error(x);"]
@@ -197,7 +197,7 @@ def _solve(s: int, value: str, use: str) -> list[str]:
 
 
 def _header(source: Source, formula: Formula, kernel: KernelText, *, contributions: bool) -> str:
-    (k, q), s = formula.projection.shape, formula.n_span
+    (k, q), s = formula.projection.shape, len(formula.rows)
     facts, seen = formula.facts, formula.facts.get("n_samples_seen")
     names = "" if formula.feature_names is None else f": {_comment_safe(formula.feature_names)}"
     rows = "" if seen is None else f"; {seen} rows were seen"
@@ -232,17 +232,9 @@ def _header(source: Source, formula: Formula, kernel: KernelText, *, contributio
 
 
 def _listed(facts: dict[str, str]) -> list[str]:
-    return [
-        line
-        for what, fact in facts.items()
-        for line in textwrap.wrap(
-            f"{what:<10}{fact}",
-            WIDTH,
-            subsequent_indent=" " * 10,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    ]
+    indent = " " * 10
+    wrapper = textwrap.TextWrapper(WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line for what, fact in facts.items() for line in wrapper.wrap(f"{what:<10}{fact}")]
 
 
 def _comment_safe(names: list[str]) -> str:

@@ -14,7 +14,7 @@ def write_contributions(source: Source, formula: Formula, kernel: KernelText, fa
     ValueError if the kernel is a function of inner products that is not linear in them: C has no derivatives of it; or
     if its units are a matrix.
     """
-    s, d = formula.n_span, formula.n_features
+    s, d = len(formula.rows), formula.n_features
     if any(segment.has_matrix for segment in kernel.layout.segments):
         raise ValueError(
             f"to_c: contributions under the kernel {formula.kernel!r} would need its matrix of units twice, which C "
@@ -67,8 +67,8 @@ def write_contributions(source: Source, formula: Formula, kernel: KernelText, fa
 
 def _differences(formula: Formula, kernel: KernelText, p: int) -> list[str]:
     """Return the statements that add the differences in the columns of a base matrix, as roots, to ``y``."""
-    s, base, segment = formula.n_span, kernel.layout.matrices[p].base, kernel.layout.of_matrix[p]
-    root = float(np.sqrt(Explainer(formula.kernel, formula.rows[:s]).steepness[p]))
+    s, base, segment = len(formula.rows), kernel.layout.matrices[p].base, kernel.layout.of_matrix[p]
+    root = float(np.sqrt(Explainer(formula.kernel, formula.rows).steepness[p]))
     of_row, of_atom = segment.entry("u"), kernel.entry_of_atom(segment)
     if base in (Base.INNER, Base.COSINE):
         # The steepness is the slope itself where there are several base matrices, and one where there is one.
@@ -92,7 +92,7 @@ def _differences(formula: Formula, kernel: KernelText, p: int) -> list[str]:
 
 def _slope(formula: Formula, p: int) -> float:
     """Return the derivative of the kernel by a base matrix of inner products, which must be a constant."""
-    rows = formula.rows[: formula.n_span]
+    rows = formula.rows
     probes = np.concatenate([rows, 2.0 * rows + 1.0])
     slopes = values_and_gradients(formula.kernel.program, probes, probes)[1][p]
     if np.ptp(slopes) > 0.0:

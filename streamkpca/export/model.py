@@ -27,14 +27,14 @@ class Formula:
     kernel : Kernel
         Settled, and without functions of the user.
     rows : ndarray of shape (m, d)
-        All rows that kernel values are needed with. The first s of them span the space that errors are measured to.
+        All rows that kernel values are needed with; they span the space that errors are measured to.
     axis_rows : ndarray of shape (k,)
         Positions of the rows that projections are computed from, ascending.
     projection : ndarray of shape (k, q)
         A projection is k(x, rows[axis_rows]) projection - offset.
     offset : ndarray of shape (q,)
-    factor : ndarray of shape (s, s)
-        Lower Cholesky factor L of k(rows[:s], rows[:s]): the error is k(x, x) - abs(L^-1 k(rows[:s], x))^2.
+    factor : ndarray of shape (m, m)
+        Lower Cholesky factor L of k(rows, rows): the error is k(x, x) - abs(L^-1 k(rows, x))^2.
     facts : dict of str to str
         The model's class, the number of atoms, and the rows that it learned.
     feature_names : list of str or None
@@ -54,11 +54,6 @@ class Formula:
     def n_features(self) -> int:
         """Number of columns of a row."""
         return int(self.rows.shape[1])
-
-    @property
-    def n_span(self) -> int:
-        """Number of rows that span the space that errors are measured to."""
-        return len(self.factor)
 
     def own_value(self) -> float | None:
         """Return k(x, x) if it is the same for all rows, and None if not."""
@@ -92,29 +87,38 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
             f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "
             f"cannot be written in {language}; combine the kernels of streamkpca.kernels without Custom and scaled_by"
         )
-    axis_atoms, span, factor = fitted.active_atoms, fitted.span_atoms, fitted.span_factor
-    if not len(span):
+    # A copy, because compiled loops would be compiled again for read-only arrays.
+    rows, n_active = fitted.span_atoms.copy(), len(fitted.active_atoms)
+    if not len(rows):
         raise ValueError(
             f"{where}: expected a model that keeps at least one row but this one keeps none: k(x, x) was 0 for all "
             "rows so far; fit it to rows that differ from zero"
         )
-    rows, positions = _united(span, axis_atoms)
-    # KernelPCA may keep equal rows several times: they become one row with the sum of their coefficients. A model
-    # without axes gets one row with no coefficients.
-    axis_rows, sums = np.unique(positions, return_inverse=True) if len(positions) else (np.array([0]), positions)
-    projection = np.zeros((len(axis_rows), len(fitted.offset)))
-    np.add.at(projection, sums, fitted.projection)
+    axis_rows, projection = np.arange(n_active), fitted.projection
+    if not n_active:
+        # A model without axes gets one row with no coefficients.
+        axis_rows, projection = np.array([0]), np.zeros((1, len(fitted.offset)))
+    elif n_active < len(rows):
+        axis_rows = np.flatnonzero(fitted.weights)
     if single is not None:
         _check_single_categories(fitted.kernel, rows, where=where, single=single)
-    names = getattr(model, "feature_names_in_", None)
+    names, n_seen = getattr(model, "feature_names_in_", None), getattr(model, "n_samples_seen_", None)
+    facts = {
+        "estimator": type(model).__name__,
+        "n_atoms": str(len(fitted.atoms)),
+        "total_weight": repr(float(fitted.total_weight)),
+    }
+    if n_seen is not None:
+        # Only streams count rows; batch estimators have the sum of their weights alone.
+        facts["n_samples_seen"] = str(n_seen)
     return Formula(
         kernel=fitted.kernel,
         rows=rows,
         axis_rows=axis_rows,
         projection=projection,
         offset=fitted.offset,
-        factor=factor,
-        facts=_facts(model, fitted),
+        factor=fitted.span_factor,
+        facts=facts,
         feature_names=None if names is None else [str(name) for name in names],
     )
 
@@ -128,25 +132,3 @@ def _check_single_categories(kernel: Kernel, rows: Array, *, where: str, single:
                 f'{where}: expected categories that single precision can tell apart, for dtype="{single}", but some '
                 "are beyond it; give the model whole numbers below 2**24 for categories, or use double precision"
             )
-
-
-def _united(span: Array, axis_atoms: Array) -> tuple[Array, Positions]:
-    """Join two tables into one that holds each row once, the first table first; return the positions of the second."""
-    known: dict[bytes, int] = {}
-    _, positions = [
-        np.array([known.setdefault(row.tobytes(), len(known)) for row in part], dtype=np.int64)
-        for part in (span, axis_atoms)
-    ]
-    # A copy, because compiled loops would be compiled again for read-only arrays.
-    return np.frombuffer(b"".join(known)).reshape(len(known), -1).copy(), positions
-
-
-def _facts(model: Any, fitted: Any) -> dict[str, str]:
-    facts = {
-        "estimator": type(model).__name__,
-        "n_atoms": str(len(fitted.atoms)),
-        "total_weight": repr(float(fitted.total_weight)),
-    }
-    # Only streams count rows; batch estimators have the sum of their weights alone.
-    n_seen = getattr(model, "n_samples_seen_", None)
-    return facts if n_seen is None else {**facts, "n_samples_seen": str(n_seen)}

@@ -163,8 +163,8 @@ def _explained(graph: Graph, formula: Formula, values: str) -> str:
     factor = formula.factor
     with one_blas_thread():
         inverse = inverse_factor(factor)
-    if formula.n_span < graph.width:
-        values = graph.node("Gather", values, np.arange(formula.n_span), axis=1)
+    if len(formula.rows) < graph.width:
+        values = graph.node("Gather", values, np.array([0]), axis=1)
     coordinates = graph.node("MatMul", values, inverse.T)
     if rounding_amplification(inverse, factor) > LARGEST_AMPLIFICATION:
         # ONNX cannot solve a triangular system, but one step of refinement is as exact: on a wide Gaussian the inverse

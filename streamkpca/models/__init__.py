@@ -7,6 +7,5 @@ approximate : `ApproximateKernelPCA`, greedy choice of rows
 checkpointer : `load`, and `Checkpointer`, which saves generations of a model
 warmup : `warmup` compiles all loops ahead of time
 _base : what all four share: queries, fitted attributes, scikit-learn's protocol
-_snapshot_base : what the three share that answer from a snapshot
 _params : constructor parameters, and the containers of answers
 """

@@ -4,6 +4,7 @@ from typing import Any
 
 from streamkpca._core.concurrency import WriteLock
 from streamkpca.rows.validation import (
+    Array,
     Rows,
     as_sample_weight,
     checked_parts,
@@ -34,20 +35,32 @@ def learned(state: State | None, X: Any, sample_weight: Any, settings: StreamSet
     """Return the state (None before the first row) after rows of any kind, which are checked first."""
     if state is not None:
         check_continued(state, settings, where)
+    state, rows, weights, n_rejected = taken(state, X, sample_weight, settings, where)
+    return with_rows(state, rows, weights, settings, n_rejected)
+
+
+def taken(
+    state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
+) -> tuple[State, Rows, Array | float, int]:
+    """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
     if state is not None and is_plain(X, state.n_features):
         # Single rows have no time for more.
         rows: Rows = X
     else:
-        rows = rows_for(state, settings, X, where)
+        width, names = (None, None) if state is None else (state.n_features, state.names)
+        rows = checked_parts(X, where, width, names, finite=not settings.skips_bad_rows, gaps=settings.admits_nan)
         if state is None:
+            settings.kernel.check_width(rows.shape[1], where)
             state = State.begin(settings, rows.shape[1], feature_names(X))
-    rows, n_rejected = rounded(rows, settings, where), 0
+    if settings.dtype != "float64":
+        rows = round_to_single(rows, where, finite=not settings.skips_bad_rows)
+    n_rejected = 0
     # All weights may be zero here: the same rows could have come in one call with others. A default weight stays a
     # number, as making an array of it took a fifth of the time of a single row.
     weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
     if settings.skips_bad_rows or settings.admits_nan:
         rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
-    return with_rows(state, rows, weights, settings, n_rejected)
+    return state, rows, weights, n_rejected
 
 
 def learned_in_batches(
@@ -64,17 +77,3 @@ def learned_in_batches(
             raise
         n_rows += batch.num_rows
     return state
-
-
-def rows_for(state: State | None, settings: StreamSettings, X: Any, where: str) -> Rows:
-    """Check rows as a stream takes them: of its width, if it has begun, and finite, unless bad rows are skipped."""
-    width, names = (None, None) if state is None else (state.n_features, state.names)
-    rows = checked_parts(X, where, width, names, finite=not settings.skips_bad_rows, gaps=settings.admits_nan)
-    if state is None:
-        settings.kernel.check_width(rows.shape[1], where)
-    return rows
-
-
-def rounded(rows: Rows, settings: StreamSettings, where: str) -> Rows:
-    """Round rows to the stream's precision; those beyond its range are refused, or infinite if bad rows are skipped."""
-    return rows if settings.dtype == "float64" else round_to_single(rows, where, finite=not settings.skips_bad_rows)

@@ -20,8 +20,7 @@ from streamkpca.kernels.kinds import KERNELS
 Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
 
-Init = TypeVar("Init", bound=Callable[..., None])
-Method = TypeVar("Method", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=type)
 
 _LONGEST_NAME = 100
 KINDS = ("default", "pandas", "polars")
@@ -68,8 +67,9 @@ def resolved_parameters(estimator: Any, params: Mapping[str, Any], where: str) -
     return own
 
 
-def explaining_unknown_arguments(init: Init) -> Init:
-    """Decorate a constructor, so that its error for an unknown argument names the remedy."""
+def explaining_unknown_arguments(kind: Kind) -> Kind:
+    """Decorate a class, so that its constructor's error for an unknown argument names the remedy."""
+    init = kind.__init__  # type: ignore[misc]
 
     @wraps(init)
     def explained(self: Any, *args: Any, **arguments: Any) -> None:
@@ -79,7 +79,8 @@ def explaining_unknown_arguments(init: Init) -> Init:
                 raise TypeError(f"{type(self).__name__}: {advice_on(name, value, known, arguments.get('kernel'))}")
         init(self, *args, **arguments)
 
-    return explained  # type: ignore[return-value]
+    kind.__init__ = explained  # type: ignore[misc]
+    return kind
 
 
 def advice_on(name: str, value: Any, known: Mapping[str, Any], kernel: Any) -> str:

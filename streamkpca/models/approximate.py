@@ -1,6 +1,6 @@
 """Kernel PCA in the span of a few rows, chosen greedily from all, and moved from there."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,9 +16,8 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel, kernel_from
-from streamkpca.models._base import Fitted
+from streamkpca.models._base import SAMPLE, Estimator, Fitted
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SAMPLE, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -31,12 +30,9 @@ _ROWS_PER_ATOM, _LEAST_ROWS = 50, 10240
 _N_EVALUATIONS = 30
 
 
-@dataclass(frozen=True, eq=False)
-class _FittedAtoms(Fitted):
-    singular_values: Array
-
-
-class ApproximateKernelPCA(SnapshotEstimator):
+@explaining_unknown_arguments
+@dataclass(eq=False, repr=False)
+class ApproximateKernelPCA(Estimator):
     """Kernel PCA in the span of a few atoms: rows chosen greedily by the energy that they capture (APCA, AKPCA).
 
     Parameters
@@ -87,31 +83,16 @@ class ApproximateKernelPCA(SnapshotEstimator):
     (3, True)
     """
 
-    _published: _FittedAtoms | None = None
-
-    @explaining_unknown_arguments
-    def __init__(
-        self,
-        n_components: int | float = 10,
-        *,
-        max_atoms: int = 100,
-        atoms: Literal["moved", "rows"] = "moved",
-        kernel: Kernel | str = "rbf",
-        criterion: Criterion = "residual",
-        n_candidates: int | None = 1024,
-        tolerance: float = 0.0,
-        center: bool = True,
-        random_state: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.max_atoms = max_atoms
-        self.atoms = atoms
-        self.kernel = kernel
-        self.criterion = criterion
-        self.n_candidates = n_candidates
-        self.tolerance = tolerance
-        self.center = center
-        self.random_state = random_state
+    n_components: int | float = 10
+    _: KW_ONLY
+    max_atoms: int = 100
+    atoms: Literal["moved", "rows"] = "moved"
+    kernel: Kernel | str = "rbf"
+    criterion: Criterion = "residual"
+    n_candidates: int | None = 1024
+    tolerance: float = 0.0
+    center: bool = True
+    random_state: int = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose rows and find the axes in their span.
@@ -185,7 +166,7 @@ class ApproximateKernelPCA(SnapshotEstimator):
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
         snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
         singular_values = np.sqrt(np.maximum(np.diagonal(moments.second), 0.0))
-        self._published = _FittedAtoms(snapshot, feature_names(X), singular_values)
+        self._published = Fitted(snapshot, feature_names(X), singular_values)
         return self
 
     @property
@@ -198,9 +179,10 @@ class ApproximateKernelPCA(SnapshotEstimator):
         >>> ApproximateKernelPCA(1, max_atoms=2, kernel="linear").fit(X).singular_values_.round(3)  # roots of 8 and 2
         array([2.828, 1.414])
         """
-        if self._published is None:
+        published = self._published
+        if published is None or published.singular_values is None:
             raise not_fitted("ApproximateKernelPCA", "singular_values_")
-        return self._published.singular_values.copy()
+        return published.singular_values.copy()
 
 
 def _some(rows: Array, weights: Array, count: int, random: np.random.Generator) -> tuple[Array, Array]:

@@ -1,5 +1,6 @@
 """Exact kernel PCA of all rows at once: the reference that the other estimators are compared with."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +26,8 @@ from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_ro
 Array = npt.NDArray[np.float64]
 
 
+@explaining_unknown_arguments
+@dataclass(eq=False, repr=False)
 class KernelPCA(Estimator):
     """Kernel PCA of all rows at once.
 
@@ -64,11 +67,10 @@ class KernelPCA(Estimator):
     True
     """
 
-    @explaining_unknown_arguments
-    def __init__(self, n_components: int | float = 10, *, kernel: Kernel | str = "rbf", center: bool = True) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.center = center
+    n_components: int | float = 10
+    _: KW_ONLY
+    kernel: Kernel | str = "rbf"
+    center: bool = True
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find the principal axes of rows.

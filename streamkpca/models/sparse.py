@@ -1,5 +1,6 @@
 """Sparse kernel PCA of all rows at once, by maximum likelihood."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,9 +13,8 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.kernels import Kernel, kernel_from
-from streamkpca.models._base import Fitted
+from streamkpca.models._base import SAMPLE, Estimator, Fitted
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SAMPLE, SnapshotEstimator
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
@@ -24,7 +24,9 @@ Positions = npt.NDArray[np.intp]
 _CHUNK = 512
 
 
-class SparseKernelPCA(SnapshotEstimator):
+@explaining_unknown_arguments
+@dataclass(eq=False, repr=False)
+class SparseKernelPCA(Estimator):
     """Sparse kernel PCA by maximum likelihood: every distinct row is a candidate, few get a weight.
 
     Parameters
@@ -83,25 +85,14 @@ class SparseKernelPCA(SnapshotEstimator):
     (100, True)
     """
 
-    @explaining_unknown_arguments
-    def __init__(
-        self,
-        n_components: int | float = 10,
-        *,
-        kernel: Kernel | str = "rbf",
-        noise_variance: float | Literal["auto"] | None = "auto",
-        n_active: int | None = None,
-        axes: Literal["ritz", "likelihood"] = "ritz",
-        center: bool = True,
-        optimiser: Optimiser = "coordinate",
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.noise_variance = noise_variance
-        self.n_active = n_active
-        self.axes = axes
-        self.center = center
-        self.optimiser = optimiser
+    n_components: int | float = 10
+    _: KW_ONLY
+    kernel: Kernel | str = "rbf"
+    noise_variance: float | Literal["auto"] | None = "auto"
+    n_active: int | None = None
+    axes: Literal["ritz", "likelihood"] = "ritz"
+    center: bool = True
+    optimiser: Optimiser = "coordinate"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find weights and axes of rows.

@@ -6,7 +6,8 @@ import operator
 import os
 import threading
 from collections.abc import Sequence
-from typing import IO, Any, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import IO, Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,17 +21,10 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
-from streamkpca.models._learning import StateCell, learned, learned_in_batches, rounded, rows_for
+from streamkpca.models._base import Estimator
+from streamkpca.models._learning import StateCell, learned, learned_in_batches, taken
 from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
-from streamkpca.models._snapshot_base import SnapshotEstimator
-from streamkpca.rows.validation import (
-    Names,
-    arrow_table,
-    as_sample_weight,
-    feature_names,
-    is_arrow,
-    without_bad_rows,
-)
+from streamkpca.rows.validation import Names, arrow_table, is_arrow
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, answering, totals_and_sample, width_scores
@@ -40,7 +34,9 @@ from streamkpca.stream.transitions import merge as merge_states
 Array = npt.NDArray[np.float64]
 
 
-class StreamingKernelPCA(SnapshotEstimator):
+@explaining_unknown_arguments
+@dataclass(eq=False, repr=False)
+class StreamingKernelPCA(Estimator):
     """Kernel PCA of a stream, in one pass and bounded memory.
 
     The model keeps a few atoms, whose images in feature space span the basis. A row becomes an atom if it explains
@@ -143,49 +139,27 @@ class StreamingKernelPCA(SnapshotEstimator):
     True
     """
 
-    extra_: Any = None
-    # The checked settings of the present parameters; None if one was set since they were checked.
-    _checked: StreamSettings | None = None
+    n_components: int | float = 10
+    _: KW_ONLY
+    kernel: Kernel | str = "rbf"
+    max_atoms: int | None = 256
+    atoms: Literal["moved", "rows"] = "moved"
+    tolerance: float = 1e-3
+    noise_variance: float | Literal["auto"] | None = "auto"
+    n_active: int | None = None
+    axes: Literal["ritz", "likelihood"] = "ritz"
+    center: bool = True
+    half_life: float | None = None
+    block_size: int = 512
+    refit_every: int | Literal["auto"] = "auto"
+    reservoir_size: int = 512
+    on_bad_rows: Literal["raise", "skip"] = "raise"
+    on_missing: Literal["raise", "skip", "marginal"] = "raise"
+    random_state: int | None = 0
+    dtype: Literal["float64", "float32"] = "float64"
 
-    @explaining_unknown_arguments
-    def __init__(
-        self,
-        n_components: int | float = 10,
-        *,
-        kernel: Kernel | str = "rbf",
-        max_atoms: int | None = 256,
-        atoms: Literal["moved", "rows"] = "moved",
-        tolerance: float = 1e-3,
-        noise_variance: float | Literal["auto"] | None = "auto",
-        n_active: int | None = None,
-        axes: Literal["ritz", "likelihood"] = "ritz",
-        center: bool = True,
-        half_life: float | None = None,
-        block_size: int = 512,
-        refit_every: int | Literal["auto"] = "auto",
-        reservoir_size: int = 512,
-        on_bad_rows: Literal["raise", "skip"] = "raise",
-        on_missing: Literal["raise", "skip", "marginal"] = "raise",
-        random_state: int | None = 0,
-        dtype: Literal["float64", "float32"] = "float64",
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.max_atoms = max_atoms
-        self.atoms = atoms
-        self.tolerance = tolerance
-        self.noise_variance = noise_variance
-        self.n_active = n_active
-        self.axes = axes
-        self.center = center
-        self.half_life = half_life
-        self.block_size = block_size
-        self.refit_every = refit_every
-        self.reservoir_size = reservoir_size
-        self.on_bad_rows = on_bad_rows
-        self.on_missing = on_missing
-        self.random_state = random_state
-        self.dtype = dtype
+    # Without an annotation, as it is no parameter.
+    extra_ = cast(Any, None)
 
     # Learning
 
@@ -264,17 +238,12 @@ class StreamingKernelPCA(SnapshotEstimator):
         del y
         where = "StreamingKernelPCA.fit"
         settings, X = self.settings(where), arrow_table(X, where)
-        rows = rows_for(None, settings, X, where)
-        weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where)
-        state, n_rejected = State.begin(settings, rows.shape[1], feature_names(X)), 0
-        rows = rounded(rows, settings, where)
-        if settings.skips_bad_rows or settings.admits_nan:
-            rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
-            if not np.any(weights):
-                raise ValueError(
-                    f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
-                    "sample_weight of 0; pass at least one finite row of positive weight"
-                )
+        state, rows, weights, n_rejected = taken(None, X, sample_weight, settings, where)
+        if not np.any(weights):
+            raise ValueError(
+                f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
+                "sample_weight of zero; pass at least one finite row of positive weight"
+            )
         with self._cell.write_lock.held:
             self._cell.state = fit(state, rows, weights, settings, n_rejected=n_rejected)
         return self
@@ -374,7 +343,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         (array([2.667]), array([2.667]))
         """
         with self._cell.write_lock.held:
-            self._cell.state = self._merged_with([other], f"{type(self).__name__}.merge")
+            self._cell.state = _merged((self, other), f"{type(self).__name__}.merge")
         return self
 
     # Gaps
@@ -525,8 +494,7 @@ class StreamingKernelPCA(SnapshotEstimator):
 
         `Kernel.width_scores` of `kernel_`: until its scale is final on all rows of full blocks, which shows the choice;
         later on the sample that atoms are judged by, which shows how other widths would do now. Empty if the kernel has
-        no width. Each access compares anew, in O(1024 (128^2 + 128 d)) for each of seven widths;
-        `plots.draw_width_scores` draws them.
+        no width. Each access compares anew, in O(1024 (128^2 + 128 d)) for each of seven widths.
 
         Examples
         --------
@@ -824,7 +792,7 @@ class StreamingKernelPCA(SnapshotEstimator):
         """
         # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with
         # those of the last call took a fifth of the time of a row.
-        checked = self._checked
+        checked: StreamSettings | None = vars(self).get("_checked")
         while checked is None:
             names, read = constructor_parameters(type(self)), argument_reader(type(self))
             given = read(self)
@@ -877,25 +845,6 @@ class StreamingKernelPCA(SnapshotEstimator):
     def _open_share(self, method: str, name: str, value: Any) -> float:
         where = f"{type(self).__name__}.{method}"
         return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
-
-    def _merged_with(self, others: Sequence[Self], where: str) -> State | None:
-        """Return the merged state of this model and others; none of them changes."""
-        settings, states = self.settings(where), []
-        for other in others:
-            if not isinstance(other, StreamingKernelPCA):
-                raise TypeError(
-                    f"{where} expects a StreamingKernelPCA but got {type(other).__name__}; fit one to the rows"
-                )
-            if other is self:
-                raise ValueError(
-                    f"{where}: a model cannot be merged with itself: its rows would count twice; "
-                    "to double their weight, give the rows twice the sample_weight"
-                )
-            # Read once, as the other may be learning in another thread.
-            state = other._cell.state
-            if state is not None:
-                states.append((state, other.settings(where)))
-        return merge_states(self._cell.state, states, settings, where)
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -953,15 +902,28 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     >>> merge(*shards).n_samples_seen_
     3000
     """
-    where = "merge"
     if not models:
-        raise TypeError(f"{where} expects at least one StreamingKernelPCA but got none")
-    first: Any = models[0]
-    if not isinstance(first, StreamingKernelPCA):
-        remedy = "pass them one by one: merge(*models)" if isinstance(first, list | tuple) else "fit one to the rows"
-        raise TypeError(f"{where} expects StreamingKernelPCA models but got {type(first).__name__}; {remedy}")
-    if len({id(model) for model in models}) < len(models):
-        raise ValueError(f"{where}: a model is given twice: its rows would count twice; give each model once")
-    merged = copy.copy(first)
-    merged.state_ = merged._merged_with(models[1:], where)
+        raise TypeError("merge expects at least one StreamingKernelPCA but got none")
+    state = _merged(models, "merge")
+    merged = copy.copy(models[0])
+    merged.state_ = state
     return merged
+
+
+def _merged(models: Sequence[Any], where: str) -> State | None:
+    """Return the state of all rows of models, with the settings of the first; none of them changes."""
+    for model in models:
+        if not isinstance(model, StreamingKernelPCA):
+            remedy = (
+                "pass them one by one: merge(*models)" if isinstance(model, list | tuple) else "fit one to the rows"
+            )
+            raise TypeError(f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; {remedy}")
+    if len(set(map(id, models))) < len(models):
+        raise ValueError(
+            f"{where}: a model is given twice: its rows would count twice; give each model once, or to double the "
+            "weight of rows, give them twice the sample_weight"
+        )
+    # Read once, as another thread may be learning.
+    states = [(model._cell.state, model.settings(where)) for model in models]
+    (first, settings), *others = states
+    return merge_states(first, [(state, own) for state, own in others if state is not None], settings, where)

@@ -7,13 +7,12 @@ from streamkpca.plots.canvas import make_figure
 from streamkpca.plots.contributions import draw_contributions
 from streamkpca.plots.novelty import draw_novelty
 from streamkpca.plots.projections import draw_projections
-from streamkpca.plots.spectra import draw_spectrum, draw_width_scores
+from streamkpca.plots.spectra import draw_spectrum
 
 __all__ = [
     "draw_contributions",
     "draw_novelty",
     "draw_projections",
     "draw_spectrum",
-    "draw_width_scores",
     "make_figure",
 ]

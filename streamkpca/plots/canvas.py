@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Array = npt.NDArray[np.float64]
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, also in grey print.
 LINE, BAR, ALARM, GOOD, EXTRA = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
@@ -64,24 +61,14 @@ def axes_or_new(ax: "Axes | None") -> "Axes":
     return make_figure().add_subplot() if ax is None else ax
 
 
-def is_dark(axes: "Axes") -> bool:
-    """Tell whether the style that the axes were made in has a dark background."""
-    from matplotlib.colors import to_rgba
-
-    red, green, blue, alpha = to_rgba(axes.get_facecolor())
-    if alpha < 0.5:
-        red, green, blue, _ = to_rgba(axes.figure.get_facecolor())
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-
-
-def ink(axes: "Axes") -> str:
-    """Return the colour of text and lines beside the data, which shows on the background of the axes."""
-    return "#DDDDDD" if is_dark(axes) else "#333333"
+def ink(axes: "Axes") -> Any:
+    """Return the colour of text and lines beside the data: that of text in the style that the axes were made in."""
+    return axes.title.get_color()
 
 
 def on_background(colors: Sequence[Any], axes: "Axes") -> list[Any]:
-    """Replace black by white on a dark background."""
-    return ["#FFFFFF" if color == "#000000" and is_dark(axes) else color for color in colors]
+    """Replace black by the colour of text, which shows on a dark background too."""
+    return [ink(axes) if color == "#000000" else color for color in colors]
 
 
 def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca.plots.canvas import ALARM, FAINT, axes_or_new, check_count, finish, ink
+from streamkpca.plots import canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,34 +67,24 @@ def draw_contributions(
     rows = np.atleast_2d(given)
     lengths = rows.mean(axis=0)
     if names is not None:
-        check_count(list(names), len(lengths), "names of features", where=where)
-    axes = axes_or_new(ax)
+        canvas.check_count(list(names), len(lengths), "names of features", where=where)
+    axes = canvas.axes_or_new(ax)
     # Equal ones stay in the order of the features.
     order = np.argsort(-lengths, kind="stable")
     # A bar for all others takes as much room as one for the last of them.
     shown = order if len(order) <= n_features + 1 else order[:n_features]
     labels = [str(i) if names is None else str(names[i]) for i in shown]
-    bars, colors = lengths[shown], [ALARM] * len(shown)
+    bars, colors = lengths[shown], [canvas.ALARM] * len(shown)
     if len(shown) < len(order):
         labels.append(f"{len(order) - len(shown)} others")
-        bars, colors = np.append(bars, lengths[order[len(shown) :]].sum()), [*colors, FAINT]
+        bars, colors = np.append(bars, lengths[order[len(shown) :]].sum()), [*colors, canvas.FAINT]
     places = np.arange(len(bars))
-    axes.barh(places, bars, color=colors, height=0.7)
-    total = float(lengths.sum())
-    for place, bar in zip(places, bars, strict=True):
-        share = f"{bar / total:.0%}" if total > 0.0 else ""
-        axes.annotate(
-            share,
-            (bar, place),
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize="x-small",
-            color=ink(axes),
-        )
+    drawn, total = axes.barh(places, bars, color=colors, height=0.7), float(lengths.sum())
+    shares = [f"{bar / total:.0%}" if total > 0.0 else "" for bar in bars]
+    axes.bar_label(drawn, shares, padding=3, fontsize="x-small", color=canvas.ink(axes))
     axes.set_yticks(places, labels)
     axes.invert_yaxis()
     axes.set_xlim(0.0, (1.0 + _ROOM) * float(bars.max()) or 1.0)
     title = "contributions to the novelty" + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
-    finish(axes, title, "contribution", "feature")
+    canvas.finish(axes, title, "contribution", "feature")
     return axes

@@ -6,24 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.plots.canvas import (
-    BAR,
-    GROUP_COLORS,
-    LINE,
-    MOST_POINTS,
-    Array,
-    add_legend_below,
-    axes_or_new,
-    check_count,
-    finish,
-    ink,
-    on_background,
-)
+from streamkpca.plots import canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from streamkpca.monitoring import Change, Event
+
+Array = npt.NDArray[np.float64]
 
 # Longer series are drawn as ranges of pieces.
 _PIECES = 1500
@@ -102,11 +92,11 @@ def draw_novelty(
         raise ValueError(f"{where} expected one score for each row but got an array of shape {scores.shape}; ravel it")
     for values, what in ((time, "times"), (labels, "labels"), (threshold, "thresholds")):
         if values is not None and np.ndim(values):
-            check_count(values, len(scores), what, where=where)
+            canvas.check_count(values, len(scores), what, where=where)
     classes = np.zeros(len(scores)) if labels is None else np.asarray(labels, dtype=np.float64)
     if not np.isfinite(classes).all():
         raise ValueError(f"{where} expected whole numbers as labels but got NaN or infinity; 0 is a healthy row")
-    axes = axes_or_new(ax)
+    axes = canvas.axes_or_new(ax)
     when = np.arange(len(scores)) if time is None else np.asarray(time)
     classes = classes.astype(int)
     known = np.isfinite(scores)
@@ -116,10 +106,10 @@ def draw_novelty(
     axes.set_yscale("log")
     name_of_rest = label_names[0] if classes.any() else None if threshold is None else "rows"
     _draw_series(axes, when, np.where(classes == 0, shown, np.nan), name_of_rest)
-    palette = on_background(GROUP_COLORS, axes)
+    palette = canvas.on_background(canvas.GROUP_COLORS, axes)
     for i, kind in enumerate(np.unique(classes[classes > 0])):
         part = np.flatnonzero(known & (classes == kind))
-        if len(part) > MOST_POINTS:
+        if len(part) > canvas.MOST_POINTS:
             # The highest of each piece.
             pieces = np.array_split(part, _PIECES)
             part = np.array([piece[np.argmax(shown[piece])] for piece in pieces])
@@ -134,24 +124,26 @@ def draw_novelty(
     _draw_events(axes, when, events)
     _draw_changes(axes, when, changes)
     if axes.get_legend_handles_labels()[0]:
-        add_legend_below(axes)
+        canvas.add_legend_below(axes)
     axes.margins(x=0.005)
     name_of_axis = f"{name}, at least {lowest:.2g}" if (known & (scores < lowest)).any() else name
-    finish(axes, f"{name} over time", "row" if time is None else "time", name_of_axis)
+    canvas.finish(axes, f"{name} over time", "row" if time is None else "time", name_of_axis)
     return axes
 
 
 def _draw_series(axes: "Axes", when: npt.NDArray[Any], values: Array, label: str | None) -> None:
     if len(values) <= _MOST_SINGLE_ROWS:
-        axes.plot(when, values, color=LINE, linewidth=0.7, label=label)
+        axes.plot(when, values, color=canvas.LINE, linewidth=0.7, label=label)
         return
     pieces = np.array_split(values, _PIECES)
     starts = when[np.cumsum([0, *map(len, pieces)])[:-1]]
     known = [piece[np.isfinite(piece)] for piece in pieces]
     low, middle, high = np.array([np.percentile(p, [0, 50, 100]) if len(p) else (np.nan,) * 3 for p in known]).T
     # The edge keeps a peak in a single piece visible.
-    axes.fill_between(starts, low, high, facecolor=BAR, edgecolor=BAR, alpha=0.6, linewidth=0.6, label=label)
-    axes.plot(starts, middle, color=LINE, linewidth=0.8)
+    axes.fill_between(
+        starts, low, high, facecolor=canvas.BAR, edgecolor=canvas.BAR, alpha=0.6, linewidth=0.6, label=label
+    )
+    axes.plot(starts, middle, color=canvas.LINE, linewidth=0.8)
 
 
 def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
@@ -159,7 +151,7 @@ def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
     edge = np.append(True, level[1:] != level[:-1])[: len(level)]
     edge[:-1] |= edge[1:]
     edge[-1:] = True
-    style: dict[str, Any] = {"color": ink(axes), "linewidth": 0.9, "linestyle": "--", "zorder": 4}
+    style: dict[str, Any] = {"color": canvas.ink(axes), "linewidth": 0.9, "linestyle": "--", "zorder": 4}
     axes.plot(when[edge], level[edge], label="threshold", **style)
 
 
@@ -167,9 +159,9 @@ def _draw_alarms(axes: "Axes", when: npt.NDArray[Any], alarms: npt.NDArray[np.in
     """Draw a tick for the first alarm of each piece: lone ones always stay."""
     if len(alarms):
         first = np.unique(alarms * _PIECES // max(len(when), _PIECES), return_index=True)[1]
-        style: dict[str, Any] = {"linestyle": "none", "marker": "|", "markersize": 7, "color": ink(axes), "alpha": 0.6}
+        style: dict[str, Any] = {"color": canvas.ink(axes), "markersize": 7, "alpha": 0.6, "label": "alarm"}
         heights = np.full(len(first), 0.985)
-        axes.plot(when[alarms[first]], heights, transform=axes.get_xaxis_transform(), label="alarm", **style)
+        axes.plot(when[alarms[first]], heights, "|", transform=axes.get_xaxis_transform(), **style)
 
 
 def _draw_events(axes: "Axes", when: npt.NDArray[Any], events: "Sequence[Event]") -> None:
@@ -189,18 +181,11 @@ def _draw_events(axes: "Axes", when: npt.NDArray[Any], events: "Sequence[Event]"
 
 def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Change]") -> None:
     """Mark the rows that lasting changes began with, and name the first feature that changed."""
+    ink, plane = canvas.ink(axes), axes.get_xaxis_transform()
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small", "color": ink, "va": "bottom"}
     for i, change in enumerate(one for one in changes if 0 <= one.start < len(when)):
         at = when[change.start]
-        axes.axvline(at, color=ink(axes), linewidth=1.2, linestyle=":", label=None if i else "lasting change", zorder=4)
+        axes.axvline(at, color=ink, linewidth=1.2, linestyle=":", label=None if i else "lasting change", zorder=4)
         first = change.features[0].feature if change.features else None
         feature = f": feature {first}" if isinstance(first, int) else f": {first}" if first else ""
-        axes.annotate(
-            f"change{feature}",
-            (at, 0.02 + 0.05 * (i % 4)),
-            xycoords=axes.get_xaxis_transform(),
-            xytext=(3, 0),
-            textcoords="offset points",
-            fontsize="small",
-            color=ink(axes),
-            va="bottom",
-        )
+        axes.annotate(f"change{feature}", (at, 0.02 + 0.05 * (i % 4)), (3, 0), xycoords=plane, **style)

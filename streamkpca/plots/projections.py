@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.plots.canvas import (
-    ALARM,
-    MOST_POINTS,
-    axes_or_new,
-    check_count,
-    every_nth,
-    finish,
-    group_colors,
-    on_background,
-)
+from streamkpca.plots import canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,18 +76,18 @@ def draw_projections(
         )
     for values, name in ((color, "colours"), (groups, "groups"), (highlight, "marks")):
         if values is not None:
-            check_count(values, len(points), name, where=where)
-    axes = axes_or_new(ax)
+            canvas.check_count(values, len(points), name, where=where)
+    axes = canvas.axes_or_new(ax)
     points = points[:, [int(component) for component in components]]
-    chosen = slice(None, None, every_nth(len(points), MOST_POINTS))
+    chosen = slice(None, None, canvas.every_nth(len(points), canvas.MOST_POINTS))
     x, y = points[chosen].T
     size = float(np.clip(_DOT_AREA / max(len(points), 1), 4.0, 16.0))
     style: dict[str, Any] = {"s": size, "linewidths": 0, "rasterized": True}
     if groups is not None:
         classes, which = np.unique(np.asarray(groups), return_inverse=True)
         names = [str(value) for value in classes] if group_names is None else list(group_names)
-        check_count(names, len(classes), "names of groups", where=where)
-        palette = on_background(group_colors(len(classes)), axes)
+        canvas.check_count(names, len(classes), "names of groups", where=where)
+        palette = canvas.on_background(canvas.group_colors(len(classes)), axes)
         axes.scatter(x, y, color=[palette[i] for i in which[chosen]], **style)
         for shade, name in zip(palette, names, strict=True):
             axes.scatter([], [], s=size, color=shade, label=name, linewidths=0)
@@ -108,14 +99,14 @@ def draw_projections(
         bar.ax.tick_params(labelsize="small")
     if highlight is not None:
         marked = points[np.asarray(highlight, dtype=bool)]
-        marked = marked[:: every_nth(len(marked), MOST_POINTS)]
-        axes.scatter(*marked.T, color=ALARM, label="anomalous", zorder=3, **(style | {"s": size + 2}))
+        marked = marked[:: canvas.every_nth(len(marked), canvas.MOST_POINTS)]
+        axes.scatter(*marked.T, color=canvas.ALARM, label="anomalous", zorder=3, **(style | {"s": size + 2}))
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         axes.legend(
             handles, labels, fontsize="x-small", markerscale=2, ncols=1 + len(labels) // 6, framealpha=0.85, loc="best"
         )
-    finish(axes, "projections", f"component {components[0]}", f"component {components[1]}")
+    canvas.finish(axes, "projections", f"component {components[0]}", f"component {components[1]}")
     return axes
 
 

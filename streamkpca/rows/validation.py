@@ -38,10 +38,6 @@ class RowParts:
         start, stop, _ = piece.indices(len(self))
         return self._take(start, max(start, stop))
 
-    def mapped(self, change: Callable[[Array], Array]) -> "RowParts":
-        """Return rows of the same shape, changed when they are taken."""
-        return RowParts(self.shape, lambda start, stop: change(self._take(start, stop)))
-
 
 Rows = Array | RowParts
 
@@ -344,7 +340,7 @@ def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) 
     """
     if not isinstance(rows, RowParts) and all_finite(rows):
         return rows, weights, 0
-    rows, usable = _parts_if_large(rows), rows_with_numbers if gaps else finite_rows
+    usable = rows_with_numbers if gaps else finite_rows
     good = np.concatenate([usable(part) for _, part in parts_of(rows)])
     n_bad = len(rows) - int(np.count_nonzero(good))
     if not n_bad and not gaps:
@@ -355,8 +351,7 @@ def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) 
         # One NaN for all: what sets the others apart would decide which rows are drawn into samples.
         return np.where(np.isnan(kept), np.nan, kept)
 
-    kept = rows.mapped(clean) if isinstance(rows, RowParts) else clean(rows)
-    return kept, np.where(good, weights, 0.0) if n_bad else weights, n_bad
+    return _changed(rows, clean), np.where(good, weights, 0.0) if n_bad else weights, n_bad
 
 
 def finite_rows(rows: Array) -> npt.NDArray[np.bool_]:
@@ -377,18 +372,18 @@ def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
     Each number moves by at most 6e-8, relative, or by 1e-45. Numbers beyond the range of float32 raise ValueError if
     `finite` is True, and become infinite otherwise. Kernel values are not rounded: that moved distances by up to .8%.
     """
-    rows = _parts_if_large(rows)
     if finite:
         for place, part in parts_of(rows):
             _check_in_range(part, place.start, where)
-    return rows.mapped(_rounded) if isinstance(rows, RowParts) else _rounded(rows)
+    return _changed(rows, _rounded)
 
 
-def _parts_if_large(rows: Rows) -> Rows:
-    """Return many rows as parts, so that changing them does not copy all."""
-    if isinstance(rows, RowParts) or len(rows) <= _FEW_ROWS or rows.size <= _CONVERTED_WHOLE:
-        return rows
-    return RowParts((len(rows), rows.shape[1]), lambda start, stop: rows[start:stop])
+def _changed(rows: Rows, change: Callable[[Array], Array]) -> Rows:
+    """Change rows (n, d); many are changed where they are sliced, so that they are not all copied."""
+    n, d = rows.shape
+    if isinstance(rows, RowParts) or (n > _FEW_ROWS and n * d > _CONVERTED_WHOLE):
+        return RowParts((n, d), lambda start, stop: change(rows[start:stop]))
+    return change(rows)
 
 
 def _rounded(rows: Array) -> Array:

@@ -177,6 +177,10 @@ def test_errors_and_results_are_documented(names: dict[str, Any]) -> None:
         if returns and sections.isdisjoint({"Returns", "Yields"}):
             missing.add(f"{place}: Returns")
         # The generated constructor of a dataclass has no source, and checks nothing.
-        if function.__code__.co_filename.endswith(".py") and calls_or_raises(function) and "Raises" not in sections:
+        if (
+            inspect.unwrap(function).__code__.co_filename.endswith(".py")
+            and calls_or_raises(function)
+            and "Raises" not in sections
+        ):
             missing.add(f"{place}: Raises")
     assert missing == set()

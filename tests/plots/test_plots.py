@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from streamkpca import StreamingKernelPCA, plots
-from streamkpca.kernels import RBF, Linear, Matern
+from streamkpca.kernels import RBF
 
 RNG = np.random.default_rng(0)
 ROWS = np.random.default_rng(1).normal([0.0, 2.0], size=(400, 2))
@@ -59,11 +59,6 @@ PICTURES = {
         RNG.random(50_000),
         {"name": "SPE", "threshold": np.full(50_000, 0.99), "time": np.arange(50_000) * 60},
     ),
-    "contrast of two widths": (
-        "width_scores",
-        {"left__gamma": [[3.0, 0.6], [0.5, 0.7], [0.1, 0.9]], "right__length_scale": [[0.1, 0.5], [3.0, 0.75]]},
-        {"chosen": RBF(0.5) + Matern(length_scale=3.0)},
-    ),
 }
 
 
@@ -108,21 +103,6 @@ def test_the_largest_contributions_come_first_with_their_shares():
     # One feature more is drawn rather than a bar of one other.
     axes = plots.draw_contributions([1.0, 2.0, 3.0], n_features=2)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["2", "1", "0"]
-
-
-def test_wide_kernels_are_on_the_right_and_the_width_in_use_is_marked():
-    axes = plots.draw_width_scores({"gamma": [[4.0, 0.6], [1.0, 0.7], [0.25, 0.9]]}, chosen=RBF(0.5))
-    curve, line, mark, chance = axes.lines
-    assert curve.get_xdata().tolist() == [0.25, 1.0, 4.0]
-    assert curve.get_ydata().tolist() == [0.6, 0.7, 0.9]
-    assert line.get_xdata()[0] == mark.get_xdata()[0] == 2.0
-    # Half-way between two of the widths that were compared.
-    assert mark.get_ydata()[0] == pytest.approx(0.8)
-    assert chance.get_ydata()[0] == 0.5
-    assert axes.get_xlabel() == "1 / gamma"
-    lengths = plots.draw_width_scores({"left__length_scale": [[4.0, 0.6], [1.0, 0.7]]})
-    assert lengths.lines[0].get_xdata().tolist() == [1.0, 4.0]
-    assert lengths.get_xlabel() == "length scale"
 
 
 def test_no_peak_is_lost_in_a_long_series():
@@ -187,16 +167,6 @@ REFUSED = [
     ("contributions", ([-1.0],), {}, "expected finite numbers of at least 0; pass"),
     ("contributions", ([1.0],), {"names": "ab"}, "expected 1 names of features but got"),
     ("contributions", ([1.0],), {"n_features": 0}, "n_features must be at least 1"),
-    ("width_scores", (Linear().width_scores(ROWS),), {}, "expected scores of at least one width but got none"),
-    ("width_scores", ({"gamma": [1.0, 2.0]},), {}, "expected pairs of a width above 0 and an area between 0 and 1"),
-    *(
-        ("width_scores", ({"gamma": [bad]},), {}, "expected pairs of a width .* for 'gamma' but got .*; pass")
-        for bad in ([0.0, 0.5], [1.0, 1.5], [1.0, np.nan])
-    ),
-    *(
-        ("width_scores", ({"gamma": [[1.0, 0.5]]},), {"chosen": other}, "expected a kernel whose 'gamma' is a number")
-        for other in (RBF(), Matern(length_scale=1.0))
-    ),
 ]
 
 
