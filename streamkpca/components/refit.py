@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Indices, Positions
 from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
 from streamkpca._core.parameters import (
     check_choice,
@@ -38,9 +38,6 @@ from streamkpca.components.weights import (
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Weights of the last fit are no start for the next where the variance of the rows has decayed by more than this.
 _LARGEST_DECAY = 1e12
@@ -118,7 +115,7 @@ class Candidates:
     coordinates: Array
     are_atoms: bool
 
-    def span(self, active: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.intp], Array, Array]:
+    def span(self, active: Indices) -> tuple[Indices, Array, Array]:
         """Return the independent ones of k active candidates, their factor (k, k), and a basis (k, r) of their span."""
         if self.are_atoms:
             return active, *restrict_factor(self.coordinates, active)

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.contrast import contrast, known_quarters, least_change, swapped
-from streamkpca.kernels.program import Array, Base, Program, ProgramBuilder, RowFunction, checked_values
+from streamkpca.kernels.program import Base, Program, ProgramBuilder, RowFunction, checked_values
 from streamkpca.kernels.views import (
     FARTHEST,
     MOST_WHITENED,

@@ -7,13 +7,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.rows.validation import Rows
-
-Array = npt.NDArray[np.float64]
 
 _LEAST_CAPACITY = 32
 

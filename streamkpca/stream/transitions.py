@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.parameters import check_real
@@ -34,8 +34,6 @@ from streamkpca.stream.state import (
 )
 from streamkpca.stream.step import advanced, moved, recorded, shrunk
 from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
-
-Array = npt.NDArray[np.float64]
 
 # Multiplications in a block. With fewer, handing it to another thread costs more than it saves: with 4 million (512
 # rows of 64 features and 64 atoms) two threads were a fifth slower than one, with 9 million a seventh faster.
