@@ -90,7 +90,7 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
     if not fitted.kernel.is_compiled:
         raise ValueError(
             f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "
-            f"cannot be written in {language}; combine the kernels of streamkpca.kernels without Custom and scaled_by"
+            f"cannot be written in {language}; combine the kernels of streamkpca.kernels without Custom"
         )
     axis_atoms, span, factor = fitted.active_atoms, fitted.span_atoms, fitted.span_factor
     if not len(span):
