@@ -13,7 +13,6 @@ from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.rows.validation import Rows
 
-
 # Pieces of a buffer, beyond which they are united: each call that adds a row copies the list of them.
 _MOST_PIECES = 256
 
