@@ -3,12 +3,9 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.jit import jit
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 _LARGEST = float(np.finfo(np.float64).max)
 

@@ -12,14 +12,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numpy.linalg import _umath_linalg
 from scipy.linalg import _fblas, cython_blas, qr
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dtrtri
 
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
+from streamkpca._core.arrays import Array, Positions
 
 # OpenBLAS as numpy and scipy bundle it, and as distributions build it; with 64-bit integers and without.
 _NAMES = [(prefix, suffix) for prefix in ("scipy_openblas", "openblas") for suffix in ("64_", "")]

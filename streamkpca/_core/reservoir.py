@@ -10,10 +10,8 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import cached_property
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Positions from here on are of rows that a stream knows but has not counted: those of the template that it began with.
 # Contents of the rows and the number of equal ones before determine them, so that streams of one template agree.
@@ -37,7 +35,7 @@ def origins_of(positions: Positions) -> Positions:
     return np.where(positions < 0, ~positions, positions)
 
 
-def are_outside(positions: Positions) -> npt.NDArray[np.bool_]:
+def are_outside(positions: Positions) -> Flags:
     """Tell which positions are of rows that the stream has not counted."""
     return origins_of(positions) >= _OUTSIDE
 

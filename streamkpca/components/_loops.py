@@ -2,12 +2,8 @@
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
+from streamkpca._core.arrays import Array
 from streamkpca._core.jit import jit
-
-Array = npt.NDArray[np.float64]
 
 NO_GAIN_LEFT = 0
 BLOCK_FULL = 1

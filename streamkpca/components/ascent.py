@@ -8,15 +8,13 @@ candidates have a weight.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import blas
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.concurrency import cached_property
 from streamkpca.components._loops import BLOCK_FULL, ascend, step_gains
-from streamkpca.components.likelihood import Array, GramModel, Problem, Statistics, statistics
-
-Positions = npt.NDArray[np.intp]
+from streamkpca.components.likelihood import GramModel, Problem, Statistics, statistics
 
 # Up to this many active candidates, or this many per coordinate, inner products with them are cheaper than features.
 _FEW, _FEW_OF = 128, 0.5
@@ -42,7 +40,7 @@ class CandidateGram:
         self._position = np.full(p, -1)
         self._gram, self._moment_gram = np.empty((0, p)), np.empty((0, p))
 
-    def rows(self, candidates: Positions) -> tuple[Array, Array]:
+    def rows(self, candidates: Indices) -> tuple[Array, Array]:
         """Return the rows of K and T for k candidates, each (k, p)."""
         missing = candidates[self._position[candidates] < 0]
         if missing.size:
@@ -71,7 +69,7 @@ class ActiveSet:
     O(r^3 + p r^2).
     """
 
-    def __init__(self, candidates: CandidateGram, active: Positions, weights: Array, model: GramModel | None) -> None:
+    def __init__(self, candidates: CandidateGram, active: Indices, weights: Array, model: GramModel | None) -> None:
         self.active, self._active_weights = active, weights
         self._candidates, self._model = candidates, model
         self._loses_digits = False
@@ -135,7 +133,7 @@ class ActiveSet:
         q[self.active] = Q.diagonal() / self._model.weights
         return a, q
 
-    def matrices(self, newcomers: Positions) -> tuple[Array, Array]:
+    def matrices(self, newcomers: Indices) -> tuple[Array, Array]:
         """Compute A and Q among the active and n newcomers, (k + n, k + n), in the way `diagonals` last did."""
         working, k = np.concatenate([self.active, newcomers]), self.active.size
         if not self._model or self._loses_digits:
@@ -167,7 +165,7 @@ _MOST_HALVINGS = 6
 _RIDGE = 1e-8
 
 
-def newton_refine(model: GramModel, least_gain: float) -> tuple[npt.NDArray[np.intp], GramModel]:
+def newton_refine(model: GramModel, least_gain: float) -> tuple[Indices, GramModel]:
     """Maximise over all weights of a reliable model together until a step promises no more than `least_gain`.
 
     Returns the positions of the weights that are still positive, and a reliable model of these whose likelihood is not

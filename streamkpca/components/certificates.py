@@ -6,13 +6,11 @@ The bounds of the eigenvalues, which are certain, are in `spectrum`.
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
-
-Array = npt.NDArray[np.float64]
 
 # Bets risk at most this share of what they stand to lose, so that no single row ruins them.
 _LARGEST_BET = 0.75

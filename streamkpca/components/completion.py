@@ -4,14 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
 from streamkpca.kernels.expected import ExpectedKernel, replace_where_less_novel
 from streamkpca.kernels.program import gradient_by_rows, has_gradients, values_and_gradients
 from streamkpca.rows.gaps import Mask
-
-Array = npt.NDArray[np.float64]
 
 # Steps of a descent; on a circle the third left nothing to gain. A row that gains less than this share stops.
 _MOST_STEPS, _LEAST_GAIN = 6, 0.2

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.program import (
@@ -17,8 +17,6 @@ from streamkpca.kernels.program import (
     values_and_gradients,
 )
 from streamkpca.kernels.views import FeatureView
-
-Array = npt.NDArray[np.float64]
 
 _INNER_PRODUCTS = (Base.INNER, Base.COSINE)
 
@@ -122,12 +120,12 @@ class Explainer:
         return np.array([np.abs(slope).mean() for slope in values_and_gradients(program, some, some)[1]])
 
 
-def _columns(view: FeatureView, d: int) -> npt.NDArray[np.intp]:
+def _columns(view: FeatureView, d: int) -> Indices:
     columns: Any = range(d) if view.columns is None else view.columns
     return np.array(columns, dtype=np.intp)
 
 
-def _seen_columns(view: FeatureView, d: int) -> npt.NDArray[np.intp]:
+def _seen_columns(view: FeatureView, d: int) -> Indices:
     """Return the columns that a view depends on."""
     columns = _columns(view, d)
     return columns if view.matrix is None else columns[view.matrix.column_lengths > 0.0]

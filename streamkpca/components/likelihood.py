@@ -8,14 +8,12 @@ A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T, the derivative by weight i is 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import cholesky, solve_triangular
 from scipy.linalg.lapack import dpotrf, dtrtri
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca.errors import SparsityError
-
-Array = npt.NDArray[np.float64]
 
 # The smallest eigenvalue of a covariance in these units is 1. A Cholesky factor, and solutions by it, may be
 # wrong by size * epsilon * the largest eigenvalue.

@@ -4,13 +4,11 @@ import math
 import sys
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.logarithms import log_matrix
-
-Array = npt.NDArray[np.float64]
 
 # From this much explained energy on, relative to k(x, x) and absolutely, no kernel value that counts has underflowed.
 _LEAST_SHARE, _LEAST_ENERGY = 1e-200, 1e-280

@@ -2,20 +2,12 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Indices, Positions
 from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
-from streamkpca._core.parameters import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_n_components,
-    check_noise_variance,
-    is_real,
-)
 from streamkpca._core.reservoir import origins_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.spectrum import (
@@ -29,7 +21,6 @@ from streamkpca.components.spectrum import (
 )
 from streamkpca.components.weights import (
     MOST_ROUNDS,
-    OPTIMISERS,
     Optimiser,
     fewest_that_hold,
     fit_weights,
@@ -38,9 +29,6 @@ from streamkpca.components.weights import (
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Weights of the last fit are no start for the next where the variance of the rows has decayed by more than this.
 _LARGEST_DECAY = 1e12
@@ -65,44 +53,19 @@ class RefitSettings:
     axes: Literal["ritz", "likelihood"] = "ritz"
     optimiser: Optimiser = "coordinate"
 
-    @classmethod
-    def checked(
-        cls,
-        *,
-        n_components: Any,
-        center: Any,
-        noise_variance: Any = None,
-        n_active: Any = None,
-        axes: Any = "ritz",
-        optimiser: Any = "coordinate",
-        where: str,
-    ) -> Self:
-        """Check these parameters of an estimator; `where` names the caller in errors."""
-        if n_active is not None:
-            n_active = check_integer("n_active", n_active, least=1, where=where)
-            if is_real(noise_variance):
-                raise ValueError(
-                    f"{where}: noise_variance={noise_variance!r} and n_active={n_active!r} both decide how many atoms "
-                    "stay active; set one of them and leave the other at its default"
-                )
-        is_word = noise_variance is None or (isinstance(noise_variance, str) and noise_variance == "auto")
-        if not is_word:
-            noise_variance = check_noise_variance(noise_variance, where=where)
-        check_choice("axes", axes, choices=("ritz", "likelihood"), where=where)
-        check_choice("optimiser", optimiser, choices=OPTIMISERS, where=where)
-        if axes == "likelihood" and noise_variance is None and n_active is None:
+    def consistent(self, where: str) -> Self:
+        """Refuse parameters, each of them checked, that contradict each other; `where` names the caller in errors."""
+        if self.n_active is not None and isinstance(self.noise_variance, float):
+            raise ValueError(
+                f"{where}: noise_variance={self.noise_variance!r} and n_active={self.n_active!r} both decide how many "
+                "atoms stay active; set one of them and leave the other at its default"
+            )
+        if self.axes == "likelihood" and self.noise_variance is None and self.n_active is None:
             raise ValueError(
                 f"{where}: axes='likelihood' needs a likelihood, but noise_variance=None asks for none; set "
                 "noise_variance to 'auto' or a number, or n_active"
             )
-        return cls(
-            n_components=check_n_components(n_components, where=where),
-            center=check_flag("center", center, where=where),
-            noise_variance=noise_variance,
-            n_active=n_active,
-            axes=axes,
-            optimiser=optimiser,
-        )
+        return self
 
 
 @dataclass(frozen=True)
@@ -118,7 +81,7 @@ class Candidates:
     coordinates: Array
     are_atoms: bool
 
-    def span(self, active: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.intp], Array, Array]:
+    def span(self, active: Indices) -> tuple[Indices, Array, Array]:
         """Return the independent ones of k active candidates, their factor (k, k), and a basis (k, r) of their span."""
         if self.are_atoms:
             return active, *restrict_factor(self.coordinates, active)

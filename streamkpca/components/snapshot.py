@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
+from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import (
     one_blas_thread,
@@ -25,9 +25,6 @@ from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.program import PreparedKernel
 from streamkpca.rows.gaps import ColumnSums, RowDistribution, gaps_in
 from streamkpca.rows.validation import RowParts, Rows, parts_of
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Rows this many times as novel as the most novel of a sample are novel by their known numbers: completing them is
 # wasted time.
@@ -350,7 +347,7 @@ def spread_out(rows: Array, count: int) -> Array:
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), count)).astype(np.intp)]
 
 
-def _of_present(shares: Array, missing: npt.NDArray[np.bool_]) -> Array:
+def _of_present(shares: Array, missing: Flags) -> Array:
     """Take the shares (n, d) of missing features away; the others add up to 1."""
     shares = np.where(missing, 0.0, shares)
     total = shares.sum(axis=1, keepdims=True)

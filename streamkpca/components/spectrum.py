@@ -4,13 +4,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, eigh, eigvalsh
 from scipy.linalg.lapack import dpotrf
 
+from streamkpca._core.arrays import Array
 from streamkpca.dictionary.moments import Moments
-
-Array = npt.NDArray[np.float64]
 
 # From this size on, and for up to this part of the eigenpairs, Lanczos iterations are faster than LAPACK: for ten pairs
 # 2, 10 and 24 ms against 11, 36 and 190 ms at m = 256, 512 and 1024.

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Indices
 from streamkpca.components.ascent import Ascent, coordinate_ascent
 from streamkpca.components.likelihood import (
-    Array,
     Problem,
     make_problem,
     posterior_variances,
@@ -41,7 +40,7 @@ class WeightFit:
     trace: Array
 
     @property
-    def active(self) -> npt.NDArray[np.intp]:
+    def active(self) -> Indices:
         """Positions of the weights that are not zero, ascending."""
         return np.flatnonzero(self.weights)
 

@@ -1,15 +1,13 @@
 """Jitted loops of the dictionary."""
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.jit import jit
-
-Array = npt.NDArray[np.float64]
 
 
 @jit
-def gram_schmidt(gram: Array, threshold: Array, factor: Array, accepted: npt.NDArray[np.int64]) -> int:
+def gram_schmidt(gram: Array, threshold: Array, factor: Array, accepted: Positions) -> int:
     """Orthonormalise s rows known by their inner products alone; return the number of independent rows.
 
     Notation:
@@ -89,7 +87,7 @@ def cautious_gains(
 @jit
 def choose_greedily(
     gram: Array,
-    rows: npt.NDArray[np.int64],
+    rows: Positions,
     weights: Array,
     energy: Array,
     residual: Array,
@@ -98,7 +96,7 @@ def choose_greedily(
     coordinates: Array,
     factor: Array,
     atom_energy: Array,
-    chosen: npt.NDArray[np.int64],
+    chosen: Positions,
 ) -> tuple[int, float]:
     """Choose candidates one after the other, each the best after those before it, at most as many as `chosen` holds.
 
@@ -307,7 +305,7 @@ def best_swap(
     recorded: Array,
     own_gains: Array,
     rounding: float,
-    found: npt.NDArray[np.int64],
+    found: Positions,
 ) -> float:
     """Find the swap of a candidate c for an atom j that gains most; return its profit, minus infinity without any.
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import cached_property, replaced
 from streamkpca._core.linalg import (
     KERNEL_ROUNDING,
@@ -26,9 +26,6 @@ from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import Compared, ExpectedKernel
 from streamkpca.rows.gaps import RowDistribution
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Products of kernel values of atoms below this energy, or above its inverse, would leave the range of float64.
 _LEAST_ENERGY = 1e-50
@@ -86,7 +83,7 @@ class AtomStats:
         positions, zeros = positions_outside(atoms), np.zeros(len(atoms))
         return AtomStats(np.where(self.positions < 0, ~positions, positions), zeros, zeros)
 
-    def moved(self, kept: Positions, has_moved: npt.NDArray[np.bool_]) -> "AtomStats":
+    def moved(self, kept: Positions, has_moved: Flags) -> "AtomStats":
         """Keep the atoms at some positions of the basis, and note which of them, (k,), are no rows any more."""
         positions = self.positions[kept]
         positions = np.where(has_moved & (positions >= 0), ~positions, positions)
@@ -264,7 +261,7 @@ def warn_indefinite(squared_distance: float) -> None:
 
 def reveals_indefinite_kernel(
     residual: Array, products: Array, pivots: Array, energy: Array, unit: float = 1.0
-) -> npt.NDArray[np.bool_]:
+) -> Flags:
     """Return which of s candidates would leave a row a negative squared distance to the span, and warn of that.
 
     `residual` and `energy` (n,) are squared distances and |k(x, x)| of the rows, `products` (s, n) and `pivots` (s,)

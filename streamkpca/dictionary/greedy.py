@@ -3,15 +3,13 @@
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.linalg import LEAST_PIVOT
 from streamkpca.dictionary._loops import GAIN, SHARED_ENERGY, choose_greedily
 from streamkpca.dictionary.basis import check_energy
 from streamkpca.kernels import Kernel
 
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 Criterion = Literal["residual", "original"]
 
 # Atoms chosen from one pool of candidates before a new one is drawn. On 7,291 USPS digits (100 atoms, pools of 1,024),

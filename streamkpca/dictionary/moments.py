@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import apply_inverse, lower_self_product
 from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels._loops import mirror_lower
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

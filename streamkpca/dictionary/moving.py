@@ -11,18 +11,15 @@ from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, cholesky
 
+from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.linalg import apply_inverse, blas_threads, inverse_factor
 from streamkpca.dictionary._loops import scale_values, sum_of_squares, weigh
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import gram_of
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.program import curvature_by_rows, gradient_by_rows, has_gradients, values_and_gradients
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Rounding in single precision, and the share of what is unexplained from which on it shows.
 _SINGLE, _VISIBLE = float(np.finfo(np.float32).eps), 1e-2
@@ -200,9 +197,7 @@ def can_move(kernel: Kernel) -> bool:
     return kernel.is_positive_definite and has_gradients(kernel.program)
 
 
-def moved_basis(
-    basis: Basis, rows: Array, weights: Array, *, n_evaluations: int
-) -> tuple[Basis, Positions, npt.NDArray[np.bool_]]:
+def moved_basis(basis: Basis, rows: Array, weights: Array, *, n_evaluations: int) -> tuple[Basis, Positions, Flags]:
     """Move the atoms so that they leave less unexplained of rows (n, d) of weights (n,).
 
     Returns the new basis, the positions (k,) of its atoms in the old one, as atoms may have met, and which have moved.

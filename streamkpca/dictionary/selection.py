@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.linalg import KERNEL_ROUNDING, LEAST_PIVOT
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.dictionary._loops import (
@@ -27,9 +27,6 @@ from streamkpca.dictionary.basis import (
     warn_indefinite,
 )
 from streamkpca.dictionary.moments import Moments, gram_of
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Losses and gains below this share of k(x, x) are rounding.
 _NEGLIGIBLE = 1e-12

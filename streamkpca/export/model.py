@@ -85,7 +85,7 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
     if not fitted.kernel.is_compiled:
         raise ValueError(
             f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "
-            f"cannot be written in {language}; combine the kernels of streamkpca.kernels without Custom and scaled_by"
+            f"cannot be written in {language}; combine the kernels of streamkpca.kernels without Custom"
         )
     # A copy, because compiled loops would be compiled again for read-only arrays.
     rows, n_active = fitted.span_atoms.copy(), len(fitted.active_atoms)

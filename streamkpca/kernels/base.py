@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.contrast import contrast, known_quarters, least_change, swapped
-from streamkpca.kernels.program import Array, Base, Program, ProgramBuilder, RowFunction, checked_values
+from streamkpca.kernels.program import Program, ProgramBuilder
 from streamkpca.kernels.views import (
     FARTHEST,
     MOST_WHITENED,
@@ -50,10 +51,10 @@ class Kernel(ABC):
 
     Notes
     -----
-    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k ** 3``, ``k.exp()``, ``k.scaled_by(f)``,
-    ``k.on(columns)``, ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini
-    2004, propositions 3.22 and 3.24). A class is a frozen dataclass of its parameters and the kernels that it combines;
-    its method `_lower` writes the formula.
+    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k ** 3``, ``k.exp()``, ``k.on(columns)``,
+    ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini 2004, propositions
+    3.22 and 3.24). A class is a frozen dataclass of its parameters and the kernels that it combines; its method
+    `_lower` writes the formula.
 
     Raises
     ------
@@ -376,22 +377,6 @@ class Kernel(ABC):
         """
         return Exponential(self)
 
-    def scaled_by(self, function: RowFunction) -> "Kernel":
-        """Make the kernel f(x) f(y) k(x, y).
-
-        Parameters
-        ----------
-        function : callable
-            Rows (n, d) in, n finite numbers out. Each depends on its own row alone.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).scaled_by(lambda X: X[:, 0]).diagonal([[1.0], [3.0]])
-        array([1., 9.])
-        """
-        return ScaledByRows(self, function)
-
     def on(self, columns: int | Iterable[int]) -> "Kernel":
         """Make the kernel that compares only some columns.
 
@@ -707,41 +692,6 @@ class Exponential(Kernel):
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
         builder.apply(loops.EXP)
-
-
-@dataclass(frozen=True, repr=False)
-class ScaledByRows(Kernel):
-    """f(x) f(y) k(x, y), written ``k.scaled_by(f)``."""
-
-    kernel: Kernel
-    function: RowFunction
-
-    _compiled = False
-    is_stationary = False
-
-    def __repr__(self) -> str:
-        return f"{self.kernel._within(_ATOM)}.scaled_by({self.function!r})"
-
-    def _check(self) -> None:
-        if not callable(self.function):
-            raise TypeError(
-                f"scaled_by: expected a function of rows, f(X) of shape (n,), but got {self.function!r}; "
-                "a number scales a kernel as in 2.0 * kernel"
-            )
-
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        self.kernel._lower(builder, view)
-        builder.load(Base.CUSTOM, view, self._of_pairs, self._of_rows)
-        builder.apply(loops.MULTIPLY)
-
-    def _of_pairs(self, X: Array, Y: Array) -> Array:
-        return np.outer(self._factors(X), self._factors(Y))
-
-    def _of_rows(self, X: Array) -> Array:
-        return self._factors(X) ** 2
-
-    def _factors(self, X: Array) -> Array:
-        return checked_values(self.function(X), (len(X),), where="scaled_by")
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,13 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
+from streamkpca._core.arrays import Array, Flags, Indices
 from streamkpca._core.linalg import one_blas_thread, solve_factor, squared_norms
 from streamkpca.kernels.program import Program
-
-Array = npt.NDArray[np.float64]
 
 # Rows that the contrast is measured on, and those of them that span the known part. With twice as many of either, the
 # width that resulted was the same within one step of the grid, on 24 streams of eight kinds.
@@ -33,12 +31,12 @@ class Swaps(NamedTuple):
     held_out: Array
     weights: Array
     copies: Array
-    of: npt.NDArray[np.intp]
+    of: Indices
 
 
-def known_quarters(n: int) -> npt.NDArray[np.bool_]:
+def known_quarters(n: int) -> Flags:
     """Tell which of n rows are known: every other quarter, as neighbours in time resemble each other."""
-    known: npt.NDArray[np.bool_] = 4 * np.arange(n) // n % 2 == 0
+    known: Flags = 4 * np.arange(n) // n % 2 == 0
     return known
 
 

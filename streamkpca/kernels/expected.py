@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkpca._core._loops import tilt_apart, tilt_together
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.kinds import category_columns
-from streamkpca.kernels.program import Array, Base, Program
+from streamkpca.kernels.program import Base, Program
 from streamkpca.rows.gaps import Mask, RowDistribution, gaps_in
 
 # Rows with gaps that are integrated at a time.

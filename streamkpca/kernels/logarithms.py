@@ -6,7 +6,8 @@ from typing import Generic
 
 import numpy as np
 
-from streamkpca.kernels.program import Arithmetic, Array, Program, Value
+from streamkpca._core.arrays import Array
+from streamkpca.kernels.program import Arithmetic, Program, Value
 from streamkpca.rows.validation import parts_of
 
 # Its square is finite.

@@ -13,13 +13,11 @@ from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
 from streamkpca.rows.validation import parts_of
-
-Array = npt.NDArray[np.float64]
 
 RowFunction = Callable[[Array], Any]
 PairFunction = Callable[[Array, Array], Any]

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
-
-Array = npt.NDArray[np.float64]
 
 UNIT_RULES = ("auto", "range", "std", "whitened")
 # A feature is constant where its numbers differ by no more than this share of the largest one, which is rounding.

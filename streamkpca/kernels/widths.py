@@ -3,14 +3,12 @@
 from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_choice, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.contrast import contrast, least_change, swapped
-
-Array = npt.NDArray[np.float64]
 
 RULES = ("contrast", "spread", "scale", "median")
 # How many times wider than "spread" are the widths that "contrast" compares: 1 to 32, in steps of a factor of 3.2 in

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import one_blas_thread
-from streamkpca._core.parameters import check_choice, check_integer, check_real
+from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import spread_out
 from streamkpca.dictionary.basis import Basis
@@ -19,6 +19,7 @@ from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._base import SAMPLE, Estimator, Fitted
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
+from streamkpca.stream.parameters import checked_parameters
 
 Array = npt.NDArray[np.float64]
 
@@ -121,14 +122,15 @@ class ApproximateKernelPCA(Estimator):
         """
         del y
         where = "ApproximateKernelPCA.fit"
-        settings = RefitSettings.checked(n_components=self.n_components, center=self.center, where=where)
+        checked = checked_parameters(
+            where, n_components=self.n_components, center=self.center, atoms=self.atoms, tolerance=self.tolerance
+        )
+        settings = RefitSettings(checked["n_components"], checked["center"])
         max_atoms = check_integer("max_atoms", self.max_atoms, least=1, where=where)
-        check_choice("atoms", self.atoms, choices=("moved", "rows"), where=where)
         check_choice("criterion", self.criterion, choices=("residual", "original"), where=where)
         n_candidates = self.n_candidates
         if n_candidates is not None:
             n_candidates = check_integer("n_candidates", n_candidates, least=1, where=where)
-        tolerance = check_real("tolerance", self.tolerance, least=0.0, most=1.0, open_above=True, where=where)
         random = np.random.default_rng(
             check_integer("random_state", self.random_state, least=0, most=None, where=where)
         )
@@ -143,7 +145,7 @@ class ApproximateKernelPCA(Estimator):
             weights,
             max_atoms,
             self.criterion,
-            tolerance=tolerance,
+            tolerance=checked["tolerance"],
             n_candidates=n_candidates,
             random=random,
         )

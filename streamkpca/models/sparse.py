@@ -6,9 +6,10 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.parameters import check_choice
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import spread_out
-from streamkpca.components.weights import Optimiser
+from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
@@ -16,6 +17,7 @@ from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._base import SAMPLE, Estimator, Fitted
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
+from streamkpca.stream.parameters import checked_parameters
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.intp]
@@ -123,15 +125,9 @@ class SparseKernelPCA(Estimator):
         """
         del y
         where = "SparseKernelPCA.fit"
-        settings = RefitSettings.checked(
-            n_components=self.n_components,
-            center=self.center,
-            noise_variance=self.noise_variance,
-            n_active=self.n_active,
-            axes=self.axes,
-            optimiser=self.optimiser,
-            where=where,
-        )
+        given = {name: getattr(self, name) for name in ("n_components", "center", "noise_variance", "n_active", "axes")}
+        check_choice("optimiser", self.optimiser, choices=OPTIMISERS, where=where)
+        settings = RefitSettings(**checked_parameters(where, **given), optimiser=self.optimiser).consistent(where)
         X = arrow_table(X, where)
         kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None).copy()
         weights = as_sample_weight(sample_weight, len(rows), where=where)

@@ -7,39 +7,32 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca.dictionary.basis import Basis, Projected
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.rows.validation import Rows
 
-Array = npt.NDArray[np.float64]
-
-_LEAST_CAPACITY = 32
+# Pieces of a buffer, beyond which they are united: each call that adds a row copies the list of them.
+_MOST_PIECES = 256
 
 
 class RowBuffer(NamedTuple):
-    """Pending rows and their weights, the first `n_rows` of two buffers, (capacity, d) and (capacity,).
-
-    A value: its rows never change. `joined` appends in place behind the first `n_rows`, where no earlier value reads.
-    Only the value that takes the number of rows out of `end`, which all values of a buffer share, may do that, by one
-    call in C; another one moves to buffers of its own. Buffers double until a block fits.
-    """
+    """Rows and weights in the pieces, (k, d) and (k,), that they came in; the first piece may be empty. A value."""
 
     n_rows: int
-    row_buffer: Array
-    weight_buffer: Array
-    end: list[int]
+    row_pieces: tuple[Array, ...]
+    weight_pieces: tuple[Array, ...]
 
     @classmethod
     def empty(cls, n_features: int, dtype: str = "float64") -> Self:
         """Return a buffer without rows that stores them in this precision."""
-        return cls(0, np.empty((0, n_features), dtype=dtype), np.empty(0), [])
+        return cls.of(np.empty((0, n_features), dtype=dtype), np.empty(0))
 
     @classmethod
     def of(cls, rows: Array, weights: Array) -> Self:
         """Return a buffer of these rows (n, d), kept in their precision, and weights (n,), which are not copied."""
-        return cls(len(rows), rows, weights, [])
+        return cls(len(rows), (rows,), (weights,))
 
     @property
     def rows(self) -> Array:
@@ -49,46 +42,30 @@ class RowBuffer(NamedTuple):
     @property
     def kept_rows(self) -> Array:
         """The rows in the precision that they are stored in, (n_rows, d)."""
-        return self.row_buffer[: self.n_rows]
+        return np.concatenate(self.row_pieces)
 
     @property
     def weights(self) -> Array:
         """The weights of the rows, (n_rows,)."""
-        return self.weight_buffer[: self.n_rows]
+        return np.concatenate(self.weight_pieces)
 
-    def joined(self, rows: Array, weights: Array | float, most: int) -> Self:
-        """Append rows, in place if they fit and no other value has; `most` bounds the capacity."""
+    def joined(self, rows: Array, weights: Array | float) -> Self:
+        """Append copies of rows (n, d) and of their weights (n,), or one weight for all."""
         if not len(rows):
             return self
-        stop = self.n_rows + len(rows)
-        newer = self if stop <= len(self.weight_buffer) and self._takes_end() else self._moved(stop, most)
-        newer.row_buffer[self.n_rows : stop] = rows
-        newer.weight_buffer[self.n_rows : stop] = weights
-        newer.end.append(stop)
-        return type(self)(stop, *newer[1:])
+        begun = self if len(self.row_pieces) < _MOST_PIECES else self.of(self.kept_rows, self.weights)
+        kept, counts = rows.astype(self.row_pieces[0].dtype, order="C"), np.empty(len(rows))
+        counts[:] = weights
+        return type(self)(self.n_rows + len(rows), (*begun.row_pieces, kept), (*begun.weight_pieces, counts))
 
     def decayed(self, factor: float, *, least: float = 0.0) -> Self:
         """Multiply all weights by `factor`; those above 0 stay at least `least`."""
-        weights = np.where(self.weights > 0.0, np.maximum(factor * self.weights, least), 0.0)
-        return type(self)(self.n_rows, self.row_buffer, weights, [])
+        weights = self.weights
+        return self.of(self.kept_rows, np.where(weights > 0.0, np.maximum(factor * weights, least), 0.0))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What lies behind the rows is not initialised: equal models would have unequal pickles, with parts of the heap.
-        return type(self).of, (self.kept_rows.copy(), self.weights.copy())
-
-    def _takes_end(self) -> bool:
-        try:
-            self.end.remove(self.n_rows)
-        except ValueError:
-            return False
-        return True
-
-    def _moved(self, least: int, most: int) -> Self:
-        """Move to larger buffers, with room for at least `least` rows."""
-        capacity = min(max(2 * least, _LEAST_CAPACITY), most)
-        rows, weights = np.empty((capacity, self.row_buffer.shape[1]), self.row_buffer.dtype), np.empty(capacity)
-        rows[: self.n_rows], weights[: self.n_rows] = self.kept_rows, self.weights
-        return type(self)(self.n_rows, rows, weights, [])
+        # Equal models have equal pickles, however their rows were cut.
+        return type(self).of, (self.kept_rows, self.weights)
 
 
 class BlockCutter:

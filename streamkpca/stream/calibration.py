@@ -4,8 +4,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.linalg import (
     LEAST_PIVOT,
     one_blas_thread,
@@ -20,9 +20,6 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary._loops import GAIN, choose_greedily
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, answering, holds_all_rows, rows_for_selection, totals_and_sample
-
-Array = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
 
 # Runs of neighbours that are left out in turn. With four, thresholds of 300 rows were exceeded by half as many fresh
 # rows as they should be; with runs of 64 rows, those of 2,048 rows by twice as many where atoms move.
@@ -45,7 +42,7 @@ class Calibration(NamedTuple):
 
     novelty: Array
     weights: Array
-    runs: Numbers
+    runs: Positions
 
 
 def rows_for_level(quantile: float) -> int:
@@ -93,7 +90,7 @@ def _single(novelty: Array, weights: Array) -> Calibration:
     return Calibration(novelty, weights, np.arange(len(novelty)))
 
 
-def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, positions: Numbers, runs: Numbers) -> Array:
+def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, positions: Positions, runs: Positions) -> Array:
     """Score rows (n, d), at positions in the stream, with rows of other runs in place of the atoms of their own run.
 
     With beta = K^-1 k_Z(x) and P = K^-1, the residual inner product of two rows grows by beta_S^T (P_SS)^-1 beta'_S

@@ -133,23 +133,38 @@ PARAMETERS = (
 _ROWS_PER_ATOM, _FEW_ATOMS = 128, 128
 
 
+def checked_parameters(where: str, **given: Any) -> dict[str, Any]:
+    """Check some of `PARAMETERS`, each alone; errors begin with `where`."""
+    return {item.name: item.checked(given[item.name], where) for item in PARAMETERS if item.name in given}
+
+
 @dataclass(frozen=True)
 class StreamSettings:
-    """The checked parameters of a stream; where `refit_every` is None, the interval grows with the atoms."""
+    """The checked parameters of a stream by their names, those of the axes in `refit`."""
 
     kernel: "Kernel"
     max_atoms: int | None
     tolerance: float
     half_life: float | None
     block_size: int
-    refit_every: int | None
+    refit_every: int | str
     reservoir_size: int
-    skips_bad_rows: bool
     random_state: int | None
     refit: "RefitSettings"
-    dtype: str = "float64"
-    moves_atoms: bool = False
+    atoms: str = "rows"
+    on_bad_rows: str = "raise"
     on_missing: str = "raise"
+    dtype: str = "float64"
+
+    @property
+    def moves_atoms(self) -> bool:
+        """Whether atoms move; without a budget, none is moved."""
+        return self.atoms == "moved" and self.max_atoms is not None
+
+    @property
+    def skips_bad_rows(self) -> bool:
+        """Whether rows with NaN or infinity are left out."""
+        return self.on_bad_rows == "skip"
 
     @property
     def has_gaps(self) -> bool:
@@ -163,7 +178,7 @@ class StreamSettings:
 
     def refit_interval(self, n_atoms: int) -> float:
         """Return how many rows may come between two refits: O(m^3) each, small beside O(m^2) for each row."""
-        if self.refit_every is not None:
+        if not isinstance(self.refit_every, str):
             return self.refit_every
         rows = _ROWS_PER_ATOM * max(n_atoms, _FEW_ATOMS)
         return rows if self.half_life is None else min(rows, self.half_life / 4.0)
@@ -173,34 +188,16 @@ class StreamSettings:
         """Check all of `PARAMETERS`, each alone and those that depend on each other; errors begin with `where`."""
         from streamkpca.components.refit import RefitSettings
 
-        value = {parameter.name: parameter.checked(parameters[parameter.name], where) for parameter in PARAMETERS}
-        max_atoms, n_active, noise_variance = value["max_atoms"], value["n_active"], value["noise_variance"]
+        values = checked_parameters(where, **parameters)
+        refit = {item.name: values.pop(item.name) for item in PARAMETERS if item.concerns_axes}
+        max_atoms, n_active = values["max_atoms"], refit["n_active"]
         if max_atoms is not None and n_active is not None and n_active > max_atoms:
             raise ValueError(
                 f"{where}: n_active={n_active} atoms cannot be active with max_atoms={max_atoms}; "
                 "ask for fewer, or raise max_atoms"
             )
         # Keeping every row means batch kernel PCA: nothing is pruned unless the user names a noise variance.
-        exact = max_atoms is None and value["tolerance"] == 0.0 and value["axes"] != "likelihood"
-        return cls(
-            kernel=value["kernel"],
-            max_atoms=max_atoms,
-            tolerance=value["tolerance"],
-            half_life=value["half_life"],
-            block_size=value["block_size"],
-            refit_every=None if value["refit_every"] == "auto" else value["refit_every"],
-            reservoir_size=value["reservoir_size"],
-            skips_bad_rows=value["on_bad_rows"] == "skip",
-            on_missing=value["on_missing"],
-            random_state=value["random_state"],
-            dtype=value["dtype"],
-            moves_atoms=value["atoms"] == "moved" and max_atoms is not None,
-            refit=RefitSettings.checked(
-                n_components=value["n_components"],
-                center=value["center"],
-                noise_variance=None if exact and noise_variance == "auto" else noise_variance,
-                n_active=n_active,
-                axes=value["axes"],
-                where=where,
-            ),
-        )
+        exact = max_atoms is None and values["tolerance"] == 0.0 and refit["axes"] != "likelihood"
+        if exact and refit["noise_variance"] == "auto":
+            refit["noise_variance"] = None
+        return cls(refit=RefitSettings(center=values.pop("center"), **refit).consistent(where), **values)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.linalg import one_blas_thread, squared_norms
 from streamkpca._core.reservoir import Reservoir
@@ -23,9 +23,6 @@ from streamkpca.stream.blocks import RowBuffer
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.step import advanced, shrunk, totals_after
 from streamkpca.stream.summary import Summary
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 
 class Provisional(NamedTuple):

@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Record, RowSums
@@ -32,9 +32,6 @@ from streamkpca.stream.summary import (
     decayed_weights,
     mean_and_spread,
 )
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Rows compared with a basis, or with each other, at a time.
 _CHUNK = 1024

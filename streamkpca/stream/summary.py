@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.reservoir import Reservoir, arrival_times, shifted
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, Record
@@ -17,9 +17,6 @@ from streamkpca.dictionary.selection import Choice, selection_sample_size
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums
 from streamkpca.stream.blocks import Block
-
-Array = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Drifts of less than half a standard deviation are tolerated. With a threshold of ten, a stream of independent blocks
 # gives a false alarm about once in 10^5 blocks (Siegmund's approximation of the average run length,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.parameters import check_real
@@ -34,8 +34,6 @@ from streamkpca.stream.state import (
 )
 from streamkpca.stream.step import advanced, moved, recorded, shrunk
 from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
-
-Array = npt.NDArray[np.float64]
 
 # Multiplications in a block. With fewer, handing it to another thread costs more than it saves: with 4 million (512
 # rows of 64 features and 64 atoms) two threads were a fifth slower than one, with 9 million a seventh faster.
@@ -97,7 +95,7 @@ def with_rows(state: State, rows: Rows, weights: Array | float, settings: Stream
     """Learn as `advance` does, from rows and weights that are already checked."""
     check_range(state, rows, weights)
     if not n_rejected and state.pending.n_rows + len(rows) < state.block_size:
-        return replaced(state, pending=state.pending.joined(rows[:], weights, state.block_size))
+        return replaced(state, pending=state.pending.joined(rows[:], weights))
     with one_blas_thread():
         state = replaced(state, n_rejected=state.n_rejected + n_rejected)
         return _taken(state, rows, _one_for_each(weights, len(rows)), settings, publish=True)
@@ -322,7 +320,7 @@ def _taken(state: State, rows: Rows, weights: Array, settings: StreamSettings, *
             new = BlockCutter(RowBuffer.empty(state.n_features), *rest, state.block_size)
             state = _with_blocks(state, new, range(new.n_blocks), settings, kernel, publish=publish)
     state = _with_blocks(state, cutter, range(first, cutter.n_blocks), settings, publish=publish)
-    return replaced(state, pending=state.pending.joined(*cutter.block(cutter.n_blocks), state.block_size))
+    return replaced(state, pending=state.pending.joined(*cutter.block(cutter.n_blocks)))
 
 
 def _settled(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
@@ -339,7 +337,7 @@ def _settled(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
         if not known.n_rows and not weights.any():
             n_before += len(rows)
             continue
-        known = known.joined(rows, weights, ROWS_TO_SETTLE + state.block_size)
+        known = known.joined(rows, weights)
         if known.n_rows >= ROWS_TO_SETTLE or (known.n_rows // state.block_size).bit_count() == 1:
             settled = settled_on(state, known.rows, known.weights)
             kernel = settled if kernel is None or not settled.is_near(kernel) else kernel

@@ -19,10 +19,6 @@ def norm(X):
     return np.sqrt((X**2).sum(axis=1))
 
 
-def wave(X):
-    return np.cos(X[:, 0])
-
-
 def squared(X, Y):
     return ((X[:, None] - Y[None]) ** 2).sum(axis=2)
 
@@ -66,7 +62,6 @@ def extend(children):
                 (k**1, f),
                 (k**3, lambda X, Y: f(X, Y) ** 3),
                 ((0.01 * k).exp(), lambda X, Y: np.exp(0.01 * f(X, Y))),
-                (k.scaled_by(wave), lambda X, Y: wave(X)[:, None] * f(X, Y) * wave(Y)),
                 (k.in_units(UNITS), lambda X, Y: f(X / UNITS, Y / UNITS)),
                 (k.in_units(MATRIX), lambda X, Y: f(X @ MATRIX.T, Y @ MATRIX.T)),
                 (k.on([2, 0, 3, 1]), lambda X, Y: f(X[:, [2, 0, 3, 1]], Y[:, [2, 0, 3, 1]])),
@@ -172,11 +167,11 @@ def test_numpy_numbers_scale_kernels():
 
 def test_settling_reaches_every_part():
     X = rows(0, 20) * np.array([1.0, 10.0, 1.0, 1.0])
-    kernel = (RBF() + 2.0 * Laplacian("median").on([1]) * Linear()).scaled_by(wave).exp() ** 2
+    kernel = (RBF() + 2.0 * Laplacian("median").on([1]) * Linear()).exp() ** 2
     assert not kernel.is_settled
     settled = kernel.settled(X)
     assert settled.is_settled
-    expected = (RBF().settled(X) + 2.0 * Laplacian("median").settled(X[:, [1]]).on([1]) * Linear()).scaled_by(wave)
+    expected = RBF().settled(X) + 2.0 * Laplacian("median").settled(X[:, [1]]).on([1]) * Linear()
     assert settled == expected.exp() ** 2
     assert settled.settled(X) is settled
     with pytest.raises(ValueError, match=r"Sum: expected all parameters to be numbers, but RBF\(gamma='contrast'\)"):
@@ -194,7 +189,6 @@ def test_settling_reaches_every_part():
         (lambda k: k * "x", TypeError, "multiply|operand"),
         (lambda k: k**0, ValueError, "Power: exponent must be at least 1"),
         (lambda k: k**0.5, TypeError, "Power: exponent must be an integer"),
-        (lambda k: k.scaled_by(2.0), TypeError, r"scaled_by: expected a function .* as in 2.0 \* kernel"),
         (lambda k: k.on([]), ValueError, "on: expected at least one column"),
         (lambda k: k.on([0, 0]), ValueError, r"on: expected every column once but got \(0, 0\)"),
         (lambda k: k.on([-1]), ValueError, "on: column must be at least 0"),

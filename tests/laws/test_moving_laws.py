@@ -113,10 +113,9 @@ def test_these_streams_move_atoms_before_and_after_their_samples_overflow(moves:
     "kernel",
     [
         kernels.Custom(lambda X, Y: np.exp(-0.3 * np.abs(X[:, None] - Y[None]).sum(axis=2))),
-        RBF(0.3).scaled_by(lambda X: 1.0 + X[:, 0] ** 2),
         kernels.Sigmoid(0.05, coef0=0.2),
     ],
-    ids=["custom", "scaled by a function", "indefinite"],
+    ids=["custom", "indefinite"],
 )
 @pytest.mark.filterwarnings("ignore:the kernel is not positive definite")
 def test_atoms_of_kernels_without_derivatives_or_a_least_value_stay_rows(kernel: kernels.Kernel) -> None:

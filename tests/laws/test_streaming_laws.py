@@ -121,7 +121,7 @@ def test_stored_rows_take_the_memory_of_their_precision(dtype: Any, size: int) -
     assert stream is not None
     assert stream.summary is not None
     kept = [
-        stream.pending.row_buffer,
+        stream.pending.kept_rows,
         stream.summary.selection_sample.sorted_draws.rows,
         stream.summary.reservoir.sorted_draws.rows,
     ]

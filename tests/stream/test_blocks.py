@@ -35,7 +35,7 @@ def test_rows_stay_in_order_and_older_values_do_not_change(sizes):
     values, start = [RowBuffer.empty(3)], 0
     for size in sizes:
         piece = slice(start, min(start + size, 199))
-        values.append(values[-1].joined(ROWS[piece], WEIGHTS[piece], 200))
+        values.append(values[-1].joined(ROWS[piece], WEIGHTS[piece]))
         start = piece.stop
     stops = np.minimum(np.cumsum([0, *sizes]), 199)
     for value, stop in zip(values, stops, strict=True):
@@ -44,48 +44,30 @@ def test_rows_stay_in_order_and_older_values_do_not_change(sizes):
         np.testing.assert_array_equal(value.weights, WEIGHTS[:stop])
 
 
-def test_most_single_rows_are_written_in_place():
-    pending, buffers = RowBuffer.empty(3), set()
-    for i in range(127):
-        pending = pending.joined(ROWS[i : i + 1], WEIGHTS[i : i + 1], 128)
-        buffers.add(id(pending.row_buffer))
-    assert len(buffers) <= 4
-    np.testing.assert_array_equal(pending.rows, ROWS[:127])
+def test_single_rows_do_not_become_ever_more_pieces():
+    pending = RowBuffer.empty(3)
+    for i in range(600):
+        pending = pending.joined(ROWS[i % 200 : i % 200 + 1], 1.0)
+        assert len(pending.row_pieces) <= 256
+    np.testing.assert_array_equal(pending.rows, np.tile(ROWS, (3, 1)))
 
 
-def test_values_of_one_buffer_go_on_apart():
-    begun = RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3], 16)
-    first, second = begun.joined(ROWS[3:5], WEIGHTS[3:5], 16), begun.joined(ROWS[7:9], WEIGHTS[7:9], 16)
-    faded = begun.decayed(0.5).joined(ROWS[9:10], 1.0, 16)
+def test_values_of_one_beginning_go_on_apart():
+    begun = RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3])
+    first, second = begun.joined(ROWS[3:5], WEIGHTS[3:5]), begun.joined(ROWS[7:9], WEIGHTS[7:9])
+    faded = begun.decayed(0.5).joined(ROWS[9:10], 1.0)
     np.testing.assert_array_equal(first.rows, ROWS[:5])
     np.testing.assert_array_equal(first.weights, WEIGHTS[:5])
     np.testing.assert_array_equal(second.rows, ROWS[[0, 1, 2, 7, 8]])
     np.testing.assert_array_equal(faded.rows, ROWS[[0, 1, 2, 9]])
-    assert first.row_buffer is begun.row_buffer
-
-
-def test_of_two_threads_one_appends_in_place():
-    """The switch is forced where it would hurt: between the question whether the end is free and the writing."""
-    begun = RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3], 16)
-    others = []
-
-    class Interrupting(list):
-        def remove(self, value):
-            super().remove(value)
-            others.append(begun.joined(ROWS[7:9], WEIGHTS[7:9], 16))
-
-    begun = begun._replace(end=Interrupting([3]))
-    mine = begun.joined(ROWS[3:5], WEIGHTS[3:5], 16)
-    np.testing.assert_array_equal(mine.rows, ROWS[:5])
-    np.testing.assert_array_equal(others[0].rows, ROWS[[0, 1, 2, 7, 8]])
 
 
 def test_equal_buffers_have_equal_pickles():
-    """Whatever lies behind their rows."""
-    left, right = (RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3], 16) for _ in range(2))
-    left.joined(ROWS[3:9], 2.0, 16)
-    assert pickle.dumps(left) == pickle.dumps(right)
-    again = pickle.loads(pickle.dumps(left)).joined(ROWS[9:11], 3.0, 16)
+    """However their rows were cut."""
+    whole = RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3])
+    cut = RowBuffer.empty(3).joined(ROWS[:1], WEIGHTS[:1]).joined(ROWS[1:3], WEIGHTS[1:3])
+    assert pickle.dumps(whole) == pickle.dumps(cut)
+    again = pickle.loads(pickle.dumps(cut)).joined(ROWS[9:11], 3.0)
     np.testing.assert_array_equal(again.rows, np.concatenate([ROWS[:3], ROWS[9:11]]))
     np.testing.assert_array_equal(again.weights, [*WEIGHTS[:3], 3.0, 3.0])
 

@@ -19,7 +19,7 @@ WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 120)
 
 def settings_of(*, noise_variance=None, **changes):
     defaults = {"kernel": RBF(0.5), "max_atoms": 6, "tolerance": 1e-3, "block_size": 8, "refit_every": 32}
-    defaults |= {"half_life": None, "reservoir_size": 16, "random_state": 0, "skips_bad_rows": False}
+    defaults |= {"half_life": None, "reservoir_size": 16, "random_state": 0}
     return StreamSettings(**(defaults | changes), refit=RefitSettings(2, True, noise_variance=noise_variance))
 
 

@@ -25,9 +25,7 @@ def blocks_of(seed, count, size, d=3):
 def settings_of(max_atoms, tolerance):
     given = {"half_life": None, "block_size": 8, "refit_every": 32, "reservoir_size": 0, "random_state": 0}
     refit = RefitSettings(2, True, noise_variance=None)
-    return StreamSettings(
-        kernel=RBF(0.3), max_atoms=max_atoms, tolerance=tolerance, skips_bad_rows=False, refit=refit, **given
-    )
+    return StreamSettings(kernel=RBF(0.3), max_atoms=max_atoms, tolerance=tolerance, refit=refit, **given)
 
 
 def summary_of(blocks, *, max_atoms=None, tolerance=0.05, kernel=None):
