@@ -699,11 +699,12 @@ class Monitor:
         return replace(state, n_learned=n_learned, n_young=n_learned, scores=scores), False
 
     def _calibrated(self, state: MonitorState) -> MonitorState:
-        """Publish axes of all rows if rows are learned, and take the thresholds from rows that these have not seen.
+        """Take the thresholds from rows that the published axes have not seen; before the first block, publish some.
 
         They are those that wait to be learned and, while these are few, learned rows that are left out in turn.
         """
-        if self.learn != "none":
+        # Later, the schedule of the model publishes soon enough, and a refit would search for atoms among few rows.
+        if self.learn != "none" and (self._known is None or self._known.scheduled is None):
             self.model.refit()
         n, before, n_wanted = len(state.late), state.scores.is_alarm, rows_for_level(self.quantile)
         is_alarm, runs = before[len(before) - n :], [self._novelty(state.late)]
