@@ -333,7 +333,7 @@ def test_rows_that_wait_are_learned_when_learning_ends() -> None:
     # Half of the rows after the first 2,048 wait.
     assert waiting <= 640 + 3072 - 512
     monitor.learn = "none"
-    monitor.update(normal_rows(32, seed=2))
+    monitor.update(normal_rows(128, seed=2))
     assert waiting + 450 <= monitor.model.n_samples_seen_ <= 640 + 3072
     learned = monitor.model.to_bytes()
     monitor.update(normal_rows(100, seed=3))
