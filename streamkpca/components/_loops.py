@@ -1,4 +1,4 @@
-"""The compiled inner loop of the coordinate ascent of sparse maximum-likelihood weights."""
+"""Compiled loops: coordinate ascent of sparse maximum-likelihood weights, and novelty scores of errors."""
 
 import math
 
@@ -112,3 +112,22 @@ def ascend(
         step += 1
         if best_growth > _LARGEST_CHANGE or best_growth * _LARGEST_CHANGE < 1.0:
             return step, ILL_CONDITIONED
+
+
+@jit
+def score_errors(errors: Array, explained: Array, own: float, least: float, scores: Array) -> bool:
+    """Write -e log(1 - r/e) of errors r (n,), e = own, as `NoveltyScore` says; tell whether some need logarithms.
+
+    They are those that explain less than `least`, and score -1 here. The energies `explained` (n,) count for others
+    beyond half of e, where 1 - r/e would lose digits.
+    """
+    has_hidden = False
+    for i in range(len(errors)):
+        if errors[i] <= 0.5 * own:
+            scores[i] = -own * math.log1p(-max(errors[i], 0.0) / own)
+        elif explained[i] >= least:
+            scores[i] = -own * math.log(explained[i] / own)
+        else:
+            scores[i] = -1.0
+            has_hidden = True
+    return has_hidden

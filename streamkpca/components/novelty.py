@@ -1,14 +1,15 @@
 """The novelty score: the reconstruction error on a scale that does not end where kernel values vanish."""
 
-import math
 import sys
 
 import numpy as np
 
 from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
+from streamkpca.components._loops import score_errors
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.logarithms import log_matrix
+from streamkpca.kernels.program import PreparedKernel, explained_energies
 
 # From this much explained energy on, relative to k(x, x) and absolutely, no kernel value that counts has underflowed.
 _LEAST_SHARE, _LEAST_ENERGY = 1e-200, 1e-280
@@ -24,7 +25,9 @@ class NoveltyScore:
     def __init__(self, kernel: Kernel, atoms: Array, factor: Array) -> None:
         self._program = kernel.program
         self._atoms = atoms
-        self._factor = factor
+        # A copy, as loops would be compiled again for arrays that cannot be written to.
+        self._factor = factor.copy()
+        self._prepared = PreparedKernel(kernel.program, atoms) if kernel.is_compiled else None
         self._own = self._least = 0.0
         if kernel.is_stationary and len(atoms):
             self._own = float(self._program.diagonal(np.zeros((1, atoms.shape[1])))[0])
@@ -35,35 +38,21 @@ class NoveltyScore:
         explained = squared_norms(solve_factor(self._factor, self._program.matrix(rows, self._atoms)))
         return self.of_errors(rows, self._program.diagonal(rows) - explained, explained)
 
+    def measured(self, rows: Array) -> tuple[Array, Array] | None:
+        """Return errors and explained energies (n,) of rows (n, d); no bit depends on the rows beside.
+
+        None where the kernel calls functions of the caller, or an error is not finite.
+        """
+        return None if self._prepared is None else self._prepared.measure(rows, self._factor)
+
     def of_errors(self, rows: Array, errors: Array, explained: Array) -> Array:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""
-        errors = np.maximum(errors, 0.0)
-        own = self._own
-        if own == 0.0:
-            return errors
-        scores: Array = -own * np.log1p(-np.minimum(errors / own, 0.5))
-        far = np.flatnonzero(errors > 0.5 * own)
-        if len(far):
-            with np.errstate(all="ignore"):
-                scores[far] = -own * np.log(explained[far] / own)
-            hidden = far[explained[far] < self._least]
-            if len(hidden):
-                scores[hidden] = self._of_logarithms(rows[hidden])
-        return scores
-
-    def of_few(self, rows: Array, errors: Array, explained: Array) -> Array:
-        """Score rows as `of_errors` does, up to rounding; for a single row, numpy's calls take twice as long."""
-        own = self._own
-        if own == 0.0:
-            return errors
+        if self._own == 0.0:
+            return np.maximum(errors, 0.0)
         scores = np.empty(len(rows))
-        for i, (error, energy) in enumerate(zip(errors.tolist(), explained.tolist(), strict=True)):
-            if error <= 0.5 * own:
-                scores[i] = -own * math.log1p(-error / own)
-            elif energy >= self._least:
-                scores[i] = -own * math.log(energy / own)
-            else:
-                scores[i] = self._of_logarithms(rows[i : i + 1])[0]
+        if score_errors(errors, explained, self._own, self._least, scores):
+            hidden = np.flatnonzero(scores < 0.0)
+            scores[hidden] = self._of_logarithms(rows[hidden])
         return scores
 
     def coefficients(self, rows: Array) -> Array:
@@ -79,15 +68,16 @@ class NoveltyScore:
         """Score rows far away (n, d); what exceeds the largest float, or rows whose distances do, get that float."""
         values, largest = self._scaled_values(rows)
         with np.errstate(all="ignore"):
-            coordinates = solve_factor(self._factor, values)
-            coordinates *= np.sqrt(self._own)
-            scores = -self._own * (2.0 * (largest - np.log(self._own)) + np.log(squared_norms(coordinates)))
+            shares = explained_energies(self._factor, values) * self._own
+            scores = -self._own * (2.0 * (largest - np.log(self._own)) + np.log(shares))
         finite: Array = np.minimum(scores, sys.float_info.max)
         return finite
 
     def _scaled_values(self, rows: Array) -> tuple[Array, Array]:
         """Return kernel values (n, m) of rows (n, d), divided by the largest of each row, and its logarithm (n,)."""
-        values = log_matrix(self._program, rows, self._atoms)
+        # Only kernels without functions of the caller are known to be stationary.
+        assert self._prepared is not None
+        values = log_matrix(self._program, self._prepared.base_values(rows))
         largest = values.max(axis=1)
         with np.errstate(all="ignore"):
             np.exp(values - largest[:, None], out=values)

@@ -166,11 +166,10 @@ class Snapshot(ReadOnlyArrays):
 
     def novelty_by_row(self, rows: Array) -> Array:
         """Score rows (n, d) one by one, O(s (d + s)) each: no bit of a score depends on the rows beside it."""
-        if self._span is not None and (self.distribution is None or all_finite(rows)):
-            targets, factor = self._span
-            measured = targets.measure(rows, factor)
+        if self.distribution is None or all_finite(rows):
+            measured = self._novelty_score.measured(rows)
             if measured is not None:
-                return self._novelty_score.of_few(rows, *measured)
+                return self._novelty_score.of_errors(rows, *measured)
         return np.concatenate([self.novelty(rows[i : i + 1]) for i in range(len(rows))])
 
     def _novelty_with_gaps(self, rows: Array) -> Array:
@@ -188,16 +187,13 @@ class Snapshot(ReadOnlyArrays):
     def _novelty_without_gaps(self, rows: Rows) -> Array:
         few = self._measured(rows)
         if few is not None:
-            return self._novelty_score.of_few(np.asarray(rows), *few)
+            return self._novelty_score.of_errors(np.asarray(rows), *few)
         with one_blas_thread():
             return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
 
     def _measured(self, rows: Rows) -> tuple[Array, Array] | None:
         """Return the errors and explained energies of a few rows; None where one compiled call does not answer."""
-        if self._span is None or not self._is_quick(rows):
-            return None
-        targets, factor = self._span
-        return targets.measure(rows, factor)
+        return self._novelty_score.measured(rows) if self._is_quick(rows) else None
 
     def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""
@@ -282,7 +278,7 @@ class Snapshot(ReadOnlyArrays):
     def ready(self) -> Self:
         """Prepare now, in O(s^3), what the first single row would have to wait for, and return this snapshot."""
         # Cached properties are made when they are first read.
-        _ = self._targets, self._plain_axes, self._span, self._novelty_score
+        _ = self._targets, self._plain_axes, self._novelty_score
         return self
 
     def _is_quick(self, rows: Rows) -> TypeGuard[Array]:
@@ -301,13 +297,6 @@ class Snapshot(ReadOnlyArrays):
     def _plain_axes(self) -> tuple[Array, Array]:
         """Projection and offset in writeable arrays: the loops would be compiled again for read-only ones."""
         return self.projection.T.copy(), self.offset.copy()
-
-    @cached_property
-    def _span(self) -> tuple[PreparedKernel, Array] | None:
-        """The span atoms and their factor, for single rows, as `_targets`."""
-        if not self.kernel.is_compiled:
-            return None
-        return PreparedKernel(self.kernel.program, self.span_atoms), self.span_factor.copy()
 
     @cached_property
     def _novelty_score(self) -> NoveltyScore:

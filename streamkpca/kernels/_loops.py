@@ -250,80 +250,100 @@ def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> N
 
 
 @jit
-def _scale_to_one(kind: Any, row: Any, columns: Any, start: Any, stop: Any) -> Any:
+def _scale_to_one(kind: Any, row: Any, start: Any, stop: Any) -> Any:
     """Return the factor and the divisor that scale a row to length 1 without overflow for cosines; else 1 and 1."""
     if kind != COSINE:
         return 1.0, 1.0
     largest = 0.0
     for k in range(start, stop):
-        largest = max(largest, abs(row[columns[k]]))
+        largest = max(largest, abs(row[k]))
     if largest == 0.0:
         return 0.0, 1.0
     square = 0.0
     for k in range(start, stop):
-        square += (row[columns[k]] / largest) ** 2
+        square += (row[k] / largest) ** 2
     return 1.0 / math.sqrt(square), largest
 
 
 @jit
-def _add_squares(columns: Any, parts: Any, row: Any, start: Any, stop: Any, sums: Any) -> Any:
-    """Add squared differences to `sums`, four columns at a time; return the first column that is left."""
-    # Reading and writing the sums for every single column takes 1.7 times as long.
+def _take_four(X: Any, first: Any, columns: Any, block: Any) -> Any:
+    """Copy columns of four rows to a block (4, c), the last row for those beyond the end; return how many there are.
+
+    Loops over four rows read what these share once, and no bit of a row's result depends on the rows beside it or on
+    its place: the steps of all four are the same, and a row alone is worked on with three copies.
+    """
+    count = min(4, len(X) - first)
+    for t in range(4):
+        row = X[first + min(t, count - 1)]
+        for k in range(columns.size):
+            block[t, k] = row[columns[k]]
+    return count
+
+
+@jit
+def _add_squares(parts: Any, block: Any, start: Any, stop: Any, of_a: Any, of_b: Any, of_c: Any, of_d: Any) -> Any:
+    """Add squared differences of four rows to sums (m,), four columns at a time; return the first column left."""
     m, whole = parts.shape[1], stop - (stop - start) % 4
+    a, b, c, d = block[0], block[1], block[2], block[3]
     for k in range(start, whole, 4):
-        a, b, c, d = row[columns[k]], row[columns[k + 1]], row[columns[k + 2]], row[columns[k + 3]]
         first, second, third, fourth = parts[k], parts[k + 1], parts[k + 2], parts[k + 3]
+        a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+        b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
+        c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
+        d0, d1, d2, d3 = d[k], d[k + 1], d[k + 2], d[k + 3]
         for j in range(m):
-            sums[j] += (a - first[j]) ** 2 + (b - second[j]) ** 2 + (c - third[j]) ** 2 + (d - fourth[j]) ** 2
+            w, x, y, z = first[j], second[j], third[j], fourth[j]
+            of_a[j] += (a0 - w) ** 2 + (a1 - x) ** 2 + (a2 - y) ** 2 + (a3 - z) ** 2
+            of_b[j] += (b0 - w) ** 2 + (b1 - x) ** 2 + (b2 - y) ** 2 + (b3 - z) ** 2
+            of_c[j] += (c0 - w) ** 2 + (c1 - x) ** 2 + (c2 - y) ** 2 + (c3 - z) ** 2
+            of_d[j] += (d0 - w) ** 2 + (d1 - x) ** 2 + (d2 - y) ** 2 + (d3 - z) ** 2
     return whole
 
 
 @jit
-def _fill_base_matrices(kinds: Any, bounds: Any, columns: Any, parts: Any, row: Any, first: Any, others: Any) -> None:
-    """Write all base matrices between one row and the targets: number 0 to `first`, the rest to `others`."""
+def _fill_base_matrices(kinds: Any, bounds: Any, parts: Any, block: Any, bases: Any) -> None:
+    """Write the base matrices between each of four rows and the targets, bases (4, b, 1, m)."""
     m = parts.shape[1]
     for p in range(kinds.size):
-        kind, start, stop = kinds[p], bounds[p], bounds[p + 1]
-        sums = first[0] if p == 0 else others[p - 1, 0]
-        for j in range(m):
-            sums[j] = 0.0
+        kind, first, stop = kinds[p], bounds[p], bounds[p + 1]
+        bases[:, p] = 0.0
         if kind == SQUARED:
-            start = _add_squares(columns, parts, row, start, stop, sums)
-        scale, divisor = _scale_to_one(kind, row, columns, start, stop)
-        for k in range(start, stop):
-            value = row[columns[k]] / divisor * scale
-            part = parts[k]
-            if kind == SQUARED:
-                for j in range(m):
-                    sums[j] += (value - part[j]) * (value - part[j])
-            elif kind == ABSOLUTE:
-                for j in range(m):
-                    sums[j] += abs(value - part[j])
-            elif kind == EQUAL:
-                for j in range(m):
-                    sums[j] += 1.0 if value == part[j] else 0.0
-            else:
-                for j in range(m):
-                    sums[j] += value * part[j]
+            fours = bases[0, p, 0], bases[1, p, 0], bases[2, p, 0], bases[3, p, 0]
+            first = _add_squares(parts, block, first, stop, *fours)
+        for t in range(4):
+            row, sums = block[t], bases[t, p, 0]
+            scale, divisor = _scale_to_one(kind, row, first, stop)
+            for k in range(first, stop):
+                value = row[k] / divisor * scale
+                part = parts[k]
+                if kind == SQUARED:
+                    for j in range(m):
+                        sums[j] += (value - part[j]) * (value - part[j])
+                elif kind == ABSOLUTE:
+                    for j in range(m):
+                        sums[j] += abs(value - part[j])
+                elif kind == EQUAL:
+                    for j in range(m):
+                        sums[j] += 1.0 if value == part[j] else 0.0
+                else:
+                    for j in range(m):
+                        sums[j] += value * part[j]
 
 
 @jit
-def _fill_own_values(kinds: Any, bounds: Any, columns: Any, row: Any, first: Any, others: Any) -> None:
-    """Write the values of all base matrices between a row and itself."""
+def _fill_own_values(kinds: Any, bounds: Any, row: Any, bases: Any) -> None:
+    """Write the values (b, 1, 1) of all base matrices between a row and itself."""
     for p in range(kinds.size):
         kind, start, stop = kinds[p], bounds[p], bounds[p + 1]
         value = 0.0
         if kind == INNER:
             for k in range(start, stop):
-                value += row[columns[k]] * row[columns[k]]
+                value += row[k] * row[k]
         elif kind == COSINE:
-            value = 1.0 if _scale_to_one(kind, row, columns, start, stop)[0] > 0.0 else 0.0
+            value = 1.0 if _scale_to_one(kind, row, start, stop)[0] > 0.0 else 0.0
         elif kind == EQUAL:
             value = float(stop - start)
-        if p == 0:
-            first[0, 0] = value
-        else:
-            others[p - 1, 0, 0] = value
+        bases[p, 0, 0] = value
 
 
 @jit
@@ -332,6 +352,18 @@ def _unpacked(plan: Any) -> Any:
     depth, s, b = plan[0], plan[1], plan[2]
     codes, operands, rest = plan[3 : 3 + s], plan[3 + s : 3 + 2 * s], plan[3 + 2 * s :]
     return depth, codes, operands, rest[:b], rest[b : 2 * b + 1], rest[2 * b + 1 :]
+
+
+@jit
+def fill_rows(plan: Any, parts: Any, X: Any, out: Any) -> None:
+    """Write the base matrices (b, n, m) of rows; the rest as in `project_rows`."""
+    _, _, _, kinds, bounds, columns = _unpacked(plan)
+    block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, parts.shape[1]))
+    for i in range(0, len(X), 4):
+        count = _take_four(X, i, columns, block)
+        _fill_base_matrices(kinds, bounds, parts, block, bases)
+        for t in range(count):
+            out[:, i + t] = bases[t, :, 0]
 
 
 @jit
@@ -351,21 +383,57 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
     """
     depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
     q, m = axes.shape
-    values = np.empty((1, m))
-    others = np.empty((max(kinds.size - 1, 1), 1, m))
+    block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, m))
     finite = True
-    for i in range(len(X)):
-        _fill_base_matrices(kinds, bounds, columns, parts, X[i], values, others)
-        run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
-        kernel_row = values[0]
-        for a in range(q):
-            coordinate, axis = 0.0, axes[a]
-            for j in range(m):
-                coordinate += axis[j] * kernel_row[j]
-            coordinate -= offset[a]
-            out[i, a] = coordinate
-            finite = finite and abs(coordinate) <= _LARGEST
+    for i in range(0, len(X), 4):
+        count = _take_four(X, i, columns, block)
+        _fill_base_matrices(kinds, bounds, parts, block, bases)
+        for t in range(count):
+            values, others = bases[t, 0], bases[t, 1:]
+            run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
+            kernel_row = values[0]
+            for a in range(q):
+                coordinate, axis = 0.0, axes[a]
+                for j in range(m):
+                    coordinate += axis[j] * kernel_row[j]
+                coordinate -= offset[a]
+                out[i + t, a] = coordinate
+                finite = finite and abs(coordinate) <= _LARGEST
     return finite
+
+
+@jit
+def _solve_four(factor: Any, first: Any, second: Any, third: Any, fourth: Any, lengths: Any) -> None:
+    """Replace four rows (m,) of kernel values by coordinates L^-1 k, and write their squared lengths (4,)."""
+    lengths[:] = 0.0
+    for j in range(len(factor)):
+        before = factor[j]
+        a, b, c, d = 0.0, 0.0, 0.0, 0.0
+        for k in range(j):
+            a += before[k] * first[k]
+            b += before[k] * second[k]
+            c += before[k] * third[k]
+            d += before[k] * fourth[k]
+        first[j] = (first[j] - a) / before[j]
+        second[j] = (second[j] - b) / before[j]
+        third[j] = (third[j] - c) / before[j]
+        fourth[j] = (fourth[j] - d) / before[j]
+        lengths[0] += first[j] * first[j]
+        lengths[1] += second[j] * second[j]
+        lengths[2] += third[j] * third[j]
+        lengths[3] += fourth[j] * fourth[j]
+
+
+@jit
+def explained_energies(factor: Any, values: Any, out: Any) -> None:
+    """Write |L^-1 k|^2 of each row of kernel values; factor (m, m), values (n, m), out (n,)."""
+    block, lengths = np.empty((4, len(factor))), np.empty(4)
+    for i in range(0, len(values), 4):
+        count = min(4, len(values) - i)
+        for t in range(4):
+            block[t] = values[i + min(t, count - 1)]
+        _solve_four(factor, block[0], block[1], block[2], block[3], lengths)
+        out[i : i + count] = lengths[:count]
 
 
 @jit
@@ -379,29 +447,24 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out
     """
     depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
     m = len(factor)
-    values = np.empty((1, m))
-    own = np.empty((1, 1))
-    others = np.empty((max(kinds.size - 1, 1), 1, max(m, 1)))
+    block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, m))
+    own, lengths = np.empty((kinds.size, 1, 1)), np.empty(4)
     finite = True
-    for i in range(len(X)):
-        _fill_own_values(kinds, bounds, columns, X[i], own, others)
-        run_program(codes, operands, constants, depth, others, own, (0, 0, 1, 1), -1, own)
-        _fill_base_matrices(kinds, bounds, columns, parts, X[i], values, others)
-        run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
-        explained = 0.0
-        coordinates = values[0]
-        for j in range(m):
-            before = factor[j, :j]
-            known = 0.0
-            for k in range(j):
-                known += before[k] * coordinates[k]
-            coordinates[j] = (coordinates[j] - known) / factor[j, j]
-            explained += coordinates[j] * coordinates[j]
-        distance = own[0, 0] - explained
-        # Written so that NaN stays NaN.
-        out[0, i] = 0.0 if distance < 0.0 else distance
-        out[1, i] = explained
-        finite = finite and abs(distance) <= _LARGEST
+    for i in range(0, len(X), 4):
+        count = _take_four(X, i, columns, block)
+        _fill_base_matrices(kinds, bounds, parts, block, bases)
+        for t in range(4):
+            values, others = bases[t, 0], bases[t, 1:]
+            run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
+        _solve_four(factor, bases[0, 0, 0], bases[1, 0, 0], bases[2, 0, 0], bases[3, 0, 0], lengths)
+        for t in range(count):
+            _fill_own_values(kinds, bounds, block[t], own)
+            run_program(codes, operands, constants, depth, own[1:], own[0], (0, 0, 1, 1), -1, own[0])
+            distance = own[0, 0, 0] - lengths[t]
+            # Written so that NaN stays NaN.
+            out[0, i + t] = 0.0 if distance < 0.0 else distance
+            out[1, i + t] = lengths[t]
+            finite = finite and abs(distance) <= _LARGEST
     return finite
 
 
@@ -413,25 +476,38 @@ def multiply_rows(X: Any, origin: Any, Wt: Any, out: Any) -> None:
 
     Notation: X (n, c); origin o (c,); Wt (c, p), W transposed; out (n, p).
     """
-    n, c = X.shape
-    p = Wt.shape[1]
-    for i in range(n):
-        for j in range(p):
-            out[i, j] = 0.0
+    c, p = Wt.shape
+    every, block, sums = np.arange(c), np.empty((4, c)), np.empty((4, p))
+    a, b, d, e = block[0], block[1], block[2], block[3]
+    of_a, of_b, of_d, of_e = sums[0], sums[1], sums[2], sums[3]
+    whole = c - c % 4
+    for i in range(0, len(X), 4):
+        count = _take_four(X, i, every, block)
+        for t in range(4):
+            for k in range(c):
+                block[t, k] -= origin[k]
+        sums[:, :] = 0.0
         # Four columns at once, as reading and writing the sums takes half of the time for 50 features.
-        whole = c - c % 4
         for k in range(0, whole, 4):
-            first, second = X[i, k] - origin[k], X[i, k + 1] - origin[k + 1]
-            third, fourth = X[i, k + 2] - origin[k + 2], X[i, k + 3] - origin[k + 3]
+            first, second, third, fourth = Wt[k], Wt[k + 1], Wt[k + 2], Wt[k + 3]
+            a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+            b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
+            d0, d1, d2, d3 = d[k], d[k + 1], d[k + 2], d[k + 3]
+            e0, e1, e2, e3 = e[k], e[k + 1], e[k + 2], e[k + 3]
             for j in range(p):
-                out[i, j] += first * Wt[k, j] + second * Wt[k + 1, j] + (third * Wt[k + 2, j] + fourth * Wt[k + 3, j])
-        for k in range(whole, c):
-            value = X[i, k] - origin[k]
+                w, x, y, z = first[j], second[j], third[j], fourth[j]
+                of_a[j] += a0 * w + a1 * x + (a2 * y + a3 * z)
+                of_b[j] += b0 * w + b1 * x + (b2 * y + b3 * z)
+                of_d[j] += d0 * w + d1 * x + (d2 * y + d3 * z)
+                of_e[j] += e0 * w + e1 * x + (e2 * y + e3 * z)
+        for t in range(4):
+            for k in range(whole, c):
+                value, column = block[t, k], Wt[k]
+                for j in range(p):
+                    sums[t, j] += value * column[j]
+        for t in range(count):
             for j in range(p):
-                out[i, j] += value * Wt[k, j]
-        for j in range(p):
-            if math.isnan(out[i, j]):
-                out[i, j] = math.inf
+                out[i + t, j] = math.inf if math.isnan(sums[t, j]) else sums[t, j]
 
 
 @jit

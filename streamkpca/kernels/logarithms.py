@@ -8,20 +8,16 @@ import numpy as np
 
 from streamkpca._core.arrays import Array
 from streamkpca.kernels.program import Arithmetic, Program, Value
-from streamkpca.rows.validation import parts_of
 
 # Its square is finite.
 LARGEST = 1e153
 
 
-def log_matrix(program: Program, X: Array, Y: Array) -> Array:
-    """Evaluate log k(x, y) of a stationary kernel for all pairs of rows (n, d) and (m, d); -inf where it overflows."""
-    logarithms = np.empty((len(X), len(Y)))
+def log_matrix(program: Program, bases: Array) -> Array:
+    """Evaluate log k (n, m) of a stationary kernel from its base matrices (b, n, m); -inf where it overflows."""
     with np.errstate(all="ignore"):
-        for place, part in parts_of(X, len(program.base_matrices) * len(Y)):
-            values = log_values(program, list(program.base_values(part, Y)), _ArrayArithmetic(), np.logaddexp)
-            logarithms[place] = np.where(np.isfinite(values), values, -np.inf)
-    return logarithms
+        values = log_values(program, list(bases), _ArrayArithmetic(), np.logaddexp)
+    return np.where(np.isfinite(values), values, -np.inf)
 
 
 def log_values(

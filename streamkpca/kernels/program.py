@@ -387,7 +387,10 @@ class Program:
 
 
 class PreparedKernel:
-    """A program without functions of the caller and its right rows (m, d): one compiled call for single left rows."""
+    """A program without functions of the caller and its right rows (m, d): one compiled call for left rows.
+
+    Four rows are worked on at once, and no bit of a row's answer depends on the rows beside it.
+    """
 
     def __init__(self, program: Program, rows: Array) -> None:
         matrices = program.base_matrices
@@ -425,11 +428,25 @@ class PreparedKernel:
         out = np.empty((2, len(X)))
         return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), factor, out) else None
 
+    def base_values(self, X: Array) -> Array:
+        """Evaluate all base matrices for rows (n, d) and the right rows; shape (b, n, m)."""
+        plan, _, parts = self._prepared
+        out = np.empty((plan[2], len(X), parts.shape[1]))
+        loops.fill_rows(plan, parts, self._seen(X), out)
+        return out
+
     def _seen(self, X: Array) -> Array:
         if not self._is_laid_out:
             return X
         parts = [view.of(X, origin) for view, origin in self._origins]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def explained_energies(factor: Array, values: Array) -> Array:
+    """Return |L^-1 k|^2 (n,) for kernel values (n, m) of rows; no bit depends on the rows beside."""
+    out = np.empty(len(values))
+    loops.explained_energies(factor, values, out)
+    return out
 
 
 # Derivatives of kernel values by the base matrices, and of these by rows

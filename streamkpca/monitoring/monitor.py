@@ -36,9 +36,9 @@ from streamkpca.stream.state import State, answering, check_range
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-# Rows that are scored with one model and one threshold: at first, and once there are as many rows as make a model old.
-# So results do not depend on how calls cut the rows.
-_CHUNK, _LONG_CHUNK = 32, 256
+# Rows that are scored with one model and one threshold, as results must not depend on how calls cut the rows: one for
+# so many rows that came before, rounded down to a power of two within these limits.
+_CHUNK, _LONG_CHUNK, _ROWS_FOR_ONE = 32, 256, 16
 # Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
 _YOUNG, _OLD = 64, 4096
 # Learned rows up to which a model knows too little to leave rows out, except gross ones, so many times above the limit.
@@ -277,7 +277,7 @@ class Monitor:
         return copy.deepcopy(self)
 
     def update(self, X: Any, *, time: Any = None) -> MonitorRecord:
-        """Score the next rows, then learn those that are to be learned, 32 at a time, and 256 once there are 4,096.
+        """Score the next rows, then learn those that are to be learned, in chunks of 32 to 256 as the stream grows.
 
         Parameters
         ----------
@@ -323,7 +323,8 @@ class Monitor:
                     check_known(self.ignore, state.n_features, state.names, where)
                 start = 0
                 while start < n:
-                    chunk = _CHUNK if state.n_rows < _OLD else _LONG_CHUNK
+                    chunk = 1 << max(state.n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1
+                    chunk = min(max(chunk, _CHUNK), _LONG_CHUNK)
                     stop = min(n, start + chunk - state.n_rows % chunk)
                     state = self._scored(state, rows[start:stop], breaks[start:stop], record, start)
                     if state.n_rows % chunk == 0:
@@ -782,11 +783,12 @@ class Monitor:
         return replace(state, n_learned=n_learned, n_young=n_learned, scores=scores), False
 
     def _calibrated(self, state: MonitorState) -> MonitorState:
-        """Publish axes of all rows if rows are learned, and take the thresholds from rows that these have not seen.
+        """Take the thresholds from rows that the published axes have not seen; before the first block, publish some.
 
         They are those that wait to be learned and, while these are few, learned rows that are left out in turn.
         """
-        if self.learn != "none":
+        # Later, the schedule of the model publishes soon enough, and a refit would search for atoms among few rows.
+        if self.learn != "none" and (self._known is None or self._known.scheduled is None):
             self.model.refit()
         n, before, n_wanted = len(state.late), state.scores.is_alarm, rows_for_level(self.quantile)
         is_alarm, runs = before[len(before) - n :], [self._novelty(state.late)]

@@ -58,7 +58,8 @@ def calibrate(stream: State, settings: StreamSettings, n_least: int) -> Calibrat
     there are too few of them, an eighth of the rows that the snapshot has seen, a run of neighbours, is scored without
     the atoms that began as rows of this run. Without a budget, sampled rows are left out one by one.
     """
-    snapshot, (_, reservoir) = answering(stream, settings), totals_and_sample(stream, settings)
+    snapshot = answering(stream, settings)
+    _, reservoir = totals_and_sample(stream, settings, snapshot.kernel)
     counting = reservoir.inclusion_weights()
     is_counting = counting > 0.0
     if settings.max_atoms is None:

@@ -222,10 +222,15 @@ def refit_input(state: State, settings: StreamSettings) -> tuple[Summary, Candid
     return summary, Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
 
 
-def totals_and_sample(state: State, settings: StreamSettings) -> tuple[RowSums, Reservoir]:
-    """Return the stream's totals and the sample for certificates, without searching for atoms."""
+def totals_and_sample(
+    state: State, settings: StreamSettings, kernel: Kernel | None = None
+) -> tuple[RowSums, Reservoir]:
+    """Return the stream's totals and the sample for certificates, without searching for atoms.
+
+    A kernel that is known to be settled saves the time to settle it on pending rows; the sample does not depend on it.
+    """
     pending = state.pending
-    return totals_after(begun_summary(state, settings), pending.rows, pending.weights, settings.half_life)
+    return totals_after(begun_summary(state, settings, kernel), pending.rows, pending.weights, settings.half_life)
 
 
 def rows_for_selection(state: State) -> tuple[Array, Array, Positions]:

@@ -1,14 +1,16 @@
-"""Prepared kernels: single rows in one compiled call, against matrices of many rows, for every compiled kernel."""
+"""Prepared kernels: rows in one compiled call, against matrices of many rows, for every compiled kernel."""
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import PRIMITIVES
 
 from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear, Polynomial, RationalQuadratic
-from streamkpca.kernels.program import PreparedKernel
+from streamkpca.kernels.program import PreparedKernel, explained_energies
 
+Array = npt.NDArray[np.float64]
 MATRIX = np.array([[1.0, 0.3, 0.0], [0.0, 0.8, -0.4], [0.2, 0.0, 1.2]])
 KERNELS = [
     *PRIMITIVES,
@@ -46,6 +48,29 @@ def test_distances_are_those_of_the_definition(kernel: Kernel, seed: int, m: int
     expected = np.maximum(kernel.diagonal(rows) - explained, 0.0), explained
     measured = PreparedKernel(kernel.program, atoms).measure(rows, factor)
     np.testing.assert_allclose(measured, expected, rtol=1e-7, atol=1e-7 * np.abs(kernel.diagonal(rows)).max())
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.05), RBF(0.01).in_units("whitened") + 0.1 * Laplacian(0.05)], ids=repr)
+def test_rows_are_measured_alike_wherever_they_stand(kernel: Kernel) -> None:
+    rng = np.random.default_rng(0)
+    atoms, rows = rng.normal(size=(45, 11)), 1.5 * rng.normal(size=(13, 11))
+    kernel = kernel.settled(np.concatenate([atoms, rows]))
+    prepared, factor = PreparedKernel(kernel.program, atoms), np.linalg.cholesky(kernel.matrix(atoms))
+    values = kernel.matrix(rows, atoms)
+
+    def answers(piece: slice) -> tuple[Array, Array]:
+        measured = prepared.measure(rows[piece], factor)
+        assert measured is not None
+        bases = prepared.base_values(rows[piece])
+        return np.array([*measured, explained_energies(factor, values[piece].copy())]), bases
+
+    whole, bases = answers(slice(None))
+    np.testing.assert_allclose(whole[2], whole[1], rtol=1e-9)
+    for start in range(len(rows)):
+        for count in (1, 2, 3, 4, 6):
+            piece = slice(start, start + count)
+            for found, expected in zip(answers(piece), (whole[:, piece], bases[:, piece]), strict=True):
+                np.testing.assert_array_equal(found, expected)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 11))
