@@ -171,7 +171,7 @@ class LivingModel(RuleBasedStateMachine):
             self.model.partial_fit([[0.0, 1.0], [bad, 0.0]])
         with pytest.raises(ValueError, match="factor"):
             self.model.forget(bad)
-        with pytest.raises(ValueError, match="itself"):
+        with pytest.raises(ValueError, match="given twice"):
             self.model.merge(self.model)
         assert (self.model.state_.n_rows if self.has_rows else None) == n
 
