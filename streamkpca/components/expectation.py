@@ -5,7 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.linalg import squared_norms
+from streamkpca._core.linalg import one_blas_thread, squared_norms
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 
 Array = npt.NDArray[np.float64]
@@ -47,8 +47,8 @@ class Expectation:
     the differences between neighbours. O(n d) a row.
     """
 
+    @one_blas_thread()
     def __init__(self, rows: Array) -> None:
-        n, d = rows.shape
         self._mean = rows.mean(axis=0)
         deviation = np.maximum(rows.std(axis=0), 0.01 * np.ptp(rows, axis=0))
         # A feature that never varied has no unit but its size.
@@ -57,6 +57,7 @@ class Expectation:
         self._rows = (rows - self._mean) / self._unit
         self._width, self._together = self._neighbourhood()
 
+    @one_blas_thread()
     def surprise(self, rows: Array, lags: int) -> Array:
         """Return how surprising each feature of rows (n, lags * d) is, with its predecessors: (n, d), from 0 on.
 
@@ -65,10 +66,12 @@ class Expectation:
         scaled = (rows - self._mean) / self._unit
         return np.array([(self._surprises(row, lags) ** 2).sum(axis=0) for row in scaled])
 
+    @one_blas_thread()
     def given(self, rows: Array, columns: Columns) -> tuple[Array, Array]:
         """Return means and standard deviations (n, k) of some columns (k,), given the others of rows (n, d)."""
         kept = np.setdiff1d(np.arange(rows.shape[1]), columns)
-        slopes, left = np.zeros((len(kept), len(columns))), np.ones(len(columns))
+        slopes: Array = np.zeros((len(kept), len(columns)))
+        left = np.ones(len(columns))
         if len(self._together):
             covariance = self._together[np.ix_(kept, columns)]
             slopes = np.linalg.solve(self._together[np.ix_(kept, kept)], covariance)
