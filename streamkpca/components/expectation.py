@@ -1,6 +1,7 @@
 """What is expected of some numbers of a row, given its others, and how surprising its numbers are."""
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,7 @@ class Expectation:
     def given(self, rows: Array, columns: Columns) -> tuple[Array, Array]:
         """Return means and standard deviations (n, k) of some columns (k,), given the others of rows (n, d)."""
         kept = np.setdiff1d(np.arange(rows.shape[1]), columns)
-        slopes: Array = np.zeros((len(kept), len(columns)))
+        slopes: Any = np.zeros((len(kept), len(columns)))
         left = np.ones(len(columns))
         if len(self._together):
             covariance = self._together[np.ix_(kept, columns)]
