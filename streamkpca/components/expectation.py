@@ -17,7 +17,7 @@ _NOTHING = -100.0
 # Degrees of freedom of a number around that of a healthy row: a few far-off numbers must not outweigh the others.
 _FREEDOM = 4.0
 # Steps towards the widths, rows that these are found from, and the least width in standard deviations.
-_STEPS, _MOST_QUERIES, _LEAST_WIDTH = 8, 256, 0.01
+_STEPS, _MOST_QUERIES, _LEAST_WIDTH = 6, 128, 0.01
 # One row in ten may have no other like it. Quantile of its squared deviation, and that of a squared normal number.
 _USUAL, _SQUARED_NORMAL = 0.9, 2.7055
 # Added to variances, relative to them.
