@@ -412,7 +412,8 @@ class Estimator(ABC):
         Returns
         -------
         ndarray of shape (n, 3)
-            The expected value and the ends of a range that holds about 95% of healthy values, in the feature's units.
+            The expected value and the ends of a range, two standard deviations from it, in which about nine in ten
+            healthy values lie; in the feature's units.
 
         Raises
         ------

@@ -28,8 +28,8 @@ class Cause(NamedTuple):
     value : float
         Its value where it is farthest from what was expected.
     expected, low, high : float
-        The value expected there, given the features that are not listed, and a range that holds about 95% of healthy
-        values.
+        The value expected there, given the features that are not listed, and a range of two standard deviations to
+        either side, in which about nine in ten healthy values lie.
     direction : {"above", "below"}
         Where the value lies.
     since : int

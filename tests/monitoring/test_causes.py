@@ -193,7 +193,7 @@ def test_what_is_expected_of_a_feature() -> None:
     error = np.abs(found[:, 0] - truth[1000:, 2])
     assert np.quantile(error, 0.9) <= 2.0 * NOISE
     inside = (found[:, 1] <= rows[1000:, 2]) & (rows[1000:, 2] <= found[:, 2])
-    assert 0.9 <= inside.mean() <= 0.995
+    assert 0.8 <= inside.mean() <= 0.995
     # Neither the value itself matters, nor a number that is missing, nor the rows beside it.
     wrong = rows[1000:].copy()
     wrong[:, 2], wrong[:, 4] = np.nan, np.nan
