@@ -13,6 +13,8 @@ Array = npt.NDArray[np.float64]
 
 # Alarms of an event that are kept, and features that it names, at most.
 _MOST_ROWS, _MOST_CAUSES = 32, 5
+# Surprise of a feature that is named, as a share of the largest: usual numbers surprise, too.
+_LEAST_SHARE = 0.1
 DIRECTIONS = ("above", "below")
 
 
@@ -26,7 +28,7 @@ class Cause(NamedTuple):
     share : float
         Its share of what the listed features explain.
     value : float
-        Its value where it is farthest from what was expected.
+        Its value at a typical alarm: of those where it is outside of its range, the one in the middle by how far it is.
     expected, low, high : float
         The value expected there, given the features that are not listed, and a range of two standard deviations to
         either side, in which about nine in ten healthy values lie.
@@ -100,6 +102,9 @@ def causes_of(
     with np.errstate(all="ignore"):
         added = expectation.surprise(rows, lags).mean(axis=0)
         order = np.argsort(-added, kind="stable")[:_MOST_CAUSES]
+        order = order[added[order] > _LEAST_SHARE * added[order[0]]]
+        if not len(order):
+            return ()
         for n in range(1, len(order) + 1):
             columns = (order[:n] + len(added) * np.arange(lags)[:, None]).ravel()
             expected, spread = expectation.given(rows, columns)
@@ -107,14 +112,15 @@ def causes_of(
             usual[:, columns] = np.where(np.isnan(rows[:, columns]), np.nan, expected)
             if answers.novelty(usual).mean() <= threshold:
                 break
-        order = order[:n][added[order[:n]] > 0.0]
-        away = np.nan_to_num((rows[:, order] - expected[:, : len(order)]) / spread[:, : len(order)])
+        order = order[:n]
+        away = np.nan_to_num((rows[:, order] - expected[:, :n]) / spread[:, :n])
     causes = []
     for k, (j, share) in enumerate(zip(order.tolist(), added[order] / added[order].sum(), strict=True)):
         far = np.abs(away[:, k])
-        at, value = int(far.argmax()), float(rows[far.argmax(), j])
-        since = int((far > RANGE).argmax()) if far[at] > RANGE else at
-        middle, half = float(expected[at, k]), RANGE * float(spread[at, k])
+        outside = np.flatnonzero(far > RANGE)
+        outside = outside if len(outside) else far.argmax(keepdims=True)
+        at = int(outside[np.argsort(far[outside], kind="stable")[len(outside) // 2]])
+        value, middle, half = float(rows[at, j]), float(expected[at, k]), RANGE * float(spread[at, k])
         values = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
-        causes.append(Cause(names[j] if names else j, *values, int(kept.positions[since]), kept.times[since]))
+        causes.append(Cause(names[j] if names else j, *values, int(kept.positions[outside[0]]), kept.times[outside[0]]))
     return tuple(causes)
