@@ -117,8 +117,7 @@ def causes_of(
     causes = []
     for k, (j, share) in enumerate(zip(order.tolist(), added[order] / added[order].sum(), strict=True)):
         far = np.abs(away[:, k])
-        outside = np.flatnonzero(far > RANGE)
-        outside = outside if len(outside) else far.argmax(keepdims=True)
+        outside = np.flatnonzero(far >= min(RANGE, far.max()))
         at = int(outside[np.argsort(far[outside], kind="stable")[len(outside) // 2]])
         value, middle, half = float(rows[at, j]), float(expected[at, k]), RANGE * float(spread[at, k])
         values = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
