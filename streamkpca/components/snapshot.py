@@ -263,9 +263,13 @@ class Snapshot(ReadOnlyArrays):
 
     @cached_property
     def expectation(self) -> Expectation:
-        """What is expected of numbers, by atoms and sample."""
-        healthy = np.concatenate([self.atoms, self.sample])
-        return Expectation(self.completed(spread_out(healthy, n_rows_wanted(self.n_features))))
+        """What is expected of numbers, by the sample and the atoms that are not in it."""
+        sample = self.sample.astype(np.float64, copy=False)
+        # A row that is there twice would look like a neighbour without noise.
+        known = {row.tobytes() for row in sample}
+        others = [row.tobytes() not in known for row in self.atoms]
+        healthy = spread_out(np.concatenate([sample, self.atoms[others]]), n_rows_wanted(self.n_features))
+        return Expectation(self.completed(healthy))
 
     def inverse_transform(self, projections: Rows) -> Array:
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""
