@@ -25,7 +25,7 @@ from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_t
 from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model
 from streamkpca.cli.tables import Batch, Table
 from streamkpca.monitoring import Monitor, MonitorRecord
-from streamkpca.monitoring.events import Contribution, largest_contributions
+from streamkpca.monitoring.events import largest_contributions
 
 Array = npt.NDArray[np.float64]
 Facts = dict[str, Any]
@@ -243,7 +243,7 @@ class Watch:
                 **self._named("peak", event.peak_row),
                 "alarms": event.n_alarms,
                 "peak": event.peak,
-                "features": self._shares(event.features, event.peak),
+                "features": self._shares([(cause.feature, cause.share) for cause in event.features], 1.0),
                 "is_open": event.is_open,
             }
             self.n_events += not known
@@ -275,7 +275,7 @@ class Watch:
         place = self._places.get(position + self._shift, self._first)
         return {f"{name}_{what}": value for what, value in place.items()}
 
-    def _shares(self, features: Sequence[Contribution], whole: float) -> Facts:
+    def _shares(self, features: Sequence[tuple[str | int, float]], whole: float) -> Facts:
         """Return the columns that add most to a novelty, and their shares of it."""
         return {
             self._names[name] if isinstance(name, int) else name: min(float(added / max(whole, 1e-300)), 1.0)

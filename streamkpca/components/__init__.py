@@ -4,6 +4,7 @@
   variance; `ascent` holds the default optimiser, `likelihood` the Gaussian model that all three maximise.
 * `spectrum`: principal axes and eigenvalues from moments, and bounds of the eigenvalues.
 * `refit`: all of this in one call, from candidates and moments to a snapshot.
-* `snapshot`: the immutable result; `preimages`, `novelty`, `completion` and `explanations` are its answers.
+* `snapshot`: the immutable result; `preimages`, `novelty`, `completion`, `explanations` and
+  `expectation` are its answers.
 * `charts`, `certificates`: limits of control charts, intervals of the captured energy, and novelty thresholds.
 """

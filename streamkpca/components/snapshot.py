@@ -17,6 +17,7 @@ from streamkpca._core.linalg import (
     squared_norms,
 )
 from streamkpca.components.completion import Completion
+from streamkpca.components.expectation import Expectation, n_rows_wanted
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
@@ -259,6 +260,16 @@ class Snapshot(ReadOnlyArrays):
     @cached_property
     def _expected_kernel(self) -> ExpectedKernel | None:
         return None if self.distribution is None else ExpectedKernel(self.kernel, self.distribution)
+
+    @cached_property
+    def expectation(self) -> Expectation:
+        """What is expected of numbers, by the sample and the atoms that are not in it."""
+        sample = self.sample.astype(np.float64, copy=False)
+        # A row that is there twice would look like a neighbour without noise.
+        known = {row.tobytes() for row in sample}
+        others = [row.tobytes() not in known for row in self.atoms]
+        healthy = spread_out(np.concatenate([sample, self.atoms[others]]), n_rows_wanted(self.n_features))
+        return Expectation(self.completed(healthy))
 
     def inverse_transform(self, projections: Rows) -> Array:
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""

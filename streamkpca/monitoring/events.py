@@ -1,6 +1,6 @@
 """Runs of alarms, and changes that last."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Self
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_choice
+from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.rows.times import Time, Times
 
 Array = npt.NDArray[np.float64]
@@ -22,20 +23,6 @@ class Contribution(NamedTuple):
 
     feature: str | int
     contribution: float
-
-
-class Cause(NamedTuple):
-    """A feature that explains an event: its value, and the one that was expected from the others."""
-
-    feature: str | int
-    share: float
-    value: float
-    expected: float
-    low: float
-    high: float
-    direction: str
-    since: int
-    since_time: Time | None = None
 
 
 @dataclass(frozen=True)
@@ -56,8 +43,9 @@ class Event:
         n / (n + 512), as a part of the stream that is new to a young model is as far off as a fault.
     start_time, end_time, peak_time : datetime64 or float, optional
         Times of the first alarm, of the last one and of the peak, in UTC.
-    features : tuple of Contribution
-        Features by what they add to the novelty of that row, at most five, the largest first.
+    features : tuple of Cause
+        The features that explain it: the fewest whose numbers, had they been as expected, would have made its rows
+        usual, at most five. By how surprising they are, alone and given the others.
     is_open : bool
         Whether the next rows may still belong to it.
 
@@ -82,7 +70,7 @@ class Event:
     start_time: Time | None = None
     end_time: Time | None = None
     peak_time: Time | None = None
-    features: tuple[Contribution, ...] = ()
+    features: tuple[Cause, ...] = ()
     is_open: bool = True
 
 
@@ -167,41 +155,37 @@ class AlarmRun:
 
 
 class EventLog(NamedTuple):
-    """The latest events, and the number of closed ones."""
+    """The latest events, the number of closed ones, and rows of the open one."""
 
     closed: tuple[Event, ...] = ()
     current: Event | None = None
     n_closed: int = 0
+    rows: EventRows | None = None
 
-    @property
-    def events(self) -> list[Event]:
-        """All events that are kept, the oldest first."""
-        return [*self.closed, *([self.current] if self.current else [])]
-
-    def alarmed(self, position: int, novelty: float, severity: float, time: Time | None = None) -> "EventLog":
+    def alarmed(
+        self, position: int, row: Array, novelty: float, severity: float, time: Time | None = None
+    ) -> "EventLog":
         """Add an alarm to the open event, or open one."""
         event = self.current
-        if event is None:
-            return self._replace(
-                current=Event(position, position + 1, 1, novelty, position, severity, time, time, time)
-            )
+        if self.rows is None or event is None:
+            event = Event(position, position + 1, 1, novelty, position, severity, time, time, time)
+            return self._replace(current=event, rows=EventRows.none(len(row)).added(0, position, row, time))
+        rows = self.rows.added(event.n_alarms, position, row, time)
         severity = max(event.severity, severity)
         event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1, severity=severity, end_time=time)
         if novelty > event.peak:
             event = replace(event, peak=novelty, peak_row=position, peak_time=time)
-        return self._replace(current=event)
+        return self._replace(current=event, rows=rows)
 
     def is_over(self, position: int, end_after: int) -> bool:
         """Tell whether the open event cannot go on with a row at this position."""
         return self.current is not None and position - self.current.end >= end_after
 
-    def ended(self, most: int, is_reported: Callable[[Event], bool]) -> "EventLog":
-        """Close the open event, drop it if it is not reported, and keep the latest `most` of the closed ones."""
-        assert self.current is not None
-        if not is_reported(self.current):
-            return self._replace(current=None)
-        closed = (*self.closed, replace(self.current, is_open=False))[-most:]
-        return EventLog(closed, None, self.n_closed + 1)
+    def ended(self, event: Event | None, most: int) -> "EventLog":
+        """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
+        if event is None:
+            return EventLog(self.closed, None, self.n_closed)
+        return EventLog((*self.closed, replace(event, is_open=False))[-most:], None, self.n_closed + 1)
 
 
 def time_of(times: Times | None, i: int) -> Time | None:

@@ -16,6 +16,7 @@ from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import RBF, Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.causes import causes_of
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_ignored, is_short
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
@@ -547,13 +548,17 @@ class Monitor:
     @property
     def events_(self) -> list[Event]:
         """Runs of alarms that are reported, the oldest first; the last may be open. The latest 1,000 are kept."""
-        return [event for event in self._fitted("events_").log.events if not event.is_open or self._reports(event)]
+        state = self._fitted("events_")
+        opened = self._explained(state, state.log)
+        return [*state.log.closed, *([opened] if opened else [])]
 
     @property
     def n_events_(self) -> int:
         """Number of events so far, the open one included."""
-        log = self._fitted("n_events_").log
-        return log.n_closed + (log.current is not None and self._reports(log.current))
+        state = self._fitted("n_events_")
+        log = state.log
+        is_short_one = log.current is None or is_short(log.current, self.min_duration)
+        return log.n_closed + (not is_short_one and (not self.ignore or self._explained(state, log) is not None))
 
     def events_frame(self, to: str = "pandas") -> Any:
         """Return the events as a table, a row each, the oldest first.
@@ -592,8 +597,17 @@ class Monitor:
             f"learn={self.learn!r}, {state.n_learned:,} rows learned>"
         )
 
-    def _reports(self, event: Event) -> bool:
-        return not (is_short(event, self.min_duration) or is_ignored(event.features, self.ignore))
+    def _explained(self, state: MonitorState, log: EventLog) -> Event | None:
+        """Return the open event with its causes, if there is one that is reported."""
+        known, event = self._known, log.current
+        if event is None or log.rows is None or known is None or is_short(event, self.min_duration):
+            return None
+        answers = answering(known, self.model.settings("Monitor"))
+        features = causes_of(log.rows, answers, state.scores.threshold, self.lags, state.names)
+        return None if is_ignored(features, self.ignore) else replace(event, features=features)
+
+    def _ended(self, state: MonitorState, log: EventLog) -> EventLog:
+        return log.ended(self._explained(state, log), _MOST_EVENTS)
 
     @property
     def change_detected_(self) -> Change | None:
@@ -656,7 +670,7 @@ class Monitor:
             state,
             n_rows=n_rows,
             run=state.run.advanced(record.is_alarm[place : place + len(rows)], first, times),
-            log=log.ended(_MOST_EVENTS, self._reports) if log.is_over(n_rows, self.end_after) else log,
+            log=self._ended(state, log) if log.is_over(n_rows, self.end_after) else log,
             context=context,
             n_made_up=n_made_up,
             last_smoothed=last,
@@ -671,18 +685,10 @@ class Monitor:
         experience = state.n_learned / (state.n_learned + _WHOLE)
         for i in np.flatnonzero(rows.is_alarm).tolist():
             if log.is_over(first + i, self.end_after):
-                log = self._described(state, log, rows, first).ended(_MOST_EVENTS, self._reports)
+                log = self._ended(state, log)
             severity = float(rows.smoothed[i] / state.scores.threshold) ** experience
-            log = log.alarmed(first + i, float(rows.novelty[i]), severity, time_of(times, i))
-        return self._described(state, log, rows, first)
-
-    def _described(self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int) -> EventLog:
-        """Name the features of the open event's peak, if that is among rows from position `first` on."""
-        event = log.current
-        if event is None or not first <= event.peak_row < first + len(rows.novelty):
-            return log
-        contributions = self._contributions(rows.stacked[event.peak_row - first], state.n_features)
-        return log._replace(current=replace(event, features=largest_contributions(contributions, state.names)))
+            log = log.alarmed(first + i, rows.stacked[i], float(rows.novelty[i]), severity, time_of(times, i))
+        return log
 
     def _learned(self, state: MonitorState) -> MonitorState:
         """Learn the rows whose time has come, and renew the thresholds."""

@@ -1,13 +1,14 @@
 """Rules by which events are not reported: they are short, or all that is odd in them is to be ignored."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
 from streamkpca._core.parameters import check_integer, check_real
-from streamkpca.monitoring.events import Cause, Event
+from streamkpca.monitoring.causes import DIRECTIONS, Cause
+from streamkpca.monitoring.events import Event
 
 Rules = dict[str | int, tuple[str | float, ...]]
 
@@ -35,7 +36,7 @@ def checked_rules(ignore: Any, where: str) -> Rules:
 def _checked_rule(feature: str | int, rule: Any, where: str) -> str | float:
     if not isinstance(rule, str):
         return check_real(f"ignore[{feature!r}]", rule, least=0.0, where=where)
-    if rule not in ("above", "below"):
+    if rule not in DIRECTIONS:
         raise ValueError(
             f"{where}: ignore[{feature!r}] should be 'above', 'below' or the largest difference to ignore, got {rule!r}"
         )
@@ -61,9 +62,8 @@ def is_short(event: Event, least: float | None) -> bool:
     return bool((lasted / np.timedelta64(1, "s") if isinstance(lasted, np.timedelta64) else lasted) < least)
 
 
-def is_ignored(features: Iterable[Any], rules: Rules) -> bool:
+def is_ignored(causes: Sequence[Cause], rules: Rules) -> bool:
     """Tell whether each of an event's features deviates in a direction, or by no more, than one of its rules says."""
-    causes = [feature for feature in features if isinstance(feature, Cause)]
     return bool(causes) and all(any(_holds(rule, cause) for rule in rules.get(cause.feature, ())) for cause in causes)
 
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.parameters import check_integer, check_real
+from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
+from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
 from streamkpca.monitoring.thresholds import RecentScores
 from streamkpca.rows.times import Time
@@ -66,9 +67,10 @@ def state_record(state: MonitorState) -> dict[str, Any]:
     """Return JSON data and arrays that determine a state, by the table of its fields."""
     waiting: Any = ScoredRows.joined(state.waiting) if state.waiting else None
     values = recorded(_STATE, replace(state, waiting=waiting))
-    events = state.log.current, *state.log.closed
-    current, *closed = (None if event is None else recorded(_EVENT, event) for event in events)
-    return {**values, "log.current": current, "log.closed": closed}
+    current, closed = state.log.current, [_recorded_event(event) for event in state.log.closed]
+    if state.log.rows is not None:
+        values["log.rows.times"] = [recorded(_TIME, _Moment(time)) for time in state.log.rows.times]
+    return {**values, "log.current": None if current is None else _recorded_event(current), "log.closed": closed}
 
 
 def state_from_record(record: dict[str, Any], lags: int, quantile: float, has_gaps: bool) -> MonitorState:
@@ -82,20 +84,41 @@ def state_from_record(record: dict[str, Any], lags: int, quantile: float, has_ga
         raise ValueError("its thresholds belong to another quantile")
     if len(state.late) > len(state.scores.is_alarm):
         raise ValueError("rows wait to be learned that have no score")
-    last = max((event.end for event in state.log.events), default=0)
+    log = state.log
+    if (log.current is None) != (log.rows is None) or (log.rows and not len(log.rows.rows) == len(log.rows.times) > 0):
+        raise ValueError("the open event has no rows, or too many times")
+    last = max((event.end for event in [*log.closed, *([log.current] if log.current else [])]), default=0)
     last = max(last, state.run.start, state.change.detected if state.change else 0)
     if last > state.n_rows or state.log.n_closed < len(state.log.closed):
         raise ValueError("an event, a change or a count is outside of the stream")
     return replace(state, waiting=(state.waiting,) if isinstance(state.waiting, ScoredRows) else ())
 
 
-def _made_log(closed: Any, current: Any, n_closed: int) -> EventLog:
+def _recorded_event(event: Event) -> dict[str, Any]:
+    return {**recorded(_EVENT, event), "features": [recorded(_CAUSE, cause) for cause in event.features]}
+
+
+class _Moment(NamedTuple):
+    time: Time | None
+
+
+def _made_rows(times: Any, **rest: Any) -> EventRows:
+    return EventRows(times=tuple(restored(_TIME, time, Context()).time for time in times), **rest)
+
+
+def _made_log(closed: Any, current: Any, n_closed: int, rows: EventRows | None) -> EventLog:
     opened = None if current is None else restored(_EVENT, current, Context())
-    return EventLog(tuple(restored(_EVENT, event, Context()) for event in closed), opened, n_closed)
+    return EventLog(tuple(restored(_EVENT, event, Context()) for event in closed), opened, n_closed, rows)
 
 
 def _made_event(features: Any, **rest: Any) -> Event:
-    return Event(features=_features(features), **rest)
+    return Event(features=tuple(restored(_CAUSE, cause, Context()) for cause in features), **rest)
+
+
+def _made_cause(feature: Any, direction: str, **rest: Any) -> Cause:
+    return Cause(
+        _feature(feature), direction=check_choice("direction", direction, choices=DIRECTIONS, where="state"), **rest
+    )
 
 
 def _made_change(features: Any, **rest: Any) -> Change:
@@ -104,19 +127,36 @@ def _made_change(features: Any, **rest: Any) -> Change:
 
 def _features(record: Any) -> tuple[Contribution, ...]:
     """Read features, each a name or a position."""
-    return tuple(
-        Contribution(
-            feature if isinstance(feature, str) else check_integer("feature", feature, least=0, where="state"),
-            _score(value),
-        )
-        for feature, value in record
-    )
+    return tuple(Contribution(_feature(feature), _score(value)) for feature, value in record)
+
+
+def _feature(record: Any) -> str | int:
+    return record if isinstance(record, str) else check_integer("feature", record, least=0, where="state")
 
 
 def _score(value: Any) -> float:
     return check_real("score", value, least=0.0, where="state")
 
 
+_TIME = whole_of(
+    """
+    _Moment:
+        time / time?
+    """,
+    (_Moment,),
+)
+_CAUSE = whole_of(
+    """
+    _made_cause:
+        feature / data
+        share / real / / >= 0
+        value expected low high / real
+        direction / text
+        since / integer / / >= 0
+        since_time / time?
+    """,
+    (_made_cause,),
+)
 _EVENT = whole_of(
     """
     _made_event:
@@ -155,6 +195,10 @@ _STATE = whole_of(
     _made_log: log
         n_closed / integer / / >= 0
         closed current / data
+    _made_rows: log.rows?
+        positions / <i8 / n
+        rows / <f8 / nD / or NaN
+        times / data
     _made_change: change?
         start detected / integer / / >= 0
         share / real / / >= 0
@@ -166,5 +210,5 @@ _STATE = whole_of(
         novelty smoothed / <f8 / n / >= 0
         is_alarm usual / |b1 / n
     """,
-    (MonitorState, RecentScores, AlarmRun, _made_log, _made_change, ScoredRows),
+    (MonitorState, RecentScores, AlarmRun, _made_log, _made_rows, _made_change, ScoredRows),
 )

@@ -109,7 +109,7 @@ def test_events_come_first_for_people(folder):
     assert places == sorted(places)
     line = next(line for line in output.splitlines() if line.strip().startswith("102 "))
     assert "2024-05-04T03:00" in line
-    assert "flow 0.9" in line
+    assert "flow 1" in line
 
 
 def test_labels_measure_how_well_novelty_finds_faults(folder, X):

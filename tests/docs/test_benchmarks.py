@@ -114,6 +114,22 @@ def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
     assert found["holds"] is all(low <= value <= (high or np.inf) for value, low, high in found["bounds"].values())
 
 
+def test_which_feature(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = {"train": rng.normal(size=(300, 4)), "test": rng.normal(size=(120, 4)), "test_label": np.zeros(120)}
+    for start, feature in ((10, 2), (50, 0)):
+        rows["test"][start : start + 8, feature] += 20.0
+        rows["test_label"][start : start + 8] = 1
+    (tmp_path / "plant" / "interpretation_label").mkdir(parents=True)
+    np.savez(tmp_path / "plant" / "one.npz", **rows)
+    # One event with both ends, the other without its last row.
+    (tmp_path / "plant" / "interpretation_label" / "one.txt").write_text("10-17:3\n50-58:1\n")
+    _, found = figures(tmp_path, "which_feature.py", "plant", "--tiny")
+    assert set(found["means"]) == {"ring", "curve", "arc", "sheet", "linear", "modes", "apart", "plant"}
+    assert found["means"]["plant"] == {name: [1.0, 1.0] for name in ("causes", "z-scores", "contributions", "left out")}
+    assert len(found["checks"]) == 12
+
+
 def test_sensors_that_drop_out(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(120) % 40 > 35
