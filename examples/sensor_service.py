@@ -32,7 +32,7 @@ counted and not learned; any other payload is counted as malformed. Publishers n
 3, ... (or from 0) in a user property ``number`` (MQTT 5), and may give the time of measurement in another, ``time``, in
 ISO format and UTC unless it says otherwise. Without one, or with a later one, the time of arrival counts; a time before
 that of the last row counts as that one. All topics share a model, so they should be machines of one kind. The broker
-drops messages of more than 16,384 bytes and 64 for each feature. Retained messages count when they are published.
+drops messages of more than 16,384 bytes and 64 for each feature.
 
 **Alarms** are JSON: the topic and number of the message that began them, and the monitor's `Event` with its times,
 severity and features. It is published when it begins, whenever its severity has doubled, and when it is over
@@ -40,31 +40,24 @@ severity and features. It is published when it begins, whenever its severity has
 
 **Every message is counted exactly once**, whenever the process is killed:
 
-* The broker keeps messages until they are acknowledged: quality of service 1, and a session that outlives the
-  connection. A message is acknowledged only when a checkpoint that holds it is on the disk. So no message is lost, but
-  some come again.
-* The checkpoint holds the monitor, the series of numbers of each topic, and fingerprints of the latest 65,536 messages
-  (topic, number and payload), so repeated messages are recognised. The broker repeats no earlier ones: it waits while
-  1,000 are unacknowledged. The number is not in the payload, so that malformed messages, too, count once.
-* Alarms that the broker has not confirmed are part of the checkpoint and are published again: they arrive at least
-  once. If a checkpoint cannot be saved, as on a full disk, nothing is acknowledged, and it is tried again every second.
+* The broker keeps messages until they are acknowledged (quality of service 1, and a session that outlives the
+  connection), and they are when a checkpoint that holds them is on the disk. So none is lost, but some come again.
+* The checkpoint holds the series of numbers of each topic, and fingerprints of the latest 65,536 messages (topic,
+  number and payload), so repeated ones are recognised. The broker repeats no earlier ones: it waits while 1,000 are
+  unacknowledged. The number is not in the payload, so that malformed messages, too, count once.
+* Alarms that the broker has not confirmed are in the checkpoint and are published again: they arrive at least once.
 * All this happens in one thread. Only metrics are read in another, which the monitor allows.
 
-The number of a message tells what it is:
+A message is repeated if its number is in the present series of its topic, and the same message is among the latest. It
+begins a new series (a restart) if its number has come before with another payload, or is more than 1,000 below the
+series, or is 0 or 1 and more than 1,000 have followed; or (a jump) if it is more than a million above the series. All
+others are learned, late ones too; a message of a restarted publisher may pass for one that was missing.
 
-* Repeated: it is in the present series of its topic, and the same message is among the latest. It is not learned.
-* Restart: it has come before with another payload, or is more than 1,000 below the series, or it is 0 or 1 and more
-  than 1,000 have followed. Jump: it is more than a million above the series. Both are learned, and begin a new series.
-* All others are learned, late ones too. Numbers in between that have not come are reported as missing; a message of a
-  restarted publisher may pass for one of these.
-
-Some messages may be lost or count twice: those without a number, those of a broker that loses its memory, and those of
-quality of service 0. Messages of a restarted publisher that equal earlier ones, number and payload, count as repeated.
-Two publishers on one topic look like one that restarts. The state is bounded: beyond 10,000 topics the one that was
-silent for longest is forgotten, and beyond 300,000 characters of unconfirmed alarms further ones are not published.
-
-Run one process at a time: the client identifier, by which the broker knows the session, and the checkpoints are its
-own. A second one with the same ``--metrics-port`` refuses to start.
+Messages may be lost or count twice if they have no number or quality of service 0, or if the broker loses its memory.
+Messages of a restarted publisher that equal earlier ones, number and payload, count as repeated. Beyond 10,000 topics
+the one that was silent for longest is forgotten, and beyond 300,000 characters of unconfirmed alarms further ones are
+not published. Run one process at a time: the client identifier, by which the broker knows the session, and the
+checkpoints are its own. A second one with the same ``--metrics-port`` refuses to start.
 
 **A remote broker** needs TLS and a password, which is the environment variable ``MQTT_PASSWORD``. Pass these besides
 the options above: ``--host broker.example --ca-file ca.crt --user plant``
@@ -78,6 +71,7 @@ import logging
 import os
 import re
 import signal
+import ssl
 import time
 import traceback
 from collections import Counter, OrderedDict
@@ -97,14 +91,13 @@ try:
     from paho.mqtt.client import Client, MQTTMessage, MQTTv5, topic_matches_sub
     from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
     from paho.mqtt.packettypes import PacketTypes
-    from paho.mqtt.properties import MalformedPacket, Properties
+    from paho.mqtt.properties import Properties
     from paho.mqtt.subscribeoptions import SubscribeOptions
     from prometheus_client import CollectorRegistry, Histogram, start_http_server
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 except ModuleNotFoundError as error:
     raise SystemExit(f'sensor_service.py needs {error.name}; pip install "streamkpca[service]"') from None
 
-FOR_EVER = 0xFFFFFFFF
 RETRY_SECONDS, NOTICE_SECONDS = 1.0, 10.0
 # Most messages between checkpoints. The broker sends as many before it waits for acknowledgements, that is for a
 # checkpoint; if that were due later, both would wait for each other.
@@ -119,11 +112,9 @@ log = logging.getLogger("sensor_service")
 
 
 def read_text(buffer: bytes, most: int) -> tuple[str, int]:
-    """Read a string of a packet, and tell its length there."""
-    length = int.from_bytes(buffer[:2], "big")
-    if not 2 <= 2 + length <= min(most, len(buffer)):
-        raise MalformedPacket("a string is longer than its packet")
-    return bytes(buffer[2 : 2 + length]).decode("utf-8", "replace"), 2 + length
+    """Read a string of a packet, and tell where it ends."""
+    stop = 2 + int.from_bytes(buffer[:2], "big")
+    return bytes(buffer[2:stop]).decode("utf-8", "replace"), stop
 
 
 # The broker forwards strings with U+FEFF, as MQTT 5 demands (1.5.4-3). paho's own function ends the connection over
@@ -268,17 +259,10 @@ class Service:
         """Work until `stopping` is set; then save, acknowledge and return."""
         while not self.stopping:
             self._turn()
-        # Wait a moment for alarms to be confirmed. Unconfirmed ones are in the checkpoint.
-        patience = time.monotonic() + 2.0
-        while self.unconfirmed and time.monotonic() < patience:
-            self._turn()
         is_saved = self._save()
         self.client.disconnect()
         if not is_saved:
-            raise SystemExit(
-                f"sensor_service: the last {self.n_unsaved} messages could not be saved; they are not acknowledged, so "
-                "the broker sends them to the next process"
-            )
+            raise SystemExit("sensor_service: the last messages could not be saved; the broker will send them again")
         log.info("stopped after %d rows", self.counts["rows"])
 
     def _restore(self, extra: Any) -> list[str]:
@@ -307,13 +291,12 @@ class Service:
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
         client.on_publish = self._on_publish
-        if options.tls:
-            # Without a password, OpenSSL would ask the terminal for that of an encrypted key, and wait.
-            client.tls_set(options.ca_file, options.cert_file, keyfile_password="")
+        if options.tls is not None:
+            client.tls_set_context(options.tls)
         if options.user is not None:
             client.username_pw_set(options.user, os.environ.get("MQTT_PASSWORD"))
         properties = Properties(PacketTypes.CONNECT)
-        properties.SessionExpiryInterval = FOR_EVER
+        properties.SessionExpiryInterval = 0xFFFFFFFF  # It never ends.
         properties.MaximumPacketSize = PACKET_BYTES + PACKET_BYTES_A_FEATURE * len(options.features)
         # A broker with a lower limit of its own (max_inflight_messages) waits earlier; then --every-seconds makes slow
         # progress.
@@ -482,24 +465,22 @@ class Service:
         forgotten.add_metric(["topics"], self.arrivals.given_up)
         forgotten.add_metric(["alarms"], counts["alarms given up"])
         yield forgotten
-        is_fitted = model.__sklearn_is_fitted__()
+        basis = (model.n_atoms_, model.unexplained_energy_ratio_) if model.__sklearn_is_fitted__() else (0, 0.0)
         for name, text, value in (
             ("missing", "Messages that numbers say were sent, and never came.", self.arrivals.missing),
             ("topics", "Topics whose numbers are known.", len(self.arrivals.topics)),
             ("unsaved", "Messages since the last checkpoint.", self.n_unsaved),
             ("connected", "1 with a broker, else 0.", self.client.is_connected()),
             ("checkpoint_age_seconds", "Time since the last checkpoint.", self.checkpoints.seconds_since_save),
-            ("atoms", "Rows kept as basis.", model.n_atoms_ if is_fitted else 0),
-            ("unexplained_energy_ratio", "Energy outside it.", model.unexplained_energy_ratio_ if is_fitted else 0.0),
+            ("atoms", "Rows kept as basis.", basis[0]),
+            ("unexplained_energy_ratio", "Share of the energy outside it.", basis[1]),
         ):
             yield GaugeMetricFamily(f"streamkpca_{name}", text, value)
 
 
 def checked_options() -> argparse.Namespace:
     """Read the command line, or end with what is wrong."""
-    parser = argparse.ArgumentParser(
-        description="Watch an MQTT broker's messages; raise alarms; count all once.", allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description="Watch an MQTT broker's messages, each counted once; raise alarms.")
     add = parser.add_argument
     add("--topic", required=True, help="what to watch; a filter like plant/+")
     add("--features", required=True, nargs="+", help="names of the numbers in a message")
@@ -522,9 +503,15 @@ def checked_options() -> argparse.Namespace:
         parser.error(f"--topic {options.topic} is no filter; + stands for a whole level, and # for all from there on")
     if re.search("[+#]", options.alarm_topic) or topic_matches_sub(options.topic, options.alarm_topic):
         parser.error(f"--alarm-topic {options.alarm_topic} must be one topic that --topic {options.topic} leaves out")
-    options.tls = options.tls or bool(options.ca_file or options.cert_file)
-    if options.port is None:
-        options.port = 8883 if options.tls else 1883
+    try:
+        is_encrypted = options.tls or options.ca_file or options.cert_file
+        options.tls = ssl.create_default_context(cafile=options.ca_file) if is_encrypted else None
+        if options.cert_file:
+            # Without a password, OpenSSL would ask the terminal for that of an encrypted key, and wait.
+            options.tls.load_cert_chain(options.cert_file, password="")
+    except OSError as error:
+        parser.error(f"--ca-file, --cert-file: {error}")
+    options.port = options.port or (8883 if is_encrypted else 1883)
     return options
 
 

@@ -163,7 +163,7 @@ class Service:
         self.log, self.checkpoint = folder / "service.log", folder / "model.npz"
         # Checkpoints so frequent that a good part of the kills falls into them.
         options = {"port": port, "topic": "plant/+", "metrics-port": 0, "checkpoint": self.checkpoint}
-        options |= {"quantile": QUANTILE, "every-seconds": 0.05}
+        options |= {"quantile": QUANTILE, "every-seconds": 0.2}
         self.command = [sys.executable, "-W", "error", str(SCRIPT), "--features", *NAMES]
         self.command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
