@@ -240,20 +240,17 @@ class Service:
         except (OSError, ValueError) as error:
             raise SystemExit(f"sensor_service: {error}") from None
         self.next_notices: dict[str, float] = {}
-        alarms = self._restore(self.monitor.extra_)
         self.n_unsaved = 0
         self.next_save = self.next_connection = 0.0
         # Packet identifiers: of messages in this connection, and of alarms that are not confirmed yet.
         self.unacknowledged: list[int] = []
         self.unconfirmed: dict[int, str] = {}
-        self.unconfirmed_characters = 0
         self.registry = CollectorRegistry()
         self.registry.register(self)
         text = "Time from a message's arrival until it is scored and learned."
         self.latency = Histogram("streamkpca_message_seconds", text, buckets=BUCKETS, registry=self.registry)
         self.client = self._client()
-        for alarm in alarms:
-            self._publish(alarm)
+        self._restore(self.monitor.extra_)
 
     def run(self) -> None:
         """Work until `stopping` is set; then save, acknowledge and return."""
@@ -265,8 +262,8 @@ class Service:
             raise SystemExit("sensor_service: the last messages could not be saved; the broker will send them again")
         log.info("stopped after %d rows", self.counts["rows"])
 
-    def _restore(self, extra: Any) -> list[str]:
-        """Take over the state of a checkpoint; return its unconfirmed alarms."""
+    def _restore(self, extra: Any) -> None:
+        """Take over the state of a checkpoint, and publish its unconfirmed alarms again."""
         wanted = self.options.features
         if extra is None:
             extra = {"features": wanted, "arrivals": {}, "counts": {}, "time": None, "opened": None, "alarms": []}
@@ -281,7 +278,8 @@ class Service:
                 f"sensor_service: the newest checkpoint of {self.options.checkpoint} is not from this service, or of "
                 "other features; pass another --checkpoint, or its --features"
             )
-        return alarms
+        for alarm in alarms:
+            self._publish(alarm)
 
     def _client(self) -> Client:
         options = self.options
@@ -399,16 +397,15 @@ class Service:
             log.warning(text, *values)
 
     def _publish(self, alarm: str) -> None:
-        if self.unconfirmed_characters + len(alarm) > MOST_ALARM_CHARACTERS:
+        if sum(map(len, self.unconfirmed.values())) + len(alarm) > MOST_ALARM_CHARACTERS:
             self.counts["alarms given up"] += 1
             self._say("the broker confirms no alarms; one that is not published: %.200s", alarm)
             return
         # It is queued if there is no connection.
         self.unconfirmed[self.client.publish(self.options.alarm_topic, alarm, qos=1).mid] = alarm
-        self.unconfirmed_characters += len(alarm)
 
     def _on_publish(self, client: Client, userdata: Any, packet: int, reason: Any, properties: Any) -> None:
-        self.unconfirmed_characters -= len(self.unconfirmed.pop(packet, ""))
+        self.unconfirmed.pop(packet, None)
         if reason.is_failure:
             self._say("the broker refuses an alarm: %s", reason)
 
