@@ -35,7 +35,7 @@ that of the last row counts as that one. All topics share a model, so they shoul
 drops messages of more than 16,384 bytes and 64 for each feature.
 
 **Alarms** are JSON: the topic and number of the message that began them, and the monitor's `Event` with its times,
-severity and features. It is published when it begins, whenever its severity has doubled, and when it is over
+severity and features. It is published when it begins, whenever its score has doubled, and when it is over
 (``is_open`` false). A lasting change is published as a `Change` when it is detected, and learned.
 
 **Every message is counted exactly once**, whenever the process is killed:
@@ -84,7 +84,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import Checkpointer
-from streamkpca.monitoring import Change, Event, Monitor
+from streamkpca.monitoring import Change, Event, Monitor, MonitorRecord
 
 try:
     import paho.mqtt.properties
@@ -375,17 +375,22 @@ class Service:
         self.time = at
         self.counts["rows"] += 1
         self.counts["alarms"] += int(record.is_alarm[0])
-        self._report(topic, number, is_alarm=bool(record.is_alarm[0]))
+        self._report(topic, number, record)
 
-    def _report(self, topic: str, number: int, *, is_alarm: bool) -> None:
+    def _report(self, topic: str, number: int, record: MonitorRecord) -> None:
         """Publish an event that has begun, grown or ended, and a change that was just detected."""
-        if is_alarm or self.opened:
+        n_rows, score = self.monitor.n_rows_, float(record.smoothed[0])
+        begun = self.opened or {"topic": topic, "number": number, "score": 0.0, "end": n_rows}
+        if record.is_alarm[0]:
+            is_news = score >= 2.0 * begun["score"]
+            self.opened = {**begun, "score": score if is_news else begun["score"], "end": n_rows}
+        else:
+            is_news = self.opened is not None and n_rows - begun["end"] >= self.monitor.end_after
+            self.opened = None if is_news else self.opened
+        if is_news:
+            # Only now, as what explains an open event is found whenever it is read.
             event = self.monitor.events_[-1]
-            begun = self.opened or {"topic": topic, "number": number, "severity": 0.0}
-            if not event.is_open or event.severity >= 2.0 * begun["severity"]:
-                self._publish(as_text(event, self.options.features, topic=begun["topic"], number=begun["number"]))
-                begun = {**begun, "severity": event.severity}
-            self.opened = begun if event.is_open else None
+            self._publish(as_text(event, self.options.features, topic=begun["topic"], number=begun["number"]))
         change = self.monitor.change_detected_
         if change is not None and change.detected == self.monitor.n_rows_:
             self._publish(as_text(change, self.options.features, topic=topic, number=number))

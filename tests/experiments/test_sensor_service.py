@@ -372,9 +372,9 @@ def test_alarms_tell_when_how_much_and_which_feature(service: Any) -> None:
     assert (over["start_time"], over["peak_time"]) == ("2024-02-28T12:16:40.000000Z", "2024-02-28T12:16:59.000000Z")
     assert over["features"][0]["feature"] == "pressure"
     assert all(alarm["is_open"] for alarm in between)
-    severities = [alarm["severity"] for alarm in [begun, *between]]
-    assert all(later >= 2.0 * earlier for earlier, later in itertools.pairwise(severities))
-    assert over["severity"] < 2.0 * severities[-1]
+    peaks = [alarm["peak"] for alarm in [begun, *between]]
+    assert all(later >= 2.0 * earlier for earlier, later in itertools.pairwise(peaks))
+    assert over["peak"] < 2.0 * peaks[-1]
 
 
 def test_a_lasting_change_is_published_once(service: Any) -> None:
