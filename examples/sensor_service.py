@@ -35,8 +35,9 @@ that of the last row counts as that one. All topics share a model, so they shoul
 drops messages of more than 16,384 bytes and 64 for each feature.
 
 **Alarms** are JSON: the topic and number of the message that began them, and the monitor's `Event` with its times,
-severity and features. It is published when it begins, whenever its score has doubled, and when it is over
-(``is_open`` false). A lasting change is published as a `Change` when it is detected, and learned.
+severity and features, for each of these its value, the expected one with a range, the direction and since when. It is
+published when it begins, whenever its score has doubled, and when it is over (``is_open`` false). A lasting change is
+published as a `Change` when it is detected, and learned.
 
 **Every message is counted exactly once**, whenever the process is killed:
 
