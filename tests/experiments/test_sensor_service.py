@@ -370,7 +370,10 @@ def test_alarms_tell_when_how_much_and_which_feature(service: Any) -> None:
     assert (begun["topic"], begun["number"], begun["is_open"], begun["n_alarms"]) == ("plant/pump", 1001, True, 1)
     assert (over["number"], over["is_open"], over["n_alarms"]) == (1001, False, 20)
     assert (over["start_time"], over["peak_time"]) == ("2024-02-28T12:16:40.000000Z", "2024-02-28T12:16:59.000000Z")
-    assert over["features"][0]["feature"] == "pressure"
+    cause = over["features"][0]
+    assert (cause["feature"], cause["direction"]) == ("pressure", "above")
+    assert cause["low"] < cause["expected"] < cause["high"] < cause["value"]
+    assert (cause["since"], cause["since_time"]) == (1000, over["start_time"])
     assert all(alarm["is_open"] for alarm in between)
     peaks = [alarm["peak"] for alarm in [begun, *between]]
     assert all(later >= 2.0 * earlier for earlier, later in itertools.pairwise(peaks))
