@@ -10,7 +10,7 @@ from typing import Any
 
 from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_integer, check_real
-from streamkpca.errors import CheckpointError, CheckpointWarning
+from streamkpca.errors import CheckpointError, CheckpointWarning, NotFittedError
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
@@ -50,7 +50,7 @@ def load(path: FileName, *, kernel: Kernel | None = None) -> StreamingKernelPCA:
 
 
 class Checkpointer:
-    """Saves a model at intervals of rows or seconds, and finds the newest readable generation after a crash.
+    """Saves a model or a `Monitor` at intervals, and finds the newest readable generation after a crash.
 
     Parameters
     ----------
@@ -131,12 +131,12 @@ class Checkpointer:
         """Seconds since this process saved, read the newest generation, or started; for a service's health check."""
         return time.monotonic() - self._saved_at
 
-    def save(self, model: StreamingKernelPCA, extra: Any = None) -> Path:
+    def save(self, model: Any, extra: Any = None) -> Path:
         """Save a new generation, then remove the oldest ones beyond `keep`.
 
         Parameters
         ----------
-        model : StreamingKernelPCA
+        model : StreamingKernelPCA or Monitor
         extra : object, optional
             As for `StreamingKernelPCA.save`.
 
@@ -161,12 +161,12 @@ class Checkpointer:
                 old.unlink(missing_ok=True)
         return path
 
-    def save_if_due(self, model: StreamingKernelPCA, extra: Any = None) -> Path | None:
+    def save_if_due(self, model: Any, extra: Any = None) -> Path | None:
         """Save if `every_rows` rows have come since the last save, or any rows and `every_seconds` seconds.
 
         Parameters
         ----------
-        model : StreamingKernelPCA
+        model : StreamingKernelPCA or Monitor
         extra : object, optional
             As for `StreamingKernelPCA.save`.
 
@@ -185,18 +185,20 @@ class Checkpointer:
         late = self._every_seconds is not None and self.seconds_since_save >= self._every_seconds
         return self.save(model, extra) if enough or (late and new) else None
 
-    def latest(self, *, kernel: Kernel | None = None) -> StreamingKernelPCA | None:
+    def latest(self, of: Any = StreamingKernelPCA, *, kernel: Kernel | None = None) -> Any:
         """Read the newest generation that can be read.
 
         Parameters
         ----------
+        of : type, default=StreamingKernelPCA
+            The class that was saved; or `Monitor`.
         kernel : Kernel, optional
             As for `load`.
 
         Returns
         -------
-        StreamingKernelPCA or None
-            None if there is no generation.
+        object or None
+            Of the class `of`; None if there is no generation.
 
         Raises
         ------
@@ -211,7 +213,7 @@ class Checkpointer:
         generations = self.generations
         for path in generations:
             try:
-                model = StreamingKernelPCA.load(path, kernel=kernel)
+                model = of.load(path, kernel=kernel)
             except (CheckpointError, OSError) as error:
                 warnings.warn(f"{error}; an older generation is tried", CheckpointWarning, stacklevel=2)
             else:
@@ -248,5 +250,8 @@ def _checked_path(path: FileName, where: str) -> Path:
     return found
 
 
-def _rows_of(model: StreamingKernelPCA) -> int:
-    return model.n_samples_seen_ if model.__sklearn_is_fitted__() else 0
+def _rows_of(model: Any) -> int:
+    try:
+        return int(model.n_samples_seen_ if isinstance(model, StreamingKernelPCA) else model.n_rows_)
+    except NotFittedError:
+        return 0

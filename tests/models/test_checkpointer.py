@@ -7,6 +7,7 @@ import pytest
 
 from streamkpca import Checkpointer, CheckpointError, CheckpointWarning, StreamingKernelPCA
 from streamkpca._core import files
+from streamkpca.monitoring import Monitor
 
 ROWS = np.random.default_rng(0).normal(size=(500, 2))
 
@@ -58,6 +59,18 @@ def test_it_saves_at_intervals_of_rows(tmp_path: Path) -> None:
     assert model.n_samples_seen_ == model.extra_ == 480
     assert again.save_if_due(model) is None, "what was read is saved already"
     assert again.save_if_due(model.partial_fit(ROWS[:100])) is not None
+
+
+def test_it_keeps_monitors(tmp_path: Path) -> None:
+    checkpoints, monitor = Checkpointer(tmp_path / "m.npz", every_rows=100), Monitor()
+    assert checkpoints.latest(Monitor) is None
+    assert checkpoints.save_if_due(monitor) is None
+    monitor.update(ROWS[:99])
+    assert checkpoints.save_if_due(monitor) is None
+    monitor.update(ROWS[99:100])
+    assert checkpoints.save_if_due(monitor, "x") is not None
+    again = checkpoints.latest(Monitor)
+    assert (again.to_bytes(), again.extra_) == (monitor.to_bytes(), "x")
 
 
 def test_it_saves_at_intervals_of_seconds(
