@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.concurrency import replaced
 from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import CheckpointError, not_fitted, plainly
@@ -633,8 +634,7 @@ class Monitor:
         self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord, place: int
     ) -> MonitorState:
         """Score rows (n, d) of one chunk into a record from a place on; the model and the threshold stay the same."""
-        takes_gaps = self.model.on_missing == "marginal"
-        first, good = state.n_rows, rows_with_numbers(rows) if takes_gaps else finite_rows(rows)
+        first, good = state.n_rows, self._are_good(rows)
         record.threshold[place : place + len(rows)] = state.scores.threshold
         log, context, last, waiting = state.log, state.context, state.last_smoothed, state.waiting
         n_made_up = state.n_made_up
@@ -652,7 +652,8 @@ class Monitor:
                 # Rows whose predecessors are made up are not learned, except the first rows of all.
                 n_made_up = self.lags - 1 if first + start else 0
             stacked = _stacked(run, context)
-            context = np.concatenate([run[::-1], context])[: self.lags - 1]
+            if self.lags > 1:
+                context = np.concatenate([run[::-1], context])[: self.lags - 1]
             self._check_range(stacked)
             novelty = self._novelty(stacked)
             smoothed = smoothed_run(novelty, self.smoothing, last)
@@ -664,9 +665,10 @@ class Monitor:
             record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
             scored = ScoredRows(stacked, novelty, smoothed, is_alarm, usual)
             waiting = (*waiting, scored)
-            log = self._logged(state, log, scored, first + start, None if times is None else times[start:stop])
+            if is_alarm.any():
+                log = self._logged(state, log, scored, first + start, None if times is None else times[start:stop])
         n_rows = first + len(rows)
-        return replace(
+        return replaced(
             state,
             n_rows=n_rows,
             run=state.run.advanced(record.is_alarm[place : place + len(rows)], first, times),
@@ -677,6 +679,13 @@ class Monitor:
             last_time=state.last_time if times is None else time_of(times, -1),
             waiting=waiting,
         )
+
+    def _are_good(self, rows: Array) -> Flags:
+        """Tell which rows (n, d) have numbers enough to be scored."""
+        if self.model.on_missing == "marginal":
+            return rows_with_numbers(rows)
+        # Rows are refused with a number that is not finite, unless the model skips them.
+        return finite_rows(rows) if self.model.on_bad_rows == "skip" else np.ones(len(rows), dtype=bool)
 
     def _logged(
         self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int, times: Times | None
@@ -697,11 +706,11 @@ class Monitor:
             rows, run = ScoredRows.joined(state.waiting), state.run
             if run.excess and rows.is_alarm.any():
                 run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state.n_features))
-            state = replace(state, run=run, scores=state.scores.added(rows.novelty, rows.smoothed, rows.is_alarm))
+            state = replaced(state, run=run, scores=state.scores.added(rows.novelty, rows.smoothed, rows.is_alarm))
             if self.learn != "none":
                 late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (self.learn == "all"))
-                state = replace(state, late=np.concatenate(late), is_usual=np.concatenate(is_usual))
-        state = self._caught_up(replace(state, waiting=()))
+                state = replaced(state, late=np.concatenate(late), is_usual=np.concatenate(is_usual))
+        state = self._caught_up(replaced(state, waiting=()))
         is_due = self.learn == "none" and not np.isfinite(state.scores.threshold)
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
@@ -724,7 +733,7 @@ class Monitor:
         if state.run.excess and not chosen.all():
             most = max(_MOST_KEPT // state.late.shape[1], _CHUNK)
             left_out = np.concatenate([state.left_out, state.late[:n_due][~chosen]])[-most:]
-        return replace(
+        return replaced(
             state,
             n_learned=state.n_learned + int(np.count_nonzero(chosen)),
             late=state.late[n_due:],
@@ -893,13 +902,15 @@ class Monitor:
 
 def _stacked(rows: Array, context: Array) -> Array:
     """Return rows (n, d), each with the rows before it, given those before the first one, the latest first."""
+    if not len(context):
+        return rows.copy()
     series = np.concatenate([context[::-1], rows])
     return np.concatenate([series[lag : lag + len(rows)] for lag in range(len(context), -1, -1)], axis=1)
 
 
 def _runs(breaks: Flags, good: Flags) -> list[tuple[int, int]]:
     """Cut rows where lags start anew, and where good rows change to bad ones or back."""
-    if good.all() and not breaks[1:].any():
+    if len(good) == 1 or (good.all() and not breaks[1:].any()):
         return [(0, len(good))]
     edges = [0, *(np.flatnonzero(breaks[1:] | (good[1:] != good[:-1])) + 1).tolist(), len(good)]
     return list(itertools.pairwise(edges))
