@@ -136,9 +136,9 @@ class AlarmRun:
 
     def advanced(self, is_alarm: npt.NDArray[np.bool_], first: int, times: Times | None = None) -> Self:
         """Count the alarms among rows (n,) from position `first` on."""
-        alarms = np.flatnonzero(is_alarm).tolist()
-        if not self.excess and not alarms:
+        if not self.excess and not np.count_nonzero(is_alarm):
             return self
+        alarms = np.flatnonzero(is_alarm).tolist()
         # In rows that pay for it: whole numbers, whatever the cuts.
         left, n_alarms, n_seen = round(self.excess * ROWS_FOR_ALARM), self.n_alarms, 0
         start, contributions, start_time = self.start, self.contributions, self.start_time

@@ -660,12 +660,13 @@ class Monitor:
             last = float(smoothed[-1])
             is_alarm = smoothed > state.scores.threshold
             usual = novelty <= state.scores.limit * (_GROSS if state.n_learned < _WHOLE else 1.0)
-            usual[:n_made_up] = False
-            n_made_up = max(n_made_up - len(run), 0)
+            if n_made_up:
+                usual[:n_made_up] = False
+                n_made_up = max(n_made_up - len(run), 0)
             record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
             scored = ScoredRows(stacked, novelty, smoothed, is_alarm, usual)
             waiting = (*waiting, scored)
-            if is_alarm.any():
+            if np.count_nonzero(is_alarm):
                 log = self._logged(state, log, scored, first + start, None if times is None else times[start:stop])
         n_rows = first + len(rows)
         return replaced(
