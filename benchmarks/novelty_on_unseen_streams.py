@@ -36,7 +36,9 @@ what the Monitor promises about any rows:
   first rows or after as many healthy ones; **healthy**: the share of the other rows in alarm.
 * **found**, young: the share in alarm of the rows 256 to 511, of which three columns are off by ten deviations.
 * **speed**: processor time of `Monitor.update`, relative to `partial_fit` and `novelty` of the same rows by the
-  Monitor's own model and by `StreamingKernelPCA()`, and microseconds a row by rows seen.
+  Monitor's own model and by `StreamingKernelPCA()`, and microseconds a row by rows seen, and of single rows. Between
+  the rows that it scores, a monitor learns with the widths that these suggest, as a model does that is given 256 rows
+  at a time; one that is given all rows at once never learns with them.
 
 Run::
 
@@ -351,8 +353,10 @@ def speed(size: float) -> dict[str, float]:
     def update(context: Context, rows: Array) -> None:
         Monitor(lags=context.lags, smoothing=context.smoothing).update(rows)
 
-    def learn(make: Callable[[], StreamingKernelPCA], rows: Array) -> None:
-        make().partial_fit(rows).novelty(rows)
+    def learn(make: Callable[[], StreamingKernelPCA], step: int, rows: Array) -> None:
+        model = make()
+        for start in range(0, len(rows), step):
+            model.partial_fit(rows[start : start + step]).novelty(rows[start : start + step])
 
     def seconds(call: Callable[[], Any]) -> float:
         start = time.process_time()
@@ -365,15 +369,26 @@ def speed(size: float) -> dict[str, float]:
     servers = healthy("servers", 0, int(MARKS[-1] * size))
     for title, rows, context in (("README's rows", shaft, "alone"), ("servers, 3 lags", servers, "context")):
         stacked = stack(rows, CONTEXTS[context].lags)
-        models = {"its own model": lambda: Monitor().model, "the default model": StreamingKernelPCA}
-        calls = [partial(update, CONTEXTS[context], rows), *(partial(learn, make, stacked) for make in models.values())]
-        # The first of two calls may compile.
-        least = [min(seconds(call) for _ in range(2)) for call in calls]
+        own, default = partial(learn, lambda: Monitor().model), partial(learn, StreamingKernelPCA)
+        models = {
+            "its own model": partial(own, len(rows)),
+            "its own model by 256 rows": partial(own, 256),
+            "the default model": partial(default, len(rows)),
+        }
+        calls = [partial(update, CONTEXTS[context], rows), *(partial(call, stacked) for call in models.values())]
+        # The first of three rounds may compile.
+        least = [min(times) for times in zip(*([seconds(call) for call in calls] for _ in range(3)), strict=True)]
         found |= {f"{title}, over {name}": least[0] / other for name, other in zip(models, least[1:], strict=True)}
     judging = Monitor()
     for first, last in pairwise([mark for mark in MARKS if mark <= len(servers)]):
         took = seconds(partial(judging.update, servers[first:last]))
         found[f"us/row to {last:,}"] = 1e6 * took / (last - first)
+    n_old, n_single, judging = int(6000 * size), int(2048 * size), Monitor()
+    rows = random.normal(size=(n_old + n_single, 5)) @ random.normal(size=(5, 20))
+    rows += random.normal(scale=0.3, size=rows.shape)
+    judging.update(rows[:n_old])
+    took = seconds(lambda: [judging.update(rows[i : i + 1]) for i in range(n_old, len(rows))])
+    found["us/row one at a time, 20 features"] = 1e6 * took / n_single
     return found
 
 

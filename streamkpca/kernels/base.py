@@ -496,9 +496,8 @@ class Kernel(ABC):
         >>> RBF(1.0).in_units([0.1]).check_range(np.ones((1, 1)), "fit") is None
         True
         """
-        for part in self._parts():
-            if part.has_units:
-                part.check_range(self._seen(X), where)
+        for part in self._parts_in_units:
+            part.check_range(self._seen(X), where)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program, which is made again where it is needed."""
@@ -511,6 +510,10 @@ class Kernel(ABC):
     def _parts(self) -> tuple["Kernel", ...]:
         """Return the kernels that this one combines."""
         return tuple(self._named_parts().values())
+
+    @cached_property
+    def _parts_in_units(self) -> tuple["Kernel", ...]:
+        return tuple(part for part in self._parts() if part.has_units)
 
     def _named_parts(self) -> dict[str, "Kernel"]:
         return {name: value for name, value in self._own_parameters().items() if isinstance(value, Kernel)}

@@ -14,8 +14,8 @@ from streamkpca.rows.times import Time, Times
 
 Array = npt.NDArray[np.float64]
 
-# Share of alarms that is no lasting change.
-ALLOWANCE = 0.05
+# One alarm in so many rows is no lasting change.
+ROWS_FOR_ALARM = 20
 
 
 class Contribution(NamedTuple):
@@ -136,18 +136,21 @@ class AlarmRun:
 
     def advanced(self, is_alarm: npt.NDArray[np.bool_], first: int, times: Times | None = None) -> Self:
         """Count the alarms among rows (n,) from position `first` on."""
-        if not self.excess and not is_alarm.any():
+        if not self.excess and not np.count_nonzero(is_alarm):
             return self
-        start, excess, n_alarms, contributions = self.start, self.excess, self.n_alarms, self.contributions
-        start_time = self.start_time
-        for i, alarm in enumerate(is_alarm.tolist()):
-            if not excess and alarm:
-                start, n_alarms, start_time = first + i, 0, time_of(times, i)
-            n_alarms += alarm
-            excess = max(excess + alarm - ALLOWANCE, 0.0)
-            if not excess:
+        alarms = np.flatnonzero(is_alarm).tolist()
+        # In rows that pay for it: whole numbers, whatever the cuts.
+        left, n_alarms, n_seen = round(self.excess * ROWS_FOR_ALARM), self.n_alarms, 0
+        start, contributions, start_time = self.start, self.contributions, self.start_time
+        for i in (*alarms, len(is_alarm)):
+            left = max(left - (i - n_seen), 0)
+            if not left:
                 start, n_alarms, contributions, start_time = 0, 0, np.zeros_like(contributions), None
-        return type(self)(start, excess, n_alarms, contributions, start_time)
+            if i < len(is_alarm):
+                if not left:
+                    start, start_time = first + i, time_of(times, i)
+                left, n_alarms, n_seen = left + ROWS_FOR_ALARM - 1, n_alarms + 1, i + 1
+        return type(self)(start, left / ROWS_FOR_ALARM, n_alarms, contributions, start_time)
 
     def explained(self, contributions: Array) -> Self:
         """Add the contributions (d,) to the largest novelty of a chunk."""

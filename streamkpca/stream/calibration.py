@@ -109,22 +109,32 @@ def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, position
     owners = np.array([run_of_row.get(row, -1) for row in origins.tolist()], dtype=np.int64)
     free = np.flatnonzero(~np.isin(positions, origins))
     free = free[:: max(-(-len(free) // _MOST_ADMISSIBLE), 1)]
-    products = (program.matrix(rows[free], rows) - coordinates[free] @ coordinates.T) / unit
-    left = residual.copy()
+
+    def products(first: Positions, second: Positions) -> Array:
+        """Return residual inner products of rows at some numbers."""
+        values = program.matrix(rows[first], rows[second])
+        return (values - coordinates[first] @ coordinates[second].T) / unit
+
+    among_free, left = products(free, free), residual.copy()
     for run in np.unique(owners[owners >= 0]):
         own, others = np.flatnonzero(owners == run), np.flatnonzero(runs[free] != run)
-        both = np.concatenate([free[others], np.flatnonzero(runs == run)])
-        lost = coefficients[np.ix_(both, own)]
-        shared = np.linalg.solve(precision[np.ix_(own, own)], lost.T)
-        gram, found = products[np.ix_(others, both)] + lost[: len(others)] @ shared, np.empty((len(own), len(both)))
-        after = residual[both] + (lost * shared.T).sum(axis=1)
-        # Rows of the run itself weigh nothing in the choice.
-        counting = np.concatenate([weights[free[others]], np.zeros(len(both) - len(others))])
-        enough = _AS_WELL * max(float(counting @ residual[both]), 0.0)
+        admissible, beside = free[others], np.flatnonzero(runs == run)
+        grown = np.linalg.inv(precision[np.ix_(own, own)])
+        lost, lost_beside = coefficients[np.ix_(admissible, own)], coefficients[np.ix_(beside, own)]
+        shared, counting = lost @ grown, weights[admissible]
+        gram, after = (
+            among_free[np.ix_(others, others)] + shared @ lost.T,
+            residual[admissible] + (shared * lost).sum(1),
+        )
+        enough = _AS_WELL * max(float(counting @ residual[admissible]), 0.0)
         limits, untested = (1.0, 0.0, enough, LEAST_PIVOT, 0.0), (np.empty((0, 0)), np.empty(0))
         numbers, chosen = np.arange(len(others)), np.empty(len(own), dtype=np.int64)
-        choose_greedily(gram, numbers, counting, energy[both] / unit, after, GAIN, limits, found, *untested, chosen)
-        left[both[len(others) :]] = after[len(others) :]
+        found, units = np.empty((len(own), len(others))), energy[admissible] / unit
+        count, _ = choose_greedily(gram, numbers, counting, units, after, GAIN, limits, found, *untested, chosen)
+        chosen = chosen[:count]
+        explained = products(beside, admissible[chosen]) + lost_beside @ shared[chosen].T
+        along = solve_factor(np.ascontiguousarray(np.tril(found[:count, chosen].T)), explained)
+        left[beside] += (lost_beside @ grown * lost_beside).sum(axis=1) - squared_norms(along)
     explained = np.maximum(energy - np.maximum(left, 0.0) * unit, _ROUNDING * energy)
     novelty = snapshot.novelty_of(rows, energy - explained, explained)
     is_rounding = (explained < _LEAST_EXPLAINED * energy) & np.isin(runs, owners)
