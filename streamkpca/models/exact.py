@@ -18,10 +18,10 @@ from streamkpca.components.spectrum import (
     wanted_axes,
 )
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
-from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, Fitted
+from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 
@@ -105,13 +105,10 @@ class KernelPCA(Estimator):
         where = "KernelPCA.fit"
         n_components = check_n_components(self.n_components, where=where)
         center = check_flag("center", self.center, where=where)
-        # The caller may write to X later.
-        X = arrow_table(X, where)
-        kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None).copy()
-        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight, where)
         centre = weights / weights.sum() if center else np.zeros(len(rows))
-        snapshot = _exact_snapshot(kernel.settled(rows, weights), rows, weights, centre, n_components)
-        self._published = Fitted(snapshot, feature_names(X))
+        snapshot = _exact_snapshot(kernel, rows.copy(), weights, centre, n_components)
+        self._published = Fitted(snapshot, names)
         return self
 
 
