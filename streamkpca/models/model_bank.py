@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -279,9 +278,7 @@ class ModelBank:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __contains__(self, key: object) -> bool:
@@ -414,9 +411,8 @@ class ModelBank:
 
     def _remove_leftovers(self) -> None:
         """Remove files that were half written when a process was killed; the lock says that none is writing."""
-        for pattern in (f"*{TEMPORARY}", f"*/*{TEMPORARY}"):
-            for path in self.folder.glob(pattern):
-                path.unlink(missing_ok=True)
+        for path in self.folder.rglob(f"*{TEMPORARY}"):
+            path.unlink(missing_ok=True)
 
 
 def _checked_key(key: Any, where: str) -> Key:

@@ -89,7 +89,12 @@ def test_bad_weights_are_refused(weights, error, message):
 def test_weights_of_zero_alone_are_refused_by_fit_and_taken_by_a_stream():
     # The same rows could have come in one call with others: cuts must not matter.
     call = methodcaller("fit", ROWS, sample_weight=np.zeros(50))
-    assert_refused(made(), call, ValueError, r"StreamingKernelPCA\.fit: none of the 50 rows of X can be used: .* or a sample_weight of zero")
+    assert_refused(
+        made(),
+        call,
+        ValueError,
+        r"StreamingKernelPCA\.fit: none of the 50 rows of X can be used: .* or a sample_weight of zero",
+    )
     weights = np.where(np.arange(50) % 3 == 0, 1.0, 0.0)
     whole, parts = made().partial_fit(ROWS, sample_weight=weights), made()
     for row, weight in zip(ROWS, weights, strict=True):

@@ -109,7 +109,9 @@ def test_the_function_wants_models_once_each():
         merge()
     with pytest.raises(TypeError, match="merge expects a StreamingKernelPCA but got int"):
         merge(3)
-    with pytest.raises(TypeError, match=r"expects a StreamingKernelPCA but got list; pass them one by one: merge\(\*models\)"):
+    with pytest.raises(
+        TypeError, match=r"expects a StreamingKernelPCA but got list; pass them one by one: merge\(\*models\)"
+    ):
         merge([fitted, learned(X[40:80])])
     with pytest.raises(ValueError, match=r"merge: a model is given twice: .* give each model once"):
         merge(fitted, fitted)
