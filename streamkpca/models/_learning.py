@@ -63,11 +63,11 @@ def taken(
 def learned_in_batches(
     state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
 ) -> State | None:
-    """Return the state after all batches of an Arrow stream; one that is refused leaves everything as it was."""
+    """Return the state after all batches of an Arrow stream; `sample_weight` is None or one weight for all rows."""
     n_rows = 0
-    for batch, weights in validation.weighted_batches(X, sample_weight, where):
+    for batch in validation.arrow_batches(X, where):
         try:
-            state = learned(state, batch, weights, settings, where)
+            state = learned(state, batch, sample_weight, settings, where)
         except (TypeError, ValueError) as error:
             if n_rows:
                 error.add_note(f"Rows are counted from row {n_rows} of the Arrow stream, where a batch begins.")

@@ -200,7 +200,8 @@ class StreamingKernelPCA(Estimator):
         cell = self._cell
         with cell.write_lock.held:
             settings = self.settings(where)
-            learn = learned_in_batches if is_arrow(X) else learned
+            # A stream with a weight for each row is read whole, as its weights are.
+            learn = learned_in_batches if is_arrow(X) and np.ndim(sample_weight) == 0 else learned
             cell.state = learn(cell.state, X, sample_weight, settings, where)
         return self
 

@@ -200,26 +200,6 @@ def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool =
     return values
 
 
-def weighted_batches(X: Any, sample_weight: Any, where: str) -> Iterator[tuple[Any, Any]]:
-    """Yield the batches of an Arrow stream with the weights of their rows, which are yet to be checked.
-
-    Weights are one for all rows, or as many as there are rows: ValueError at the end if not.
-    """
-    weights: Any = None if sample_weight is None else _real_array(sample_weight, where, "sample_weight")
-    is_one, n_rows = weights is None or not weights.ndim, 0
-    for batch in arrow_batches(X, where):
-        place = slice(n_rows, n_rows + batch.num_rows)
-        n_rows = place.stop
-        if not is_one and len(weights) < n_rows:
-            break
-        yield batch, weights if is_one else weights[place]
-    if not is_one and len(weights) != n_rows:
-        more = "fewer" if len(weights) > n_rows else "more"
-        raise ValueError(
-            f"{where}: sample_weight has shape {weights.shape} but X has {more} rows; give one weight a row"
-        )
-
-
 def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
     """Read the column names of a DataFrame or a table of Arrow, if all are strings, as scikit-learn does; else None."""
     columns = X.schema.names if is_arrow_table(X) else getattr(X, "columns", None)
