@@ -81,6 +81,6 @@ def batch_of(
 ) -> tuple[Kernel, validation.Array, validation.Array, validation.Names | None]:
     """Check the arguments of a batch fit; return the settled kernel, the rows, their weights and the columns' names."""
     X, kernel = validation.arrow_table(X, where), kernel_from(kernel, where=where)
-    rows = validation.checked_rows(X, where)
+    rows = validation.checked_parts(X, where)[:]
     weights = validation.as_sample_weight(sample_weight, len(rows), where=where)
     return kernel.settled(rows, weights), rows, weights, validation.feature_names(X)

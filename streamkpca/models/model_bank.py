@@ -17,7 +17,7 @@ from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.archive import read_header
 from streamkpca.errors import CheckpointError
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
-from streamkpca.rows.validation import as_sample_weight, checked_rows
+from streamkpca.rows.validation import as_sample_weight, checked_parts
 
 __all__ = ["ModelBank"]
 
@@ -188,7 +188,7 @@ class ModelBank:
         with self._lock:
             groups, scores = self._groups(keys, len(X), where), np.empty(len(X))
             if groups:
-                rows = checked_rows(X, where, *self._width(), gaps=self._template.on_missing == "marginal")
+                rows = checked_parts(X, where, *self._width(), gaps=self._template.on_missing == "marginal")[:]
             for key, _ in groups:
                 self._require(key, where)
             for key, positions in groups:
@@ -311,7 +311,7 @@ class ModelBank:
             if not groups:
                 return scores
             finite, gaps = self._template.on_bad_rows == "raise", self._template.on_missing != "raise"
-            rows = checked_rows(X, where, *self._width(), finite=finite, gaps=gaps)
+            rows = checked_parts(X, where, *self._width(), finite=finite, gaps=gaps)[:]
             weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
             is_left_out = np.isinf(rows) if self._template.on_missing == "marginal" else ~np.isfinite(rows)
             is_answered = ~np.logical_or.reduce(is_left_out, axis=1)

@@ -170,7 +170,7 @@ class StreamingKernelPCA(Estimator):
         ----------
         X : array-like of shape (n, d)
             Also a sparse matrix, which is made dense part by part, or an Arrow stream (tables and readers of pyarrow,
-            relations of DuckDB), which is read batch by batch.
+            relations of DuckDB), which is read batch by batch, or whole if each row has a weight.
         y : object
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None

@@ -209,19 +209,6 @@ def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
     return names if len(names) and all(isinstance(name, str) for name in names) else None
 
 
-def checked_rows(
-    X: Any,
-    where: str,
-    n_features: int | None = None,
-    names: Names | None = None,
-    *,
-    finite: bool = True,
-    gaps: bool = False,
-) -> Array:
-    """Turn X into dense rows; see `checked_parts`."""
-    return checked_parts(X, where, n_features, names, finite=finite, gaps=gaps)[:]
-
-
 def checked_parts(
     X: Any,
     where: str,
