@@ -101,7 +101,7 @@ class KernelPCA(Estimator):
         center = check_flag("center", self.center, where=where)
         kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight, where)
         centre = weights / weights.sum() if center else np.zeros(len(rows))
-        snapshot = _exact_snapshot(kernel, rows.copy(), weights, centre, n_components)
+        snapshot = _exact_snapshot(kernel, rows.copy(), weights.copy(), centre, n_components)
         self._published = Fitted(snapshot, names)
         return self
 
