@@ -65,7 +65,7 @@ class ModelBank:
 
     Notes
     -----
-    A key is a string or an integer, of at most 1,000 characters; members of a `StrEnum` are the strings that they
+    A key is a string of at most 1,000 characters or an integer; members of a `StrEnum` are the strings that they
     equal. The model of a key depends on its rows in their order alone, however many models are in memory.
 
     A model is written when others displace it from memory, on `save` and on `close`. Whatever kills the process, the
@@ -417,13 +417,10 @@ class ModelBank:
 
 def _checked_key(key: Any, where: str) -> Key:
     """Return a key as exactly a string or an integer: subclasses may look otherwise in files than in memory."""
-    if isinstance(key, str):
-        if len(key) <= _LONGEST_KEY:
-            return str.__str__(key)
-    elif isinstance(key, int | np.integer) and not isinstance(key, bool | np.timedelta64):
-        if abs(whole := int.__int__(key) if isinstance(key, int) else int(key)) < 10**_LONGEST_KEY:
-            return whole
-        key = "a longer one"
+    if isinstance(key, str) and len(key) <= _LONGEST_KEY:
+        return str.__str__(key)
+    if isinstance(key, int | np.integer) and not isinstance(key, bool | np.timedelta64):
+        return int(key)
     raise TypeError(
         f"{where} expected keys that are strings or integers of at most {_LONGEST_KEY} characters but got "
         f"{key!r:.80}; write others as strings"

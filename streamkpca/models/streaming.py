@@ -605,7 +605,9 @@ class StreamingKernelPCA(Estimator):
         TypeError, ValueError
             As `save`.
         """
-        return self._checkpoint("to_bytes", extra).to_bytes()
+        file = io.BytesIO()
+        self._checkpoint("to_bytes", extra).write(file)
+        return file.getvalue()
 
     @classmethod
     def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
