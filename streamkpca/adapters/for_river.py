@@ -30,10 +30,6 @@ class _Learner:
         self.features_: list[Any] = []
         self._n_rows, self._next_refit = 0, 1.0
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy, as pickle and deepcopy iterate over it.
-        return vars(self).copy()
-
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn the next row of the stream.
 
