@@ -65,23 +65,16 @@ __all__ = [
     "warmup",
 ]
 
-# The modules that hold the names above; a test compares them with the imports for type checkers.
+# The names above by the modules that hold them; a test compares them with the imports for type checkers.
 _HOMES = {
-    "ApproximateKernelPCA": "models.approximate",
-    "CheckpointError": "errors",
-    "CheckpointWarning": "errors",
-    "Checkpointer": "models.checkpointer",
-    "IndefiniteKernelWarning": "errors",
-    "KernelPCA": "models.exact",
-    "ModelBank": "models.model_bank",
-    "NotFittedError": "errors",
-    "SparseKernelPCA": "models.sparse",
-    "SparsityError": "errors",
-    "SparsityWarning": "errors",
-    "StreamingKernelPCA": "models.streaming",
-    "load": "models.checkpointer",
-    "merge": "models.streaming",
-    "warmup": "models.warmup",
+    "errors": "CheckpointError CheckpointWarning IndefiniteKernelWarning NotFittedError SparsityError SparsityWarning",
+    "models.approximate": "ApproximateKernelPCA",
+    "models.checkpointer": "Checkpointer load",
+    "models.exact": "KernelPCA",
+    "models.model_bank": "ModelBank",
+    "models.sparse": "SparseKernelPCA",
+    "models.streaming": "StreamingKernelPCA merge",
+    "models.warmup": "warmup",
 }
 # The parts of the package that they are made of, which are attributes too.
 _PARTS = {"_core", "checkpoint", "components", "dictionary", "errors", "models", "rows", "kernels", "stream"}
@@ -92,15 +85,16 @@ if not TYPE_CHECKING:
 
     def __getattr__(name):
         """Import all names when the first is asked for: numba alone takes longer to load than help of the command."""
-        if name not in _HOMES and name not in _PARTS:
+        if name not in __all__ and name not in _PARTS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         # Threads that import one package from different ends at once get a half-made module, or a deadlock error.
         with _LOADING:
-            for public, home in _HOMES.items():
-                globals()[public] = getattr(import_module(f"streamkpca.{home}"), public)
+            for home, names in _HOMES.items():
+                module = import_module(f"streamkpca.{home}")
+                globals().update({public: getattr(module, public) for public in names.split()})
         return globals()[name]
 
 
 def __dir__() -> list[str]:
     """List all names, imported or not."""
-    return sorted((globals().keys() | _HOMES.keys() | _PARTS) - {"RLock", "TYPE_CHECKING", "import_module"})
+    return sorted((globals().keys() | set(__all__) | _PARTS) - {"RLock", "TYPE_CHECKING", "import_module"})

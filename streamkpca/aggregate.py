@@ -12,12 +12,14 @@ import numpy as np
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
+from streamkpca.stream.state import State
 
 __all__ = ["Aggregate"]
 
 # A state needs no axes, so it computes as few as possible, as rarely as possible.
 _NO_AXES: Final = {"n_components": 1, "noise_variance": None, "n_active": None, "axes": "ritz", "refit_every": 2**31}
-_KEY: Final = "aggregate"
+# The extra data of its checkpoints.
+_MARK: Final = "aggregate"
 
 
 class Aggregate:
@@ -69,8 +71,7 @@ class Aggregate:
         seed = begun.random_state if state is None else state.seed
         seed = secrets.randbits(63) if seed is None else seed
         self._parameters = begun.get_params(deep=False) | {"kernel": kernel, "random_state": seed}
-        self._model = StreamingKernelPCA(**(self._parameters | _NO_AXES))
-        self._model.state_ = state
+        self._model = _model_of(self._parameters | _NO_AXES, state)
 
     @property
     def n_rows_(self) -> int:
@@ -180,11 +181,8 @@ class Aggregate:
         ValueError
             There were no rows, or all of them had weight 0.
         """
-        model, stream = StreamingKernelPCA(**self._parameters), getattr(self._model, "state_", None)
-        if stream is not None and self.n_rows_:
-            model.state_ = stream
-            model.refit()
-        if not self.n_rows_ or not model.total_weight_:
+        model = _model_of(self._parameters, getattr(self._model, "state_", None))
+        if not self.n_rows_ or not model.refit().total_weight_:
             raise ValueError(
                 "Aggregate.finish: found no rows to learn from; add at least 1 finite row of positive weight"
             )
@@ -192,8 +190,7 @@ class Aggregate:
 
     def to_bytes(self) -> bytes:
         """Return a checkpoint of everything that determines the state; the same state gives the same bytes."""
-        plain = {name: _plain(value) for name, value in self._parameters.items() if name != "kernel"}
-        return self._model.to_bytes({_KEY: plain})
+        return _model_of(self._parameters, getattr(self._model, "state_", None)).to_bytes(_MARK)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
@@ -213,19 +210,12 @@ class Aggregate:
         where = "Aggregate.from_bytes"
         try:
             model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
-            given = model.extra_.get(_KEY) if isinstance(model.extra_, dict) else None
-            if not isinstance(given, dict):
+            if model.extra_ != _MARK:
                 raise CheckpointError("they are a model's; read them with StreamingKernelPCA.from_bytes")
-            parameters = {**model.get_params(deep=False), **given, "kernel": model.kernel}
-            template = StreamingKernelPCA(**parameters)
-            template.settings(where)
-            if parameters | _NO_AXES != model.get_params(deep=False):
-                raise CheckpointError("their parameters contradict each other")
-        except (CheckpointError, TypeError, ValueError) as error:
+            state = cls(model)
+        except ValueError as error:
             raise CheckpointError(f"{where}: the bytes are not those of an Aggregate: {error}") from None
-        state = cls.__new__(cls)
-        state._parameters, state._model = template.get_params(deep=False), model
-        model.extra_ = None
+        state._model.state_ = getattr(model, "state_", None)
         return state
 
 
@@ -240,5 +230,7 @@ def _decayed(models: list[StreamingKernelPCA], half_life: float) -> list[Streami
     return decayed[::-1]
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+def _model_of(parameters: dict[str, Any], state: State | None) -> StreamingKernelPCA:
+    model = StreamingKernelPCA(**parameters)
+    model.state_ = state
+    return model

@@ -30,10 +30,6 @@ class _Learner:
         self.features_: list[Any] = []
         self._n_rows, self._next_refit = 0, 1.0
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy, as pickle and deepcopy iterate over it.
-        return vars(self).copy()
-
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn the next row of the stream.
 
@@ -80,30 +76,21 @@ class _Learner:
 
     def _learn(self, rows: Array, features: list[Any]) -> None:
         """Learn rows (n, d); until the first block is full, refit when the stream has grown by a quarter."""
-        if self._n_rows + len(rows) < self._next_refit:
-            self.kernel_pca.partial_fit(rows)
-        else:
-            before = getattr(self.kernel_pca, "state_", None)
-            try:
-                self._next_refit = self._learn_and_refit(rows, self._n_rows, self._next_refit)
-            except BaseException:
-                # An earlier piece may have been learned.
-                self.kernel_pca.state_ = before
-                raise
-        self._n_rows += len(rows)
-        self.features_ = features
-
-    def _learn_and_refit(self, rows: Array, n_rows: int, next_refit: float) -> float:
-        """Learn rows after the first `n_rows`, refit where it is due, and return at how many rows it is due next."""
-        while n_rows + len(rows) >= next_refit:
-            count = int(next_refit) - n_rows
-            self.kernel_pca.partial_fit(rows[:count]).refit()
-            rows, n_rows = rows[count:], n_rows + count
-            grown = n_rows + max(1, n_rows // 4)
-            next_refit = grown if grown < self.kernel_pca.block_size else math.inf
-        if len(rows):
-            self.kernel_pca.partial_fit(rows)
-        return next_refit
+        n_rows, next_refit, before = self._n_rows, self._next_refit, getattr(self.kernel_pca, "state_", None)
+        try:
+            while n_rows + len(rows) >= next_refit:
+                count = int(next_refit) - n_rows
+                self.kernel_pca.partial_fit(rows[:count]).refit()
+                rows, n_rows = rows[count:], n_rows + count
+                grown = n_rows + max(1, n_rows // 4)
+                next_refit = grown if grown < self.kernel_pca.block_size else math.inf
+            if len(rows):
+                self.kernel_pca.partial_fit(rows)
+        except BaseException:
+            # An earlier piece may have been learned.
+            self.kernel_pca.state_ = before
+            raise
+        self._n_rows, self._next_refit, self.features_ = n_rows + len(rows), next_refit, features
 
     @property
     def _absent(self) -> float:
@@ -112,27 +99,18 @@ class _Learner:
 
     def _row(self, x: Mapping[Any, Any], features: list[Any], method: str) -> Array:
         absent = self._absent
-        values = [x.get(name, absent) for name in features]
-        try:
-            row = np.array([values])
-        except ValueError:
-            # Values of different lengths.
-            row = np.array([[None]])
-        if row.dtype.kind not in "fiub" or row.ndim != 2:
-            # Slower, for numbers without a numpy type: fractions, decimals, large integers.
-            row = np.array([[self._number(value, name, method) for name, value in zip(features, values, strict=True)]])
-        return row.astype(np.float64, copy=False)
+        # Most values are floats, and calls take time.
+        row = [v if type(v := x.get(name, absent)) is float else self._number(v, name, method) for name in features]
+        return np.array([row])
 
     def _number(self, value: Any, feature: Any, method: str) -> float:
-        # A zero-dimensional array is a number, too.
-        given = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
         # pandas need not be installed for rows of single numbers.
-        if type(given).__name__ == "NAType" or (given is None and self.kernel_pca.on_missing != "raise"):
+        if type(value).__name__ == "NAType" or (value is None and self.kernel_pca.on_missing != "raise"):
             return math.nan
-        if not isinstance(given, Real | Decimal | np.bool_):
+        if not isinstance(value, Real | Decimal | np.bool_):
             raise self._refusal(method, feature, repr(value))
         try:
-            return float(given)
+            return float(value)
         except OverflowError:
             return math.inf
 

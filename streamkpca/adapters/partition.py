@@ -69,14 +69,11 @@ def merged(states: Sequence[Aggregate]) -> Aggregate:
 def answered_rows(rows: Any, model: Any) -> npt.NDArray[np.bool_]:
     """Tell which rows (n, d) a model is asked about: not those that it leaves out when it learns."""
     skips, on_missing = getattr(model, "on_bad_rows", "raise") == "skip", getattr(model, "on_missing", "raise")
-    left_out = np.zeros(len(rows), dtype=bool)
-    if skips or on_missing == "skip":
-        values = rows.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(rows, "columns") else rows
-        if skips:
-            left_out |= np.isinf(values).any(axis=1)
-        if on_missing != "marginal":
-            left_out |= np.isnan(values).any(axis=1)
-    return ~left_out
+    if not skips and on_missing != "skip":
+        return np.ones(len(rows), dtype=bool)
+    values = rows.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(rows, "columns") else rows
+    is_bad = np.isnan(values) if not skips else np.isinf(values) if on_missing == "marginal" else ~np.isfinite(values)
+    return np.asarray(~is_bad.any(axis=1))
 
 
 def answer_names(model: Any) -> list[str]:

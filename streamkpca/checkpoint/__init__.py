@@ -7,7 +7,6 @@ fields : tables of fields, and how values are recorded and restored by them
 table : the fields of a stream
 """
 
-import io
 from collections.abc import Callable, Mapping
 from typing import IO, Any, NamedTuple
 
@@ -44,12 +43,6 @@ class Checkpoint(NamedTuple):
     def write(self, file: IO[bytes]) -> None:
         """Write the file."""
         write_archive(file, self.text, self.arrays)
-
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the file."""
-        buffer = io.BytesIO()
-        self.write(buffer)
-        return buffer.getvalue()
 
 
 def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any, where: str) -> Checkpoint:

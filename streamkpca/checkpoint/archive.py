@@ -165,7 +165,7 @@ def _listed(name: str, entry: Any) -> tuple[str, tuple[int, ...]]:
         dtype, shape = entry
         if (
             dtype in TYPES
-            and len(shape) <= 2
+            and len(shape) <= 3
             and name.isascii()
             and all(type(n) is int and 0 <= n <= _LONGEST_AXIS for n in shape)
         ):

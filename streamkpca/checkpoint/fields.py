@@ -35,6 +35,7 @@ RULES: dict[str, Callable[[AnyArray], Any]] = {
     "": _are_finite,
     "or NaN": lambda values: not np.isinf(values).any(),
     ">= 0": _are_not_negative,
+    "weights >= 0": lambda values: _are_finite(values) and _are_not_negative(values[0]),
     "ascending": lambda values: _are_finite(values) and (values[1:] >= values[:-1]).all(),
     "descending, >= 0": lambda values: _are_not_negative(values) and (values[1:] <= values[:-1]).all(),
     "symmetric": lambda values: _are_finite(values) and (values == values.T).all(),

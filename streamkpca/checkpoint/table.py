@@ -101,8 +101,7 @@ STATE: Final = whole_of(
         signalled / flag
     ColumnSums: summary.column_sums?
         origin / <f8 / d
-        weight / <f8 / P / >= 0
-        first second / <f8 / P
+        sums / <f8 / 3P / weights >= 0
         total_weight total_squared_weight / real / / >= 0
         n_rows / integer / / >= 0
     _snapshot: scheduled?

@@ -40,9 +40,9 @@ class Source:
         self.uses: dict[str, str] = {}
         self.n_bytes = 0
 
-    def check(self, value: float) -> None:
-        """Refuse a number that single precision would lose."""
-        if self.is_single:
+    def check(self, values: Array) -> None:
+        """Refuse numbers that single precision would lose."""
+        for value in values.tolist() if self.is_single else ():
             _single_literal(repr(value))
 
     def table(self, what: str, values: Array) -> str:
@@ -161,11 +161,11 @@ class KernelText:
             if segment.units is None:
                 lines.append(f"{loop} {filled} = {entry};")
             elif not segment.has_matrix:
-                self._check(segment.units)
+                source.check(segment.units)
                 lines.append(f"{loop} {filled} = {entry} / {source.table(f'units{place}', segment.units)}[k];")
             else:
                 # Entries that are small beside the rest of their column may become 0, but not the whole column.
-                self._check(np.abs(segment.units).max(axis=0, initial=0.0))
+                source.check(np.abs(segment.units).max(axis=0, initial=0.0))
                 product = f"{source.table(f'units{place}', segment.units)}[k][l] * {entry}"
                 n_columns = segment.units.shape[1]
                 inner = f"for (l = 0; l < {n_columns}; ++l) {filled} += {product};"
@@ -179,10 +179,6 @@ class KernelText:
             f"static void {source.name}_prepare(const double *x, double *u)",
             ["int k, l;" if has_matrix else "int k;", *lines],
         )
-
-    def _check(self, units: Array) -> None:
-        for unit in units.tolist():
-            self.source.check(unit)
 
     def _write_scale(self) -> None:
         self.source.function(

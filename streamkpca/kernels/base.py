@@ -26,7 +26,7 @@ from streamkpca.kernels.views import (
     measured_units,
     shown,
 )
-from streamkpca.rows.validation import as_rows, as_sample_weight
+from streamkpca.rows.validation import as_sample_weight, checked_parts
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
@@ -118,7 +118,7 @@ class Kernel(ABC):
         left = self._checked(X, where)
         if Y is None:
             return self.program.gram(left)
-        right = as_rows(Y, where=where)
+        right = checked_parts(Y, where)[:]
         self.check_range(right, where)
         if left.shape[1] != right.shape[1]:
             raise ValueError(
@@ -576,7 +576,7 @@ class Kernel(ABC):
         return rows, None if weights is None or np.all(weights == weights[0]) else weights
 
     def _checked(self, X: Any, where: str) -> Array:
-        rows = as_rows(X, where=where)
+        rows = checked_parts(X, where)[:]
         self.check_width(rows.shape[1], where)
         self.check_range(rows, where)
         return rows

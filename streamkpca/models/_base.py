@@ -14,16 +14,7 @@ from streamkpca.components.expectation import RANGE
 from streamkpca.components.snapshot import Snapshot, in_chunks, rows_counted_from
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel
-from streamkpca.models._params import (
-    KINDS,
-    argument_reader,
-    changed_parameters,
-    constructor_parameters,
-    contained,
-    metadata_request,
-    resolved_parameters,
-    wanted_container,
-)
+from streamkpca.models import _params
 from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, checked_parts, is_plain, parts_of
 
 Array = npt.NDArray[np.float64]
@@ -136,10 +127,10 @@ class Estimator(ABC):
         """
         answers = self._fitted("transform")
         projections = answers.transform(self._query(X, "transform", answers))
-        kind = wanted_container(vars(self).get("_sklearn_output_config", {}).get("transform"))
+        kind = _params.wanted_container(vars(self).get("_sklearn_output_config", {}).get("transform"))
         if kind == "default":
             return projections
-        table: Array = contained(projections, self.get_feature_names_out(), kind, X, type(self).__name__)
+        table: Array = _params.contained(projections, self.get_feature_names_out(), kind, X, type(self).__name__)
         return table
 
     def set_output(self, *, transform: str | None = None) -> Self:
@@ -167,7 +158,7 @@ class Estimator(ABC):
             where = f"{type(self).__name__}.set_output"
             # Under the name that scikit-learn's clone copies.
             self._sklearn_output_config = {
-                "transform": check_choice("transform", transform, choices=KINDS, where=where)
+                "transform": check_choice("transform", transform, choices=_params.KINDS, where=where)
             }
         return self
 
@@ -645,7 +636,7 @@ class Estimator(ABC):
         {'n_components': 10, 'kernel': RBF(gamma=0.5), 'center': True, 'kernel__gamma': 0.5}
         """
         kind = type(self)
-        params = dict(zip(constructor_parameters(kind), argument_reader(kind)(self), strict=True))
+        params = dict(zip(_params.constructor_parameters(kind), _params.argument_reader(kind)(self), strict=True))
         if deep:
             for name, value in list(params.items()):
                 if isinstance(value, Kernel):
@@ -675,7 +666,7 @@ class Estimator(ABC):
         >>> KernelPCA().set_params(n_components=3, kernel__gamma=2.0)
         KernelPCA(n_components=3, kernel=RBF(gamma=2.0))
         """
-        for name, value in resolved_parameters(self, params, f"{type(self).__name__}.set_params").items():
+        for name, value in _params.resolved_parameters(self, params, f"{type(self).__name__}.set_params").items():
             setattr(self, name, value)
         return self
 
@@ -685,7 +676,7 @@ class Estimator(ABC):
         return vars(self).copy()
 
     def __repr__(self) -> str:
-        shown = [f"{name}={value!r}" for name, value in changed_parameters(self).items()]
+        shown = [f"{name}={value!r}" for name, value in _params.changed_parameters(self).items()]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     # scikit-learn's protocol. Only scikit-learn calls these, so it is loaded by then; it is never imported here.
@@ -719,7 +710,7 @@ class Estimator(ABC):
         {'sample_weight': 'w'}
         """
         if "_metadata_request" not in vars(self):
-            self._metadata_request = metadata_request(self)
+            self._metadata_request = _params.metadata_request(self)
         return self._metadata_request
 
     def set_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:

@@ -1,19 +1,10 @@
-"""From rows of any kind to the next state, and the cell that holds it."""
+"""From rows of any kind to the next state, the cell that holds it, and the arguments of a batch."""
 
 from typing import Any
 
 from streamkpca._core.concurrency import WriteLock
-from streamkpca.rows.validation import (
-    Array,
-    Rows,
-    as_sample_weight,
-    checked_parts,
-    feature_names,
-    is_plain,
-    round_to_single,
-    weighted_batches,
-    without_bad_rows,
-)
+from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.rows import validation
 from streamkpca.stream.parameters import StreamSettings
 from streamkpca.stream.state import State, check_continued
 from streamkpca.stream.transitions import with_rows
@@ -41,39 +32,55 @@ def learned(state: State | None, X: Any, sample_weight: Any, settings: StreamSet
 
 def taken(
     state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
-) -> tuple[State, Rows, Array | float, int]:
+) -> tuple[State, validation.Rows, validation.Array | float, int]:
     """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
-    if state is not None and is_plain(X, state.n_features):
+    if state is not None and validation.is_plain(X, state.n_features):
         # Single rows have no time for more.
-        rows: Rows = X
+        rows: validation.Rows = X
     else:
         width, names = (None, None) if state is None else (state.n_features, state.names)
-        rows = checked_parts(X, where, width, names, finite=not settings.skips_bad_rows, gaps=settings.admits_nan)
+        rows = validation.checked_parts(
+            X, where, width, names, finite=not settings.skips_bad_rows, gaps=settings.admits_nan
+        )
         if state is None:
             settings.kernel.check_width(rows.shape[1], where)
-            state = State.begin(settings, rows.shape[1], feature_names(X))
+            state = State.begin(settings, rows.shape[1], validation.feature_names(X))
     if settings.dtype != "float64":
-        rows = round_to_single(rows, where, finite=not settings.skips_bad_rows)
+        rows = validation.round_to_single(rows, where, finite=not settings.skips_bad_rows)
     n_rejected = 0
     # All weights may be zero here: the same rows could have come in one call with others. A default weight stays a
     # number, as making an array of it took a fifth of the time of a single row.
-    weights = 1.0 if sample_weight is None else as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
+    weights = (
+        1.0
+        if sample_weight is None
+        else validation.as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
+    )
     if settings.skips_bad_rows or settings.admits_nan:
-        rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
+        rows, weights, n_rejected = validation.without_bad_rows(rows, weights, gaps=settings.has_gaps)
     return state, rows, weights, n_rejected
 
 
 def learned_in_batches(
     state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
 ) -> State | None:
-    """Return the state after all batches of an Arrow stream; one that is refused leaves everything as it was."""
+    """Return the state after all batches of an Arrow stream; `sample_weight` is None or one weight for all rows."""
     n_rows = 0
-    for batch, weights in weighted_batches(X, sample_weight, where):
+    for batch in validation.arrow_batches(X, where):
         try:
-            state = learned(state, batch, weights, settings, where)
+            state = learned(state, batch, sample_weight, settings, where)
         except (TypeError, ValueError) as error:
             if n_rows:
                 error.add_note(f"Rows are counted from row {n_rows} of the Arrow stream, where a batch begins.")
             raise
         n_rows += batch.num_rows
     return state
+
+
+def batch_of(
+    kernel: Any, X: Any, sample_weight: Any, where: str
+) -> tuple[Kernel, validation.Array, validation.Array, validation.Names | None]:
+    """Check the arguments of a batch fit; return the settled kernel, the rows, their weights and the columns' names."""
+    X, kernel = validation.arrow_table(X, where), kernel_from(kernel, where=where)
+    rows = validation.checked_parts(X, where)[:]
+    weights = validation.as_sample_weight(sample_weight, len(rows), where=where)
+    return kernel.settled(rows, weights), rows, weights, validation.feature_names(X)

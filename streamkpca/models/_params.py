@@ -27,10 +27,9 @@ KINDS = ("default", "pandas", "polars")
 
 
 @cache
-def constructor_parameters(kind: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a class's constructor, or of the constructor itself, by name."""
-    init = kind.__init__ if isinstance(kind, type) else kind  # type: ignore[misc]
-    signature = inspect.signature(init).parameters
+def constructor_parameters(kind: type) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a class's constructor by name."""
+    signature = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
     return MappingProxyType({name: parameter for name, parameter in signature.items() if name != "self"})
 
 
@@ -73,7 +72,7 @@ def explaining_unknown_arguments(kind: Kind) -> Kind:
 
     @wraps(init)
     def explained(self: Any, *args: Any, **arguments: Any) -> None:
-        known = constructor_parameters(init)
+        known = constructor_parameters(kind)
         for name, value in arguments.items():
             if name not in known:
                 raise TypeError(f"{type(self).__name__}: {advice_on(name, value, known, arguments.get('kernel'))}")

@@ -15,10 +15,10 @@ from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
-from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, Fitted
+from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 from streamkpca.stream.parameters import checked_parameters
 
 Array = npt.NDArray[np.float64]
@@ -134,10 +134,7 @@ class ApproximateKernelPCA(Estimator):
         random = np.random.default_rng(
             check_integer("random_state", self.random_state, least=0, most=None, where=where)
         )
-        X = arrow_table(X, where)
-        kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None)
-        weights = as_sample_weight(sample_weight, len(rows), where=where)
-        kernel = kernel.settled(rows, weights)
+        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight, where)
 
         pursuit = pursue(
             kernel,
@@ -168,7 +165,7 @@ class ApproximateKernelPCA(Estimator):
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
         snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
         singular_values = np.sqrt(np.maximum(np.diagonal(moments.second), 0.0))
-        self._published = Fitted(snapshot, feature_names(X), singular_values)
+        self._published = Fitted(snapshot, names, singular_values)
         return self
 
     @property

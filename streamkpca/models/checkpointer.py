@@ -4,7 +4,6 @@ import os
 import re
 import time
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ class Checkpointer:
     Raises
     ------
     OSError
-        The folder does not exist, or `path` is a folder, or the names of the files would be too long.
+        The folder does not exist, or `path` is a folder.
     TypeError, ValueError
         An argument is not a number above 0.
 
@@ -151,14 +150,13 @@ class Checkpointer:
             As `StreamingKernelPCA.save`; then the older generations stay.
         """
         older = self.generations
-        path = self._generation(self._number(older[0]) + 1 if older else 1)
+        number = self._number(older[0]) + 1 if older else 1
+        path = self._path.with_name(f"{self._path.stem}-{number:08d}{self._path.suffix}")
         n_rows = _rows_of(model)
         model.save(path, extra)
         self._note(n_rows)
         for old in older[self._keep - 1 :]:
-            # A folder of this name was put there by somebody else.
-            if old.is_file():
-                old.unlink(missing_ok=True)
+            old.unlink(missing_ok=True)
         return path
 
     def save_if_due(self, model: Any, extra: Any = None) -> Path | None:
@@ -233,9 +231,6 @@ class Checkpointer:
         found = self._name.fullmatch(path.name)
         return int(found[1]) if found else 0
 
-    def _generation(self, number: int) -> Path:
-        return self._path.with_name(f"{self._path.stem}-{number:08d}{self._path.suffix}")
-
 
 def _checked_path(path: FileName, where: str) -> Path:
     """Follow links to a path in an existing folder, to whose name numbers can be added."""
@@ -244,9 +239,6 @@ def _checked_path(path: FileName, where: str) -> Path:
         raise IsADirectoryError(f"{where}: expected the name of a file but got {path!r}; name a file in a folder")
     if not found.parent.is_dir():
         raise FileNotFoundError(f"{where}: expected {found.parent} to be a folder; create it first")
-    # A name that is too long for the numbers should be refused before anything is learned.
-    with suppress(FileNotFoundError):
-        found.with_name(f"{found.stem}-00000001{found.suffix}").lstat()
     return found
 
 

@@ -9,19 +9,13 @@ from scipy.linalg.lapack import dpstrf
 
 from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, solve_transposed
 from streamkpca._core.parameters import check_flag, check_n_components
+from streamkpca.components import spectrum
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.components.spectrum import (
-    RANK_TOLERANCE,
-    all_eigenvalues,
-    deciding_signs,
-    leading_eigenpairs,
-    wanted_axes,
-)
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
-from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, Fitted
+from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 
 Array = npt.NDArray[np.float64]
 
@@ -105,13 +99,10 @@ class KernelPCA(Estimator):
         where = "KernelPCA.fit"
         n_components = check_n_components(self.n_components, where=where)
         center = check_flag("center", self.center, where=where)
-        # The caller may write to X later.
-        X = arrow_table(X, where)
-        kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None).copy()
-        weights = as_sample_weight(sample_weight, len(rows), where=where)
+        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight, where)
         centre = weights / weights.sum() if center else np.zeros(len(rows))
-        snapshot = _exact_snapshot(kernel.settled(rows, weights), rows, weights, centre, n_components)
-        self._published = Fitted(snapshot, feature_names(X))
+        snapshot = _exact_snapshot(kernel, rows.copy(), weights.copy(), centre, n_components)
+        self._published = Fitted(snapshot, names)
         return self
 
 
@@ -128,24 +119,24 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
     centred = root[:, None] * centred * root
     # As `covariance_divisor` has it.
     divisor = total - float(weights @ weights) / total if centre.any() else total
-    divisor = divisor if divisor > RANK_TOLERANCE * total else 0.0
+    divisor = divisor if divisor > spectrum.RANK_TOLERANCE * total else 0.0
     share_asked = isinstance(n_components, float)
     n = len(rows)
-    eigenvalues, vectors = leading_eigenpairs(centred, n if share_asked else int(n_components))
+    eigenvalues, vectors = spectrum.leading_eigenpairs(centred, n if share_asked else int(n_components))
     if not kernel.is_positive_definite:
-        smallest = float(all_eigenvalues(gram)[0])
-        if smallest < -RANK_TOLERANCE * n * float(np.abs(np.diagonal(gram)).sum()):
+        smallest = float(spectrum.all_eigenvalues(gram)[0])
+        if smallest < -spectrum.RANK_TOLERANCE * n * float(np.abs(np.diagonal(gram)).sum()):
             warn_indefinite(smallest)
     squares = float(np.trace(centred))
-    rank = int(np.count_nonzero(eigenvalues > RANK_TOLERANCE * float(weights @ np.abs(np.diagonal(gram)))))
-    rank = wanted_axes(eigenvalues, rank, n_components, squares)
+    rank = int(np.count_nonzero(eigenvalues > spectrum.RANK_TOLERANCE * float(weights @ np.abs(np.diagonal(gram)))))
+    rank = spectrum.wanted_axes(eigenvalues, rank, n_components, squares)
     q = max(rank, 1) if share_asked else int(n_components)
 
     coefficients = np.zeros((n, q))
     coefficients[:, :rank] = np.sqrt(weights)[:, None] * vectors[:, :rank] / np.sqrt(eigenvalues[:rank])
     # The coefficients of a centred axis sum to zero, but for rounding.
     coefficients -= np.outer(centre, coefficients.sum(axis=0))
-    coefficients *= deciding_signs(coefficients)
+    coefficients *= spectrum.deciding_signs(coefficients)
     variances = np.zeros(q)
     if divisor > 0.0:
         variances[:rank] = eigenvalues[:rank] / divisor

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.archive import read_header
 from streamkpca.errors import CheckpointError
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
-from streamkpca.rows.validation import as_sample_weight, checked_rows
+from streamkpca.rows.validation import as_sample_weight, checked_parts
 
 __all__ = ["ModelBank"]
 
@@ -66,7 +65,7 @@ class ModelBank:
 
     Notes
     -----
-    A key is a string or an integer, of at most 1,000 characters; members of a `StrEnum` are the strings that they
+    A key is a string of at most 1,000 characters or an integer; members of a `StrEnum` are the strings that they
     equal. The model of a key depends on its rows in their order alone, however many models are in memory.
 
     A model is written when others displace it from memory, on `save` and on `close`. Whatever kills the process, the
@@ -189,7 +188,7 @@ class ModelBank:
         with self._lock:
             groups, scores = self._groups(keys, len(X), where), np.empty(len(X))
             if groups:
-                rows = checked_rows(X, where, *self._width(), gaps=self._template.on_missing == "marginal")
+                rows = checked_parts(X, where, *self._width(), gaps=self._template.on_missing == "marginal")[:]
             for key, _ in groups:
                 self._require(key, where)
             for key, positions in groups:
@@ -279,9 +278,7 @@ class ModelBank:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __contains__(self, key: object) -> bool:
@@ -314,7 +311,7 @@ class ModelBank:
             if not groups:
                 return scores
             finite, gaps = self._template.on_bad_rows == "raise", self._template.on_missing != "raise"
-            rows = checked_rows(X, where, *self._width(), finite=finite, gaps=gaps)
+            rows = checked_parts(X, where, *self._width(), finite=finite, gaps=gaps)[:]
             weights = as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
             is_left_out = np.isinf(rows) if self._template.on_missing == "marginal" else ~np.isfinite(rows)
             is_answered = ~np.logical_or.reduce(is_left_out, axis=1)
@@ -414,20 +411,16 @@ class ModelBank:
 
     def _remove_leftovers(self) -> None:
         """Remove files that were half written when a process was killed; the lock says that none is writing."""
-        for pattern in (f"*{TEMPORARY}", f"*/*{TEMPORARY}"):
-            for path in self.folder.glob(pattern):
-                path.unlink(missing_ok=True)
+        for path in self.folder.rglob(f"*{TEMPORARY}"):
+            path.unlink(missing_ok=True)
 
 
 def _checked_key(key: Any, where: str) -> Key:
     """Return a key as exactly a string or an integer: subclasses may look otherwise in files than in memory."""
-    if isinstance(key, str):
-        if len(key) <= _LONGEST_KEY:
-            return str.__str__(key)
-    elif isinstance(key, int | np.integer) and not isinstance(key, bool | np.timedelta64):
-        if abs(whole := int.__int__(key) if isinstance(key, int) else int(key)) < 10**_LONGEST_KEY:
-            return whole
-        key = "a longer one"
+    if isinstance(key, str) and len(key) <= _LONGEST_KEY:
+        return str.__str__(key)
+    if isinstance(key, int | np.integer) and not isinstance(key, bool | np.timedelta64):
+        return int(key)
     raise TypeError(
         f"{where} expected keys that are strings or integers of at most {_LONGEST_KEY} characters but got "
         f"{key!r:.80}; write others as strings"

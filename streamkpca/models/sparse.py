@@ -13,10 +13,10 @@ from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
-from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, Fitted
+from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.rows.validation import arrow_table, as_sample_weight, checked_rows, feature_names
 from streamkpca.stream.parameters import checked_parameters
 
 Array = npt.NDArray[np.float64]
@@ -128,10 +128,7 @@ class SparseKernelPCA(Estimator):
         given = {name: getattr(self, name) for name in ("n_components", "center", "noise_variance", "n_active", "axes")}
         check_choice("optimiser", self.optimiser, choices=OPTIMISERS, where=where)
         settings = RefitSettings(**checked_parameters(where, **given), optimiser=self.optimiser).consistent(where)
-        X = arrow_table(X, where)
-        kernel, rows = kernel_from(self.kernel, where=where), checked_rows(X, where, None, None).copy()
-        weights = as_sample_weight(sample_weight, len(rows), where=where)
-        kernel = kernel.settled(rows, weights)
+        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight, where)
         counting = np.flatnonzero(weights)
         # Equal rows would share a weight. Their coordinates tell them apart: products round by their place in a matrix.
         first, place = _distinct(rows[counting])
@@ -147,7 +144,7 @@ class SparseKernelPCA(Estimator):
         moments = Moments.zero(basis.size).add(block.coordinates[place], block.energy[place], weights[counting])
         candidates = Candidates(rows, counting[first], block.coordinates, are_atoms=False)
         snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
-        self._published = Fitted(snapshot, feature_names(X))
+        self._published = Fitted(snapshot, names)
         return self
 
 

@@ -170,7 +170,7 @@ class StreamingKernelPCA(Estimator):
         ----------
         X : array-like of shape (n, d)
             Also a sparse matrix, which is made dense part by part, or an Arrow stream (tables and readers of pyarrow,
-            relations of DuckDB), which is read batch by batch.
+            relations of DuckDB), which is read batch by batch, or whole if each row has a weight.
         y : object
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
@@ -200,7 +200,8 @@ class StreamingKernelPCA(Estimator):
         cell = self._cell
         with cell.write_lock.held:
             settings = self.settings(where)
-            learn = learned_in_batches if is_arrow(X) else learned
+            # A stream with a weight for each row is read whole, as its weights are.
+            learn = learned_in_batches if is_arrow(X) and np.ndim(sample_weight) == 0 else learned
             cell.state = learn(cell.state, X, sample_weight, settings, where)
         return self
 
@@ -604,7 +605,9 @@ class StreamingKernelPCA(Estimator):
         TypeError, ValueError
             As `save`.
         """
-        return self._checkpoint("to_bytes", extra).to_bytes()
+        file = io.BytesIO()
+        self._checkpoint("to_bytes", extra).write(file)
+        return file.getvalue()
 
     @classmethod
     def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:

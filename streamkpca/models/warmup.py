@@ -1,5 +1,6 @@
 """Ahead-of-time compilation of all loops, so that later processes find them in the cache."""
 
+import copy
 import os
 import warnings
 from collections.abc import Iterator
@@ -34,12 +35,6 @@ _CASES: tuple[tuple[Kernel, int], ...] = (
     (RBF(0.3), 1),
     (RBF(0.3).in_units(np.eye(2)), 2),
     (Cosine() + Laplacian("median").on([0]) * Linear() + Equal(), 3),
-)
-
-# Kernels and numbers of features for rows with gaps, whose columns are taken together or, if there are many, apart.
-_CASES_WITH_GAPS: tuple[tuple[Kernel, int], ...] = (
-    (RBF(0.3), 3),
-    (RBF(0.3), WIDEST_TOGETHER + 1),
 )
 
 _BLOCK, _N_BLOCKS, _MAX_ATOMS = 24, 4, 6
@@ -94,13 +89,12 @@ def warmup() -> Warmth:
             for rows, weights in _batches(n_features):
                 _use_streams(kernel, rows, weights)
                 _use_batches(kernel, rows, weights)
-        for kernel, n_features in _CASES_WITH_GAPS:
+        gapped = StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS, block_size=_BLOCK, on_missing="marginal")
+        # Columns of rows with gaps are taken together or, if there are many, apart.
+        for n_features in (3, WIDEST_TOGETHER + 1):
             for rows, _ in _batches(n_features):
                 rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
-                model = StreamingKernelPCA(
-                    1, kernel=kernel, max_atoms=_MAX_ATOMS, block_size=_BLOCK, on_missing="marginal"
-                )
-                _ask(model.partial_fit(rows), rows)
+                _ask(copy.copy(gapped).partial_fit(rows), rows)
         # Rows without energy give no atoms.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))
     return warmth()

@@ -118,7 +118,7 @@ def draw_novelty(
         axes.scatter(when[part], shown[part], color=palette[i % len(palette)], label=label, **style)
     if threshold is not None:
         level = np.broadcast_to(np.asarray(threshold, dtype=np.float64), scores.shape)
-        _draw_threshold(axes, when, level)
+        axes.plot(when, level, color=canvas.ink(axes), linewidth=0.9, linestyle="--", zorder=4, label="threshold")
         with np.errstate(invalid="ignore"):
             _draw_alarms(axes, when, np.flatnonzero(known & (scores > level)))
     _draw_events(axes, when, events)
@@ -144,15 +144,6 @@ def _draw_series(axes: "Axes", when: npt.NDArray[Any], values: Array, label: str
         starts, low, high, facecolor=canvas.BAR, edgecolor=canvas.BAR, alpha=0.6, linewidth=0.6, label=label
     )
     axes.plot(starts, middle, color=canvas.LINE, linewidth=0.8)
-
-
-def _draw_threshold(axes: "Axes", when: npt.NDArray[Any], level: Array) -> None:
-    """Draw the threshold through the rows where it changes: a constant one is a line between two points."""
-    edge = np.append(True, level[1:] != level[:-1])[: len(level)]
-    edge[:-1] |= edge[1:]
-    edge[-1:] = True
-    style: dict[str, Any] = {"color": canvas.ink(axes), "linewidth": 0.9, "linestyle": "--", "zorder": 4}
-    axes.plot(when[edge], level[edge], label="threshold", **style)
 
 
 def _draw_alarms(axes: "Axes", when: npt.NDArray[Any], alarms: npt.NDArray[np.intp]) -> None:

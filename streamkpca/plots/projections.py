@@ -1,6 +1,5 @@
 """Rows in the plane of two components."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +21,6 @@ def draw_projections(
     color: npt.ArrayLike | None = None,
     color_name: str = "row",
     groups: npt.ArrayLike | None = None,
-    group_names: Sequence[str] | None = None,
-    highlight: npt.ArrayLike | None = None,
     ax: "Axes | None" = None,
 ) -> "Axes":
     """Draw rows in the plane of two components, coloured by time, by a value, or by group.
@@ -40,10 +37,6 @@ def draw_projections(
         Name of the colour bar.
     groups : array-like of shape (n,), optional
         A class for each row; overrides `color`.
-    group_names : sequence of str, optional
-        Names of the groups in the legend, in ascending order of the groups.
-    highlight : array-like of shape (n,) of bool, optional
-        Rows to mark. The selection keeps them all, unless they are more than 6,000 themselves.
     ax : Axes, optional
         Axes to draw on; those of a new figure if None.
 
@@ -54,7 +47,7 @@ def draw_projections(
     Raises
     ------
     ValueError
-        There are no such components; colours, groups or marks differ from the rows in number, names from the groups.
+        There are no such components; colours or groups differ from the rows in number.
 
     Notes
     -----
@@ -74,7 +67,7 @@ def draw_projections(
             f"{where} expected projections with the components {tuple(components)} but got an array of shape "
             f"{points.shape}; choose others, or fit a model with more"
         )
-    for values, name in ((color, "colours"), (groups, "groups"), (highlight, "marks")):
+    for values, name in ((color, "colours"), (groups, "groups")):
         if values is not None:
             canvas.check_count(values, len(points), name, where=where)
     axes = canvas.axes_or_new(ax)
@@ -85,27 +78,17 @@ def draw_projections(
     style: dict[str, Any] = {"s": size, "linewidths": 0, "rasterized": True}
     if groups is not None:
         classes, which = np.unique(np.asarray(groups), return_inverse=True)
-        names = [str(value) for value in classes] if group_names is None else list(group_names)
-        canvas.check_count(names, len(classes), "names of groups", where=where)
         palette = canvas.on_background(canvas.group_colors(len(classes)), axes)
         axes.scatter(x, y, color=[palette[i] for i in which[chosen]], **style)
-        for shade, name in zip(palette, names, strict=True):
-            axes.scatter([], [], s=size, color=shade, label=name, linewidths=0)
+        for shade, name in zip(palette, classes, strict=True):
+            axes.scatter([], [], s=size, color=shade, label=str(name), linewidths=0)
+        axes.legend(fontsize="x-small", markerscale=2, ncols=1 + len(classes) // 6, framealpha=0.85, loc="best")
     else:
         values, ticks = _as_shades(np.arange(len(points)) if color is None else color)
         dots = axes.scatter(x, y, c=values[chosen], cmap="viridis", **style)
         bar = axes.figure.colorbar(dots, ax=axes, label=color_name, shrink=0.9, pad=0.015, **ticks)
         bar.outline.set_visible(False)
         bar.ax.tick_params(labelsize="small")
-    if highlight is not None:
-        marked = points[np.asarray(highlight, dtype=bool)]
-        marked = marked[:: canvas.every_nth(len(marked), canvas.MOST_POINTS)]
-        axes.scatter(*marked.T, color=canvas.ALARM, label="anomalous", zorder=3, **(style | {"s": size + 2}))
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        axes.legend(
-            handles, labels, fontsize="x-small", markerscale=2, ncols=1 + len(labels) // 6, framealpha=0.85, loc="best"
-        )
     canvas.finish(axes, "projections", f"component {components[0]}", f"component {components[1]}")
     return axes
 

@@ -64,7 +64,7 @@ class ColumnSums(NamedTuple):
     ----------
     origin : ndarray of shape (d,)
         Subtracted from numbers, so that sums of squares keep their digits.
-    weight, first, second : ndarray of shape (d, d) or (d,)
+    sums : ndarray of shape (3, d, d) or (3, d)
         For columns j and k the weight of the rows that have both, and the sums of x_j and of x_j x_k over these; the
         diagonals alone where there are more than `WIDEST_TOGETHER` columns.
     total_weight, total_squared_weight : float
@@ -74,9 +74,7 @@ class ColumnSums(NamedTuple):
     """
 
     origin: Array
-    weight: Array
-    first: Array
-    second: Array
+    sums: Array
     total_weight: float
     total_squared_weight: float
     n_rows: int
@@ -84,8 +82,7 @@ class ColumnSums(NamedTuple):
     @classmethod
     def none(cls, d: int) -> Self:
         """Return the sums over no rows."""
-        zeros = np.zeros((d, d) if d <= WIDEST_TOGETHER else d)
-        return cls(np.zeros(d), zeros, zeros, zeros, 0.0, 0.0, 0)
+        return cls(np.zeros(d), np.zeros((3, d, d) if d <= WIDEST_TOGETHER else (3, d)), 0.0, 0.0, 0)
 
     @classmethod
     def of(cls, rows: Array, weights: Array) -> Self:
@@ -95,7 +92,12 @@ class ColumnSums(NamedTuple):
     @property
     def is_of_pairs(self) -> bool:
         """Whether there are sums for pairs of columns."""
-        return self.weight.ndim == 2
+        return self.sums.ndim == 3
+
+    @property
+    def of_columns(self) -> Array:
+        """The sums of each column with itself, (3, d)."""
+        return np.diagonal(self.sums, axis1=1, axis2=2).copy() if self.is_of_pairs else self.sums
 
     def plus(self, rows: Array, weights: Array) -> Self:
         """Add rows (n, d), with gaps, of weights (n,); O(n d^2)."""
@@ -104,44 +106,40 @@ class ColumnSums(NamedTuple):
             return self
         rows, weights = rows[counting], weights[counting]
         present = ~np.isnan(rows)
-        origin = self._origin_with(rows, present, weights)
         with np.errstate(all="ignore"):
+            # Columns that had no number yet are measured from their mean.
+            mean = (weights[:, None] * np.where(present, rows, 0.0)).sum(axis=0) / (weights @ present)
+            origin = np.where((self.of_columns[0] == 0.0) & np.isfinite(mean), mean, self.origin)
             moved = np.where(present, rows - origin, 0.0)
             weighted, heavy = moved * weights[:, None], present * weights[:, None]
             if self.is_of_pairs:
-                sums = heavy.T @ present, weighted.T @ present, weighted.T @ moved
+                added = heavy.T @ present, weighted.T @ present, weighted.T @ moved
             else:
-                sums = heavy.sum(axis=0), weighted.sum(axis=0), (weighted * moved).sum(axis=0)
-        return self._replace(
-            origin=origin,
-            weight=self.weight + sums[0],
-            first=self.first + sums[1],
-            second=self.second + sums[2],
-            total_weight=self.total_weight + float(weights.sum()),
-            total_squared_weight=self.total_squared_weight + float(weights @ weights),
-        )
+                added = heavy.sum(axis=0), weighted.sum(axis=0), (weighted * moved).sum(axis=0)
+        return self._with(origin, np.array(added), float(weights.sum()), float(weights @ weights))
 
     def merged(self, other: Self) -> Self:
         """Add the sums over other rows."""
-        known = self._diagonal(self.weight) > 0.0
-        origin = np.where(known, self.origin, other.origin)
-        shift = np.where(other._diagonal(other.weight) > 0.0, other.origin - origin, 0.0)
-        moved = other._measured_from(shift)
+        origin = np.where(self.of_columns[0] > 0.0, self.origin, other.origin)
+        shift = np.where(other.of_columns[0] > 0.0, other.origin - origin, 0.0)
+        column = shift[:, None] if self.is_of_pairs else shift
+        weight, first, second = other.sums
+        second = second + column * first.T + shift * first + column * shift * weight
+        moved = np.array([weight, first + column * weight, second])
+        return self._with(origin, moved, other.total_weight, other.total_squared_weight)
+
+    def _with(self, origin: Array, sums: Array, weight: float, squared_weight: float) -> Self:
         return self._replace(
             origin=origin,
-            weight=self.weight + other.weight,
-            first=self.first + moved.first,
-            second=self.second + moved.second,
-            total_weight=self.total_weight + other.total_weight,
-            total_squared_weight=self.total_squared_weight + other.total_squared_weight,
+            sums=self.sums + sums,
+            total_weight=self.total_weight + weight,
+            total_squared_weight=self.total_squared_weight + squared_weight,
         )
 
     def decayed(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`."""
         return self._replace(
-            weight=self.weight * factor,
-            first=self.first * factor,
-            second=self.second * factor,
+            sums=self.sums * factor,
             total_weight=self.total_weight * factor,
             total_squared_weight=self.total_squared_weight * factor**2,
         )
@@ -158,7 +156,7 @@ class ColumnSums(NamedTuple):
         .. [1] Y. Chen, A. Wiesel, Y. C. Eldar, A. O. Hero, "Shrinkage algorithms for MMSE covariance estimation", IEEE
            Transactions on Signal Processing 58, 2010, eq. (23).
         """
-        weight, first, second = map(self._diagonal, (self.weight, self.first, self.second))
+        weight, first, second = self.of_columns
         with np.errstate(all="ignore"):
             seen = weight > 0.0
             shift = np.where(seen, first / weight, 0.0)
@@ -169,8 +167,9 @@ class ColumnSums(NamedTuple):
             mean = np.where(np.isfinite(self.origin + shift), self.origin + shift, 0.0)
             if not self.is_of_pairs:
                 return RowDistribution(mean, scale, np.empty((0, 0)))
-            means = np.where(self.weight > 0.0, self.first / self.weight, 0.0)
-            covariance = np.where(self.weight > 0.0, self.second / self.weight - means * means.T, 0.0)
+            weight, first, second = self.sums
+            means = np.where(weight > 0.0, first / weight, 0.0)
+            covariance = np.where(weight > 0.0, second / weight - means * means.T, 0.0)
             unit = np.where(scale > 0.0, scale, np.inf)
             correlations = np.clip(np.nan_to_num(covariance / unit / unit[:, None]), -1.0, 1.0)
         np.fill_diagonal(correlations, 1.0)
@@ -188,21 +187,3 @@ class ColumnSums(NamedTuple):
         share = 1.0 if excess <= 0.0 else min(1.0, max(((1.0 - 2.0 / d) * squares + total**2) / excess, 0.0))
         shrunk: Array = np.maximum((1.0 - share) * values + share * total / d, _LEAST_EIGENVALUE)
         return shrunk
-
-    def _diagonal(self, sums: Array) -> Array:
-        return np.diagonal(sums).copy() if sums.ndim == 2 else sums
-
-    def _origin_with(self, rows: Array, present: Mask, weights: Array) -> Array:
-        """Choose an origin for the columns that had no number yet: their mean."""
-        fresh = self._diagonal(self.weight) == 0.0
-        if not fresh.any():
-            return self.origin
-        with np.errstate(all="ignore"):
-            mean = (weights[:, None] * np.where(present, rows, 0.0)).sum(axis=0) / (weights @ present)
-        return np.where(fresh & np.isfinite(mean), mean, self.origin)
-
-    def _measured_from(self, shift: Array) -> Self:
-        """Return the sums of x + shift."""
-        column = shift[:, None] if self.is_of_pairs else shift
-        second = self.second + column * self.first.T + shift * self.first + column * shift * self.weight
-        return self._replace(first=self.first + column * self.weight, second=second)

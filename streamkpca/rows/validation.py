@@ -133,21 +133,7 @@ _CONVERTED_WHOLE = 2**19
 _FEW_ROWS = 8
 
 
-def as_rows(X: Any, *, where: str, n_features: int | None = None, finite: bool = True, gaps: bool = False) -> Array:
-    """Turn any array-like X into finite, C-contiguous float64 rows of shape (n, d).
-
-    X may be a list, an array of any real number type and memory order, a memory map or a DataFrame; do not write to the
-    result, which may be X itself. NaN is refused unless `gaps` is True or `finite` False, infinity unless `finite` is
-    False. `where` names the caller in error texts.
-    """
-    values = _contiguous(_real_array(X, where, "X"))
-    _check_shape(values.shape, where, n_features)
-    if finite:
-        check_finite(values, where, gaps=gaps)
-    return values
-
-
-def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None) -> None:
+def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None = None) -> None:
     """Refuse anything but rows (n, d) with n and d of at least 1, and d as expected."""
     if len(shape) != 2:
         remedy = (
@@ -214,26 +200,6 @@ def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool =
     return values
 
 
-def weighted_batches(X: Any, sample_weight: Any, where: str) -> Iterator[tuple[Any, Any]]:
-    """Yield the batches of an Arrow stream with the weights of their rows, which are yet to be checked.
-
-    Weights are one for all rows, or as many as there are rows: ValueError at the end if not.
-    """
-    weights: Any = None if sample_weight is None else _real_array(sample_weight, where, "sample_weight")
-    is_one, n_rows = weights is None or not weights.ndim, 0
-    for batch in arrow_batches(X, where):
-        place = slice(n_rows, n_rows + batch.num_rows)
-        n_rows = place.stop
-        if not is_one and len(weights) < n_rows:
-            break
-        yield batch, weights if is_one else weights[place]
-    if not is_one and len(weights) != n_rows:
-        more = "fewer" if len(weights) > n_rows else "more"
-        raise ValueError(
-            f"{where}: sample_weight has shape {weights.shape} but X has {more} rows; give one weight a row"
-        )
-
-
 def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
     """Read the column names of a DataFrame or a table of Arrow, if all are strings, as scikit-learn does; else None."""
     columns = X.schema.names if is_arrow_table(X) else getattr(X, "columns", None)
@@ -243,81 +209,64 @@ def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
     return names if len(names) and all(isinstance(name, str) for name in names) else None
 
 
-def checked_rows(
-    X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True, gaps: bool = False
-) -> Array:
-    """Turn X into rows with the expected width and column names, as far as these are known; see `as_rows`."""
-    return checked_parts(X, where, n_features, names, finite=finite, gaps=gaps)[:]
-
-
 def checked_parts(
-    X: Any, where: str, n_features: int | None, names: Names | None, *, finite: bool = True, gaps: bool = False
+    X: Any,
+    where: str,
+    n_features: int | None = None,
+    names: Names | None = None,
+    *,
+    finite: bool = True,
+    gaps: bool = False,
 ) -> Rows:
-    """Check X as `as_rows` does, and its column names; sparse, large or converted rows become dense where sliced."""
+    """Turn X into finite, C-contiguous float64 rows (n, d) of the expected width and column names.
+
+    Sparse, large or converted rows become so where they are sliced. With `gaps`, NaN are gaps; without `finite`, any
+    float is taken. X itself is returned if it is such an array; nobody writes to it.
+    """
     if is_plain(X, n_features):
         plain: Array = X
         return plain
-    if is_sparse(X):
-        parts: RowParts | None = _dense_parts(X, where, n_features)
-    else:
-        if not isinstance(X, RowParts):
-            X = arrow_table(X, where)
-            _check_names(X, where, names)
-        parts = _unconverted(X, where)
-    if parts is None:
-        return as_rows(X, where=where, n_features=n_features, finite=finite, gaps=gaps)
-    _check_shape(parts.shape, where, n_features)
+    X = arrow_table(X, where)
+    _check_names(X, where, names)
+    parts = _unconverted(X, where)
+    rows: Rows = _contiguous(_real_array(X, where, "X")) if parts is None else parts
+    _check_shape(rows.shape, where, n_features)
     if finite:
-        check_finite(parts, where, gaps=gaps)
-    else:
+        check_finite(rows, where, gaps=gaps)
+    elif parts is not None:
         for _ in parts_of(parts):
             # Anything else that is no number is refused before any row is used.
             pass
-    return parts
-
-
-def is_sparse(X: Any) -> bool:
-    """Tell whether X is a sparse matrix or array of scipy."""
-    return hasattr(X, "tocsr") and hasattr(X, "nnz")
-
-
-def _dense_parts(X: Any, where: str, n_features: int | None) -> RowParts:
-    """Return sparse rows (n, d) as dense ones, made where they are sliced."""
-    shape: tuple[int, ...] = X.shape
-    _check_shape(shape, where, n_features)
-    if X.dtype.kind not in "fiub":
-        raise TypeError(f"{where}: X is sparse with dtype {X.dtype} but real numbers are required; convert it first")
-    rows = csr_array(X)
-    return RowParts((shape[0], shape[1]), lambda start, stop: _contiguous(rows[start:stop].toarray()))
+    return rows
 
 
 def _unconverted(X: Any, where: str) -> RowParts | None:
-    """Return the rows of a large table or array before they are converted, None where that would gain nothing."""
+    """Return the rows of a sparse matrix, a large table or array before conversion; None where that gains nothing."""
     if isinstance(X, RowParts):
         return X
+    if hasattr(X, "tocsr"):
+        _check_shape(X.shape, where)
+        if X.dtype.kind not in "fiub":
+            raise TypeError(
+                f"{where}: X is sparse with dtype {X.dtype} but real numbers are required; convert it first"
+            )
+        rows = csr_array(X)
+        return RowParts(X.shape, lambda start, stop: _contiguous(rows[start:stop].toarray()))
     shape: Any = getattr(X, "shape", None)
     if not isinstance(shape, tuple) or len(shape) != 2 or not all(isinstance(size, int) for size in shape):
         return None
     n, d = shape
     if n <= _FEW_ROWS or n * d <= _CONVERTED_WHOLE:
         return None
-    if cut := _cut_of_table(X):
-        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(cut(start, stop), where, "X")))
+    if hasattr(X, "iloc"):
+        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(X.iloc[start:stop], where, "X")))
+    if hasattr(X, "slice"):
+        # Tables of polars and Arrow.
+        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(X.slice(start, stop - start), where, "X")))
     values = _real_array(X, where, "X")
     if values.ndim != 2 or (values.dtype == _FLOAT64 and values.flags.c_contiguous):
         return None
     return RowParts((n, d), lambda start, stop: _contiguous(values[start:stop]))
-
-
-def _cut_of_table(X: Any) -> Callable[[int, int], Any] | None:
-    """Return what cuts rows out of a table of pandas, polars or Arrow; None for anything else."""
-    if is_arrow_table(X):
-        return lambda start, stop: X.slice(start, stop - start)
-    if not (hasattr(X, "columns") and hasattr(X, "to_numpy")):
-        return None
-    if hasattr(X, "iloc"):
-        return lambda start, stop: X.iloc[start:stop]
-    return (lambda start, stop: X.slice(start, stop - start)) if hasattr(X, "slice") else None
 
 
 def _check_names(X: Any, where: str, names: Names | None) -> None:
@@ -422,11 +371,6 @@ def is_plain(X: Any, n_features: int | None) -> bool:
 
 def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
     """Return an array of real numbers, and refuse what has no plain meaning as such."""
-    if hasattr(values, "tocsr") or hasattr(values, "todense"):
-        raise TypeError(
-            f"{where}: {name} is sparse ({type(values).__name__}) but dense data is required; "
-            f"convert it with {name}.toarray()"
-        )
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise ValueError(f"{where}: {name} has masked values; fill or drop them first: {name}.filled(value)")
     if isinstance(values, str | bytes) or values is None:

@@ -55,7 +55,7 @@ def wrong_values(entry: Field, value: Any) -> list[Any]:
         return wrong + ([int(entry.rule[3:]) - 1] if entry.rule else [])
     wrong = [
         value.astype(np.float32 if value.dtype == np.float64 else np.float64),
-        value.ravel() if value.ndim == 2 else value[None],
+        value.ravel() if value.ndim > 1 else value[None],
     ]
     if value.size and value.dtype != np.int64:
         spoiled = value.copy()
@@ -63,7 +63,7 @@ def wrong_values(entry: Field, value: Any) -> list[Any]:
         wrong.append(spoiled)
     if value.size and entry.rule and entry.rule != "or NaN":
         spoiled = value.copy()
-        spoiled.flat[-1] = np.nan if entry.rule in ("ascending", "symmetric") else -1
+        spoiled.flat[0] = np.nan if entry.rule in ("ascending", "symmetric") else -1
         wrong.append(spoiled)
     return wrong
 

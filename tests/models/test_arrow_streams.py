@@ -97,8 +97,8 @@ def test_weights_go_with_their_rows():
     np.testing.assert_array_equal(model.refit().eigenvalues_, expected.refit().eigenvalues_)
     assert StreamingKernelPCA(**SETTINGS).partial_fit(Relation(), sample_weight=2).refit().total_weight_ == 1000.0
     before = model.to_bytes()
-    for count, more in ((499, "more"), (501, "fewer")):
-        with pytest.raises(ValueError, match=rf"sample_weight has shape \({count},\) but X has {more} rows"):
+    for count in (499, 501):
+        with pytest.raises(ValueError, match=rf"sample_weight has shape \({count},\) but X has 500 rows"):
             model.partial_fit(Relation(), sample_weight=np.ones(count))
     assert model.to_bytes() == before
 

@@ -99,8 +99,7 @@ def test_the_newest_readable_generation_is_found(tmp_path: Path, model: Streamin
     newest.write_bytes(newest.read_bytes()[:-100])
     with pytest.warns(CheckpointWarning, match=r"m-00000003.npz: it is damaged, or not whole.*; an older generation"):
         assert checkpoints.latest().extra_ == 2
-    middle.unlink()
-    middle.mkdir()
+    middle.write_bytes(b"")
     with pytest.warns(CheckpointWarning, match="an older generation is tried") as caught:
         assert checkpoints.latest().extra_ == 1
     assert len(caught) == 2
@@ -151,5 +150,3 @@ def test_odd_places_are_refused_at_once(tmp_path: Path) -> None:
         Checkpointer(tmp_path / "nowhere" / "m.npz")
     with pytest.raises(IsADirectoryError, match="expected the name of a file but got"):
         Checkpointer(tmp_path)
-    with pytest.raises(OSError, match="File name too long"):
-        Checkpointer(tmp_path / ("n" * 250))

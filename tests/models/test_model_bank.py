@@ -233,8 +233,6 @@ def test_rows_are_checked_before_any_is_learned(tmp_path):
             bank.score(["a"], ROWS[:1])
         with pytest.raises(ValueError, match=r"model expected keys that have models but got 3"):
             bank.model(3)
-        with pytest.raises(TypeError, match="but got 'a longer one'"):
-            bank.model(10**5000)
         with pytest.raises(TypeError, match="strings or integers"):
             bank.learn(np.array([0], dtype="datetime64[ns]"), ROWS[:1])
         with pytest.raises(TypeError, match="strings or integers"):

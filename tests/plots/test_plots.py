@@ -46,7 +46,7 @@ PICTURES = {
     "projections, many": (
         "projections",
         RNG.normal(size=(20_000, 2)),
-        {"color": RNG.normal(size=20_000), "highlight": RNG.random(20_000) < 0.5},
+        {"color": RNG.normal(size=20_000)},
     ),
     "novelty": ("novelty", np.r_[np.nan, RNG.random(99)], {"threshold": 0.9, "labels": RNG.integers(0, 3, 100)}),
     "novelty of atoms": (
@@ -128,7 +128,7 @@ EMPTY_OR_ODD = {
     "novelty unknown": lambda: plots.draw_novelty([np.nan], threshold=[np.inf]),
     "novelty without end": lambda: plots.draw_novelty([np.inf, -1.0, 1.0], threshold=0.0),
     "projections of nothing": lambda: plots.draw_projections(np.empty((0, 2))),
-    "projections of one row": lambda: plots.draw_projections([[1.0, 2.0]], groups=[0], highlight=[True]),
+    "projections of one row": lambda: plots.draw_projections([[1.0, 2.0]], groups=[0]),
     "projections unknown": lambda: plots.draw_projections([[np.nan, 1.0], [np.inf, 2.0]], color=[np.nan, np.nan]),
     "contributions of zero": lambda: plots.draw_contributions([0.0, 0.0]),
     "contribution of one feature": lambda: plots.draw_contributions([2.0]),
@@ -156,8 +156,6 @@ REFUSED = [
     ("projections", (TWO,), {"components": (0, 0.5)}, r"expected projections with the components \(0, 0.5\)"),
     ("projections", (TWO,), {"color": [1.0]}, "expected 2 colours but got"),
     ("projections", (TWO,), {"groups": [1]}, "expected 2 groups but got"),
-    ("projections", (TWO,), {"highlight": [True]}, "expected 2 marks but"),
-    ("projections", (TWO,), {"groups": [0, 1], "group_names": ["a"]}, "expected 2 names of groups but got"),
     ("spectrum", ([np.inf],), {}, r"expected finite numbers, .* but got \[inf\]; pass"),
     ("spectrum", ([[1.0]],), {}, "expected finite numbers, one for each axis, but got"),
     ("spectrum", ([3.0, 1.0],), {"bounds": [[2.0, 4.0]]}, "expected 2 pairs of bounds but got"),

@@ -41,10 +41,10 @@ def test_moments_are_those_of_the_rows_that_have_both(data, X, rng):
             assert known.scale[j] ** 2 == pytest.approx(variance, abs=1e-9 * size)
         for k in range(j):
             weight, covariance = pair_moments(X, a, j, k)
-            assert sums.weight[j, k] == pytest.approx(weight)
+            assert sums.sums[0, j, k] == pytest.approx(weight)
             if weight > 0.0:
-                means = sums.first[j, k] / weight, sums.first[k, j] / weight
-                assert sums.second[j, k] / weight - means[0] * means[1] == pytest.approx(covariance, abs=1e-9 * size)
+                means = sums.sums[1, j, k] / weight, sums.sums[1, k, j] / weight
+                assert sums.sums[2, j, k] / weight - means[0] * means[1] == pytest.approx(covariance, abs=1e-9 * size)
 
 
 @given(st.data(), rows(min_rows=3), generators())
@@ -111,7 +111,7 @@ def test_many_columns_are_taken_to_be_independent():
     rng = np.random.default_rng(2)
     X = with_gaps(rng, np.repeat(rng.normal(size=(30, 1)), WIDEST_TOGETHER + 1, axis=1))
     sums = ColumnSums.of(X, np.ones(30))
-    assert sums.second.shape == (WIDEST_TOGETHER + 1,)
+    assert sums.sums.shape == (3, WIDEST_TOGETHER + 1)
     known = sums.merged(ColumnSums.of(X + 5.0, np.ones(30))).distribution()
     assert known.is_independent
     both = np.concatenate([X, X + 5.0])
