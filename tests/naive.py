@@ -31,7 +31,7 @@ WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
 LEAST_VARIANCE_SHARE = 1e-9
 ROWS_TO_SETTLE, COMPARED_ROWS, KNOWN_ROWS, LEAST_HELD_OUT = 4096, 1024, 128, 16
 KNOWN_RANK, UNRESOLVED, NEARLY, CHANCE, NEAR = 1e-11, 1e-12, 0.9, 0.25, 0.2
-BEYOND_CHANCE, SAME_SPREAD = 3.0 / np.sqrt(8.0), 1.1
+BEYOND_CHANCE = 3.0 / np.sqrt(8.0)
 
 
 @dataclass(frozen=True)
@@ -953,17 +953,14 @@ def gamma_of_stream(rows: Array, weights: Array, block_size: int) -> float:
     if len(rows) < block_size:
         return settled_gamma(rows, weights)
     gamma = 0.0
-    most = -(-ROWS_TO_SETTLE // block_size)
-    for n_blocks in range(1, min(len(rows) // block_size, most) + 1):
+    for n_blocks in range(1, len(rows) // block_size + 1):
         n = n_blocks * block_size
         if n_blocks in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) or n >= ROWS_TO_SETTLE:
-            half, spread = rows[: n // 2].std(axis=0), rows[:n].std(axis=0)
-            is_same = (np.maximum(half, spread) <= SAME_SPREAD * np.minimum(half, spread)).all()
-            if n // 2 >= COMPARED_ROWS and (weights[:n] > 0.0).all() and is_same:
-                continue
             other = settled_gamma(rows[:n], weights[:n])
             if abs(other - gamma) > NEAR * max(gamma, other):
                 gamma = other
+        if n >= ROWS_TO_SETTLE:
+            break
     return gamma
 
 

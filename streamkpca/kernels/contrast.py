@@ -11,7 +11,7 @@ from streamkpca.kernels.program import Program
 
 # Rows that the contrast is measured on, and those of them that span the known part. With twice as many of either, the
 # width that resulted was the same within one step of the grid, on 24 streams of eight kinds.
-ROWS_COMPARED, _MOST_KNOWN = 1024, 128
+_MOST_ROWS, _MOST_KNOWN = 1024, 128
 _COPIES = 2
 # Allowance for chance of a contrast, in units of one over the root of the number of held-out rows.
 _CHANCE = 0.25
@@ -42,7 +42,7 @@ def known_quarters(n: int) -> Flags:
 
 def swapped(X: Array, weights: Array | None) -> Swaps:
     """Hold out half of some rows (n, d), and copy each held-out row with one number replaced by that of another."""
-    chosen = np.linspace(0, len(X) - 1, min(len(X), ROWS_COMPARED)).astype(np.intp)
+    chosen = np.linspace(0, len(X) - 1, min(len(X), _MOST_ROWS)).astype(np.intp)
     is_known, rows = known_quarters(len(X))[chosen], X[chosen]
     known, held_out = rows[is_known], rows[~is_known]
     n_known = min(len(known), _MOST_KNOWN)

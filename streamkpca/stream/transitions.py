@@ -16,7 +16,6 @@ from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.moments import Record
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.contrast import ROWS_COMPARED
 from streamkpca.rows.validation import LARGEST_WEIGHT, Rows, as_sample_weight
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
 from streamkpca.stream.parameters import StreamSettings
@@ -45,8 +44,6 @@ _MOST_PREFETCHED = 16
 # While a stream is shorter, the scale of the kernel is settled again whenever its rows have doubled. The first 512 rows
 # of servers and plants showed 10% to 60% of the spread of later ones; from 4,096 rows on it was right to a half.
 ROWS_TO_SETTLE: Final = 4096
-# Standard deviations within this factor are the same.
-_SAME_SPREAD = 1.1
 
 # `fit` settles the scale on this many numbers (8 MiB) of the rows, or on this many rows if that is more. They are taken
 # in runs of neighbours: evenly spaced rows could all have the same time of day.
@@ -341,21 +338,11 @@ def _settled(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
             n_before += len(rows)
             continue
         known = known.joined(rows, weights)
-        is_due = known.n_rows >= ROWS_TO_SETTLE or (known.n_rows // state.block_size).bit_count() == 1
-        if is_due and not (kernel and _varies_as_before(known)):
+        if known.n_rows >= ROWS_TO_SETTLE or (known.n_rows // state.block_size).bit_count() == 1:
             settled = settled_on(state, known.rows, known.weights)
             kernel = settled if kernel is None or not settled.is_near(kernel) else kernel
     state = replaced(state, settling=known, n_rows_before=state.n_rows_before + n_before)
     return state, kernel or state.kernel, number
-
-
-def _varies_as_before(known: RowBuffer) -> bool:
-    """Tell whether the scale was settled on as many rows as are compared, and each feature varies as in their half."""
-    rows, n_half = known.rows[known.weights > 0.0], known.n_rows // 2
-    if n_half < ROWS_COMPARED or len(rows) < known.n_rows:
-        return False
-    before, now = rows[:n_half].std(axis=0), rows.std(axis=0)
-    return bool(((now <= _SAME_SPREAD * before) & (before <= _SAME_SPREAD * now)).all())
 
 
 def _with_blocks(

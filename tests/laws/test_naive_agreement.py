@@ -270,7 +270,7 @@ def test_agrees_on_moves_when_the_sample_no_longer_holds_all_rows(
         assert_agree(model.partial_fit(later).refit(), oracle, X[:20] + 0.1, center=True)
 
 
-@pytest.mark.parametrize(("half_life", "seed"), [(None, 58), (400.0, 42)])
+@pytest.mark.parametrize(("half_life", "seed"), [(None, 58), (400.0, 21)])
 def test_agrees_on_later_moves_accepted_and_refused(half_life: float | None, seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = 0.7 * rng.normal(size=(1600, 2)) + np.linspace(0.0, 1.5, 1600)[:, None] * np.array([3.0, 1.0])
