@@ -20,13 +20,13 @@ DEPENDENT = 1e-10
 SAME_GAIN = 1e-6
 PAUSE, LEAST_PAUSE, MOVING_PAUSE, LEAST_MOVING_PAUSE, LONGEST_PAUSE, UNUSUAL = 0.25, 0.0, 1.5, 0.25, 1024, 0.05
 MOST_ROUNDS, WORTH_ANOTHER_ROUND = 10, 0.03
-MOST_CANDIDATES, MOVING_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 256, 1024, 128
+MOST_CANDIDATES, MOVING_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 512, 1024, 128
 NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
-ROWS_TO_MOVE, DECIDING_ROWS, JUDGING_ROWS, SWAPPING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 1024, 4, 4, 3
+ROWS_TO_MOVE, DECIDING_ROWS, JUDGING_ROWS, SWAPPING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 1024, 4, 7, 4
 HORIZON, OPTIMISM, GROWTH = 2.0, 2.5, 1.5
-RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE, LEAST_LEFT = 1e-9, 5, 1e-4, 0.3, 1e-6, 1e-2
+RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-6
 WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
 LEAST_VARIANCE_SHARE = 1e-9
 ROWS_TO_SETTLE, COMPARED_ROWS, KNOWN_ROWS, LEAST_HELD_OUT = 4096, 1024, 128, 16
@@ -155,36 +155,15 @@ class Scene:
         by_atom = np.maximum(by_atom, LEAST_CURVATURE * by_atom.max())
         return np.repeat(by_atom[:, None], atoms.shape[1], axis=1)
 
-    def stretches(self, atoms: Array) -> Array:
-        """For each atom, the inverse (m, d, d) of the share of its tangents that the atoms leave unexplained.
-
-        For a kernel of squared distances; all of the tangents of another one counts.
-        """
-        m, d = atoms.shape
-        stretches = np.repeat(np.eye(d)[None], m, axis=0)
-        gram = self.kernel(atoms, atoms)
-        gram = gram + RIDGE * np.diag(np.diag(gram))
-        for i in range(m if self.kernel.tangent == 2.0 else 0):
-            aside = atoms[i] + 1e-30j * np.eye(d)
-            tangents = self.kernel(atoms, aside).imag / 1e-30
-            size = 2.0 * abs(self.kernel.slope(atoms[[i]], atoms[[i]])[0, 0])
-            explained = tangents.T @ np.linalg.solve(gram, tangents) / size
-            stretches[i] = np.linalg.inv(np.eye(d) - explained / (1.0 + LEAST_LEFT))
-        return stretches
-
 
 def descend(scene: Scene, atoms: Array, n_evaluations: int) -> Array:
     """Move atoms to where they leave less unexplained: BFGS, the inverse Hessian multiplied out from the last steps."""
     steps: list[tuple[Array, Array]] = []
-    (m, d), stretches = atoms.shape, scene.stretches(atoms)
     value, gradient, length = scene.unexplained(atoms), scene.gradient(atoms), 1.0
     for _ in range(n_evaluations - 1):
         if value <= EXPLAINED:
             break
-        inverse, curvature = np.zeros((m, d, m, d)), scene.curvature(atoms)
-        for i in range(m):
-            inverse[i, :, i] = stretches[i] / np.sqrt(np.outer(curvature[i], curvature[i]))
-        inverse = inverse.reshape(m * d, m * d)
+        inverse = np.diag(1.0 / scene.curvature(atoms).ravel())
         if steps:
             s, y = steps[-1]
             inverse = inverse * (s @ y) / (y @ inverse @ y)

@@ -19,7 +19,7 @@ from streamkpca.dictionary._loops import scale_values, sum_of_squares, weigh
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import gram_of
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.program import Base, curvature_by_rows, gradient_by_rows, has_gradients, values_and_gradients
+from streamkpca.kernels.program import curvature_by_rows, gradient_by_rows, has_gradients, values_and_gradients
 
 # Rounding in single precision, and the share of what is unexplained from which on it shows.
 _SINGLE, _VISIBLE = float(np.finfo(np.float32).eps), 1e-2
@@ -32,10 +32,6 @@ _VALUES_AT_ONCE = 2**18
 # Multiplications of an evaluation; with fewer, threads cost more than they save, and single precision saves too little
 # for the digits that it costs.
 _WORTH_THREADS, _WORTH_ROUNDING = 2**25, 2**22
-
-# Directions of tangents that the descent tells apart, for each row for an atom, so that these cost an evaluation, or at
-# least so many; and the share of what is explained of a tangent that counts nevertheless.
-_DIRECTIONS_PER_ROW, _FEWEST_DIRECTIONS, _LEAST_LEFT = 2, 16, 1e-2
 
 # Steps that the descent remembers; 20 gained nothing over 5 on eight data sets.
 _MEMORY = 5
@@ -96,7 +92,7 @@ class Unexplained:
     E = sum_n a_n k(x_n, x_n). With B = L^-T C, df / dk_Z(X) = -2 B diag(a) / E and df / dK = B diag(a) B^T / E [1]_,
     [2]_; the kernel's derivatives carry both on to Z. Second derivatives are estimated as Gauss and Newton do, for each
     atom alone: 2 sum_n a_n B_in^2 / E times the squared length of the derivative of phi(z_i), which follows from
-    |k'| / |k|. `stretch` leaves only that part of the derivative which the other atoms do not explain.
+    |k'| / |k|.
 
     Kernel values are divided by the lengths of rows and atoms, so that no scale leaves the range of single precision;
     they and their derivatives are computed in double. Rounding adds |L^-1|^2 eps^2 to |C_n|^2 / k(x_n, x_n), where
@@ -170,48 +166,6 @@ class Unexplained:
             evaluation = Evaluation(value, -2.0 * gradient, curvature)
         return evaluation if np.isfinite(value) and all(np.isfinite(array).all() for array in evaluation[1:]) else None
 
-    def stretch(self, atoms: Array) -> Callable[[Array], Array]:
-        """Make the function that lengthens steps (m, d), in units of the curvature, where atoms explain their tangents.
-
-        A small step of z_i along v changes phi(z_i) by d_v phi(z_i), of which the span takes up the part
-        E_i = D^T K^-1 D / |d phi|^2 with D = d k(Z, z_i): a step that stays in the span changes nothing. Steps are
-        multiplied by (I - E_i)^-1, at most a hundredfold. For functions of one squared distance, in the directions in
-        which atoms differ most; other steps stay as they are. O(m^2 r (m + r)) for r directions.
-        """
-        matrix, *others = self._program.base_matrices
-        if others or matrix.base is not Base.SQUARED or matrix.view.matrix is not None:
-            return lambda steps: steps
-        m = len(atoms)
-        n_most = max(_DIRECTIONS_PER_ROW * len(self._rows) // m, _FEWEST_DIRECTIONS)
-        own_values, (slopes,) = values_and_gradients(self._program, atoms, atoms)
-        # The kernel is stationary. At a cusp, the derivative is not finite, and nothing of it is explained.
-        energy, tangents = own_values[0, 0], np.abs(np.diagonal(slopes))
-        slopes *= np.sqrt(2.0 / (energy * np.where(tangents > 0.0, tangents, np.inf)))[:, None]
-        factor = cholesky(own_values / energy + _RIDGE * np.eye(m), lower=True)
-        inverse = inverse_factor(factor).astype("f4" if self._single else "f8")
-        seen = matrix.view.of(atoms)
-        seen = seen - seen.mean(axis=0)
-        directions = np.linalg.svd(seen, full_matrices=False)[2][:n_most]
-        slopes, along = slopes.astype(inverse.dtype), (seen @ directions.T).astype(inverse.dtype)
-        r = len(directions)
-        extra, height = np.empty((m, r, r), inverse.dtype), max(_VALUES_AT_ONCE // (r * m), 1)
-        for start in range(0, m, height):
-            some = slice(start, start + height)
-            derivatives = np.ascontiguousarray(slopes[some, None] * (along[some, :, None] - along.T))
-            apply_inverse(inverse, derivatives.reshape(-1, m))
-            extra[some] = derivatives @ derivatives.transpose(0, 2, 1)
-        one = np.eye(r, dtype=extra.dtype)
-        extra = np.linalg.inv(one - extra / (1.0 + _LEAST_LEFT)) - one
-        columns = slice(None) if matrix.view.columns is None else list(matrix.view.columns)
-
-        def stretched(steps: Array) -> Array:
-            steps = steps.copy()
-            inside = steps[:, columns] @ directions.T
-            steps[:, columns] += (extra @ inside[:, :, None])[:, :, 0] @ directions
-            return steps
-
-        return stretched
-
     def _part(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
         rows, roots = self._rows[part], self._roots[part]
         values, slopes = values_and_gradients(self._program, rows, atoms)
@@ -272,18 +226,15 @@ def moved_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_
 
 def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Array:
     here = unexplained(atoms)
-    if here is None or n_evaluations < 2:
-        return atoms
-    stretch = unexplained.stretch(atoms)
     steps: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
     n_left, length = n_evaluations - 1, 1.0
     while here is not None and here.value > _EXPLAINED and n_left > 0:
         with np.errstate(over="ignore", invalid="ignore"):
-            direction = _newton_direction(here, steps, stretch)
+            direction = _newton_direction(here, steps)
         # Weights that have nearly faded have curvatures whose inverse leaves the range of numbers.
-        slope = float(np.vdot(here.gradient, direction))
-        if not (np.isfinite(direction).all() and slope > 0.0):
+        if not np.isfinite(direction).all():
             break
+        slope = float(np.vdot(here.gradient, direction))
         n_left -= 1
         there = unexplained(atoms - length * direction, value_only=not n_left)
         if there is None or there.value > here.value - _LEAST_GAIN * length * slope:
@@ -301,18 +252,19 @@ def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Arra
     return atoms
 
 
-def _newton_direction(here: Evaluation, steps: deque[tuple[Array, Array]], stretch: Callable[[Array], Array]) -> Array:
-    """Multiply the gradient by the inverse Hessian that the last steps, the curvature and its `stretch` suggest."""
-    direction, unit = here.gradient.copy(), 1.0 / np.sqrt(here.curvature)
+def _newton_direction(here: Evaluation, steps: deque[tuple[Array, Array]]) -> Array:
+    """Multiply the gradient by the inverse Hessian that the last steps and the curvature suggest."""
+    direction = here.gradient.copy()
     shares = []
     for step, change in reversed(steps):
         share = np.vdot(step, direction) / np.vdot(step, change)
         direction -= share * change
         shares.append(share)
-    direction = unit * stretch(unit * direction)
+    inverse = 1.0 / here.curvature
     if steps:
         step, change = steps[-1]
-        direction *= np.vdot(step, change) / np.vdot(unit * change, stretch(unit * change))
+        inverse *= np.vdot(step, change) / np.vdot(change, inverse * change)
+    direction *= inverse
     for (step, change), share in zip(steps, reversed(shares), strict=True):
         direction += step * (share - np.vdot(change, direction) / np.vdot(step, change))
     return direction
