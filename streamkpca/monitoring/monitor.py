@@ -41,10 +41,8 @@ Flags = npt.NDArray[np.bool_]
 # Rows that are scored with one model and one threshold, as results must not depend on how calls cut the rows: one for
 # so many rows that came before, rounded down to a power of two within these limits.
 _CHUNK, _LONG_CHUNK, _ROWS_FOR_ONE = 32, 256, 16
-# Learned rows between which a model is young: whenever they have doubled, its thresholds come from the rows learned so
-# far. Later on the scores of rows before they were learned are enough: thresholds that came from learned rows until
-# there were 4,096 let false alarms be half as many as promised on two of five made streams, and as many on the others.
-_YOUNG, _OLD = 64, 1024
+# Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
+_YOUNG, _OLD = 64, 4096
 # Learned rows up to which a model knows too little to leave rows out, except gross ones, so many times above the limit.
 _WHOLE, _GROSS = 512, 10.0
 # Rows that are learned at once. Of those that follow, the later half waits, up to so many: a slow fault is noticed by a
