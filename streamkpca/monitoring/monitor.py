@@ -47,7 +47,7 @@ _YOUNG, _OLD = 64, 4096
 _WHOLE, _GROSS = 512, 10.0
 # Rows that are learned at once. Of those that follow, the later half waits, up to so many: a slow fault is noticed by a
 # model that has not learned its beginning. They are learned together, this many at most.
-_AT_ONCE, _LATE, _TOGETHER = 2048, 1024, 512
+_AT_ONCE, _LATE, _TOGETHER = 2048, 1024, 256
 # Alarms that make a lasting change: this many times the learned rows, and at least so many, while that is less than
 # `accept_after`.
 _MAJORITY, _LEAST_CHANGE = 4, 256
