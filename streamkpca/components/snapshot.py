@@ -16,11 +16,11 @@ from streamkpca._core.linalg import (
     solve_transposed,
     squared_norms,
 )
-from streamkpca.components.completion import Completion
 from streamkpca.components.expectation import Expectation, n_rows_wanted
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
+from streamkpca.dictionary.completion import Completion
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.program import PreparedKernel
@@ -234,15 +234,7 @@ class Snapshot(ReadOnlyArrays):
         """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
         if self._expected_kernel is None:
             return rows
-        return self._completed_by(self._completion(self._expected_kernel, *self._usual_novelty), rows)
-
-    def _completed_by(self, completion: Completion, rows: Array) -> Array:
-        missing = gaps_in(rows)
-        if missing is None:
-            return rows
-        has_gaps, out = missing.any(axis=1), rows.copy()
-        out[has_gaps] = completion.of(np.ascontiguousarray(rows[has_gaps]), missing[has_gaps])[0]
-        return out
+        return self._completion(self._expected_kernel, *self._usual_novelty).completed(rows)
 
     def _completion(self, expected: ExpectedKernel, usual: float, hopeless: float) -> Completion:
         return Completion(
@@ -339,7 +331,7 @@ class Snapshot(ReadOnlyArrays):
         completion = self._completion(expected, 0.0, np.inf)
         with one_blas_thread():
             width = 4 * len(self.span_atoms)
-            return in_chunks(lambda chunk: self._completed_by(completion, chunk), rows, np.empty(rows.shape), width)
+            return in_chunks(completion.completed, rows, np.empty(rows.shape), width)
 
 
 def spread_out(rows: Array, count: int) -> Array:

@@ -22,6 +22,7 @@ from streamkpca._core.linalg import (
 )
 from streamkpca._core.reservoir import origins_of, positions_outside
 from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
+from streamkpca.dictionary.completion import Completion
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import Compared, ExpectedKernel
@@ -183,9 +184,11 @@ class Basis:
         """Put numbers into the gaps of rows (B, d) that leave them near the span; the rows themselves without gaps."""
         if self.distribution is None:
             return rows
-        return ExpectedKernel(self.kernel, self.distribution).completed(
-            rows, self.atoms, lambda whole: self.project(whole).residual
-        )
+        expected = ExpectedKernel(self.kernel, self.distribution)
+        with np.errstate(all="ignore"):
+            return Completion(expected, self.atoms, self.factor, lambda whole: self.project(whole).residual).completed(
+                rows
+            )
 
     def coordinates(self, kernel_rows: Array) -> Array:
         """Turn kernel values against the atoms (B, m), C-contiguous, into coordinates in place, O(B m^2)."""

@@ -30,8 +30,6 @@ from streamkpca.rows.validation import as_rows, as_sample_weight
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
-# Most parts of a kernel in JSON: every pair of rows is evaluated in every part.
-MOST_PARTS = 1000
 # With "auto", wider rows are not whitened: for 1,024 features, finding the matrix would take five seconds.
 _MOST_WHITENED_UNASKED = 256
 # Nor are fewer rows, which do not show small directions where neighbours in time resemble each other: .8 of a server's
@@ -192,8 +190,6 @@ class Kernel(ABC):
         ------
         TypeError
             The kernel calls a function of the caller, which is code and not stored.
-        ValueError
-            The kernel has more than 1,000 parts.
 
         Examples
         --------
@@ -201,8 +197,6 @@ class Kernel(ABC):
         >>> (2.0 * Linear()).to_json()
         '{"type": "Scaled", "scale": 2.0, "kernel": {"type": "Linear"}}'
         """
-        if self._n_parts > MOST_PARTS:
-            raise ValueError(f"to_json: {shown(self)} has more than {MOST_PARTS} parts, and could not be read again")
         return json.dumps(self._record())
 
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
@@ -590,11 +584,6 @@ class Kernel(ABC):
     def _depth(self) -> int:
         """Number of levels of parts."""
         return 1 + max((part._depth for part in self._parts()), default=-1)
-
-    @cached_property
-    def _n_parts(self) -> int:
-        """Number of kernels in this one, itself included."""
-        return 1 + sum(part._n_parts for part in self._parts())
 
     def _set(self, name: str, value: Any) -> None:
         """Set a checked parameter while the frozen value is made."""

@@ -3,16 +3,13 @@
 import json
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, fields
-from itertools import count
 from typing import Any, NoReturn
 
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import (
     DEEPEST,
-    MOST_PARTS,
     Exponential,
     InUnits,
     Kernel,
@@ -451,7 +448,7 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
     Raises
     ------
     ValueError
-        The text is not JSON of a kernel with valid parameters, at most 1,000 parts, nested 200 deep at most.
+        The text is not JSON of a kernel with valid parameters, nested 200 deep at most.
 
     Examples
     --------
@@ -459,7 +456,7 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
     2.0 * Linear()
     """
     try:
-        return _kernel_of(json.loads(text, parse_constant=_refuse_constant), count(1))
+        return _kernel_of(json.loads(text, parse_constant=_refuse_constant))
     except RecursionError:
         reason = f"it is nested more than {DEEPEST} deep; join fewer kernels"
     except (TypeError, ValueError, OverflowError) as error:
@@ -467,19 +464,17 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
     raise ValueError(f"{where}: cannot read the kernel {shown(text)}: {reason}. JSON of a kernel looks like {_EXAMPLE}")
 
 
-def _kernel_of(record: Any, number: Iterator[int]) -> Kernel:
-    """Make the kernel of parsed JSON; `number` counts the parts."""
+def _kernel_of(record: Any) -> Kernel:
+    """Make the kernel of parsed JSON."""
     kind = _KINDS.get(str(record.get("type"))) if isinstance(record, dict) else None
     if kind is None:
         raise ValueError(f"expected an object with the type {', '.join(sorted(_KINDS))} but got {shown(record)}")
-    if next(number) > MOST_PARTS:
-        raise ValueError(f"it has more than {MOST_PARTS} parts; join fewer kernels")
     known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
     given = {name: value for name, value in record.items() if name != "type"}
     if unknown := sorted(given.keys() - known.keys()):
         names = ", ".join(known) or "none"
         raise ValueError(f"{kind.__name__} has no parameter {shown(unknown[0])}; it has {names}")
-    parts = {name: _kernel_of(value, number) for name, value in given.items() if known[name] is Kernel}
+    parts = {name: _kernel_of(value) for name, value in given.items() if known[name] is Kernel}
     return kind(**given | parts)
 
 

@@ -5,7 +5,6 @@ it, a `Program` evaluates it over blocks of rows, `PreparedKernel` over single r
 `Program.evaluate` runs its steps in any `Arithmetic`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -228,28 +227,28 @@ class ProgramBuilder:
         return Program(self._steps, tuple(self._matrices), self._depth)
 
 
-class Arithmetic(ABC, Generic[Value]):
-    """The operations of a program's steps on values of some type; each returns a new value."""
+class Arithmetic(Generic[Value]):
+    """The operations of a program's steps on values of some type, here arrays; each returns a new value."""
 
-    @abstractmethod
-    def affine(self, x: Value, a: float, b: float) -> Value:
+    def affine(self, x: Any, a: float, b: float) -> Any:
         """Return a x + b."""
+        return a * x + b
 
-    @abstractmethod
-    def minimum(self, x: Value, most: float) -> Value:
+    def minimum(self, x: Any, most: float) -> Any:
         """Return the smaller of x and a number; NaN stays NaN."""
+        return np.minimum(x, most)
 
-    @abstractmethod
-    def add(self, x: Value, y: Value) -> Value:
+    def add(self, x: Any, y: Any) -> Any:
         """Return x + y."""
+        return x + y
 
-    @abstractmethod
-    def multiply(self, x: Value, y: Value) -> Value:
+    def multiply(self, x: Any, y: Any) -> Any:
         """Return x y."""
+        return x * y
 
-    @abstractmethod
-    def apply(self, function: str, x: Value) -> Value:
-        """Return exp, log1p, sqrt, tanh or reciprocal of x."""
+    def apply(self, function: str, x: Any) -> Any:
+        """Return exp, log, log1p, sqrt, tanh or reciprocal of x."""
+        return getattr(np, function)(x)
 
     def power(self, x: Value, exponent: int) -> Value:
         """Raise x to a whole power other than zero, by squaring, in the order of the compiled loop."""
