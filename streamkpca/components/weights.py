@@ -10,13 +10,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from streamkpca._core.arrays import Array, Indices
+from streamkpca.components import likelihood
 from streamkpca.components.ascent import Ascent, coordinate_ascent
-from streamkpca.components.likelihood import (
-    Problem,
-    make_problem,
-    posterior_variances,
-    statistics,
-)
 from streamkpca.components.spectrum import leading_eigenpairs, leading_sum
 
 Optimiser = Literal["coordinate", "fixed_point", "em"]
@@ -106,7 +101,7 @@ def fit_weights(
     >>> fit_weights(candidates, np.diag([3.0, 0.5]), 1.0).weights
     array([2., 0., 0.])
     """
-    problem = make_problem(features, second_moment, noise_variance)
+    problem = likelihood.make_problem(features, second_moment, noise_variance)
     p, r = problem.features.shape
     # A zero row changes nothing, so no optimiser would ever touch its weight.
     usable = problem.features.any(axis=1)
@@ -135,7 +130,7 @@ _Rule = Callable[[Array, Array, Array], Array]
 
 def _em_rule(w: Array, a: Array, q: Array) -> Array:
     """Tipping's equation (13): mean square of the posterior means plus posterior variance."""
-    return w * w * q + posterior_variances(w, a)
+    return w * w * q + likelihood.posterior_variances(w, a)
 
 
 def _fixed_point_rule(w: Array, a: Array, q: Array) -> Array:
@@ -148,18 +143,18 @@ _RULES: dict[str, tuple[_Rule, float]] = {"em": (_em_rule, 1e-2), "fixed_point":
 
 
 def _repeated(
-    rule: _Rule, vanishing: float, problem: Problem, weights: Array, *, tolerance: float, max_rounds: int
+    rule: _Rule, vanishing: float, problem: likelihood.Problem, weights: Array, *, tolerance: float, max_rounds: int
 ) -> Ascent:
     """Update all weights (p,) together until a round gains too little, falling back on EM where the rule loses."""
     active = np.flatnonzero((weights > 0.0) & problem.features.any(axis=1))
-    part, w = Problem(problem.features[active], problem.second_moment), weights[active]
-    found = statistics(part, w)
+    part, w = likelihood.Problem(problem.features[active], problem.second_moment), weights[active]
+    found = likelihood.statistics(part, w)
     a, q, trace = found.diagonal_A, found.diagonal_Q, [found.unit_log_likelihood]
     converged = False
     while not converged and len(trace) <= max_rounds:
         has_vanished = (w * a < vanishing) & (q <= a * (1.0 - w * a))
         for proposal in (np.where(has_vanished, 0.0, rule(w, a, q)), _em_rule(w, a, q)):
-            found = statistics(part, proposal)
+            found = likelihood.statistics(part, proposal)
             if found.unit_log_likelihood >= trace[-1]:
                 break
         else:
@@ -169,7 +164,7 @@ def _repeated(
         trace.append(found.unit_log_likelihood)
         kept = np.flatnonzero(proposal)
         if kept.size < w.size:
-            part = Problem(part.features[kept], part.second_moment)
+            part = likelihood.Problem(part.features[kept], part.second_moment)
         active, w, a, q = active[kept], proposal[kept], found.diagonal_A[kept], found.diagonal_Q[kept]
     result = np.zeros_like(weights)
     result[active] = w

@@ -7,17 +7,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.linalg import KERNEL_ROUNDING, LEAST_PIVOT
 from streamkpca._core.reservoir import Draws, Reservoir
-from streamkpca.dictionary._loops import (
-    CAUTIOUS_GAIN,
-    DISTANCE,
-    GAIN,
-    add_column,
-    best_swap,
-    cautious_gains,
-    choose_greedily,
-    remove_direction,
-    subtract_outer,
-)
+from streamkpca.dictionary import _loops as loops
 from streamkpca.dictionary.basis import (
     AtomStats,
     Basis,
@@ -120,7 +110,7 @@ class SwapSearch:
         """Find the candidate and the atom whose swap gains most, and its gain of energy per unit of weight."""
         precision = np.diagonal(self._precision).copy()
         found = np.full(2, -1)
-        profit = best_swap(
+        profit = loops.best_swap(
             self._sums,
             self._usable_pivots(),
             self._coefficients,
@@ -140,11 +130,11 @@ class SwapSearch:
         m, sums, v = self._n_atoms, self._sums, self._coefficients
         pivot = self._precision[atom, atom]
         share, leaving = self._precision[atom] / pivot, v[:, atom].copy()
-        add_column(sums, sums[atom].copy(), sums[atom, atom], np.concatenate([-share, leaving / pivot]))
+        loops.add_column(sums, sums[atom].copy(), sums[atom, atom], np.concatenate([-share, leaving / pivot]))
         sums[atom] = sums[:, atom] = 0.0
-        subtract_outer(v, leaving, share)
-        subtract_outer(self._gram, -leaving / pivot, leaving)
-        remove_direction(atom, share, self._precision, self._recorded)
+        loops.subtract_outer(v, leaving, share)
+        loops.subtract_outer(self._gram, -leaving / pivot, leaving)
+        loops.remove_direction(atom, share, self._precision, self._recorded)
         v[:, atom] = 0.0
 
         pivot = self._gram[candidate, candidate]
@@ -152,14 +142,14 @@ class SwapSearch:
         # The removed atom's column is zero, and becomes that of the candidate.
         multiples = np.concatenate([-entering, -along])
         multiples[atom] = 1.0
-        add_column(sums, sums[m + candidate] / pivot, sums[m + candidate, m + candidate] / pivot**2, multiples)
-        subtract_outer(v, along / pivot, entering)
+        loops.add_column(sums, sums[m + candidate] / pivot, sums[m + candidate, m + candidate] / pivot**2, multiples)
+        loops.subtract_outer(v, along / pivot, entering)
         v[:, atom] = along / pivot
-        subtract_outer(self._gram, along / pivot, along)
+        loops.subtract_outer(self._gram, along / pivot, along)
         # The candidate's dual vector is r / |r|^2, and those of the others lose their share along its residual r.
         change = -entering / np.sqrt(pivot)
         change[atom] = 1.0 / np.sqrt(pivot)
-        subtract_outer(self._precision, -change, change)
+        loops.subtract_outer(self._precision, -change, change)
 
         self._normalised_weights[atom] = self._candidate_normalised_weights[candidate]
         self._shares[atom] = self._candidate_shares[candidate]
@@ -263,7 +253,7 @@ def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, tolerate
 
     If it is 0, every row that is independent to working precision is admitted, the largest pivot first.
     """
-    rule = GAIN if tolerated > 0.0 else DISTANCE
+    rule = loops.GAIN if tolerated > 0.0 else loops.DISTANCE
     return _choose_rows(basis, block, weights, rule, len(weights), (1.0, 0.0, tolerated or -1.0))
 
 
@@ -282,7 +272,7 @@ def choose_below_budget(
     """
     # A block cannot add more atoms than it has rows, so a generous budget takes no memory before it is used.
     most = min(max_atoms - basis.size, len(weights))
-    return _choose_rows(basis, block, weights, CAUTIOUS_GAIN, most, (total_weight, least_gain, -1.0))
+    return _choose_rows(basis, block, weights, loops.CAUTIOUS_GAIN, most, (total_weight, least_gain, -1.0))
 
 
 def _choose_rows(
@@ -301,7 +291,7 @@ def _choose_rows(
     rows, energy = np.arange(len(weights)), block.energy / unit
     total_weight, least_gain, tolerated = limits
     scaled = (total_weight, least_gain / unit, tolerated / unit, LEAST_PIVOT, KERNEL_ROUNDING)
-    count, lowest = choose_greedily(
+    count, lowest = loops.choose_greedily(
         gram, rows, weights, energy, residual, rule, scaled, coordinates, factor, atom_energy, chosen
     )
     if lowest < 0.0:
@@ -379,7 +369,7 @@ def _screened(
         fourths[part] = products @ weights
     shares = np.maximum(candidates.weights - usual_weight, 0.0) / total_weight
     gains = np.empty(len(pivots))
-    cautious_gains(squares, fourths, np.where(independent, pivots, 0.0), own, shares, weights, gains)
+    loops.cautious_gains(squares, fourths, np.where(independent, pivots, 0.0), own, shares, weights, gains)
     order = np.argsort(-gains, kind="stable")
     return order[gains[order] > 0.0]
 
@@ -404,6 +394,6 @@ def choose_to_shrink(
         # Ties go to the latest atom, so that rounding cannot decide.
         tied = left[loss <= loss.min() + rounding]
         weakest = int(tied[np.argmax(stats.origins[tied])])
-        remove_direction(weakest, precision[weakest] / precision[weakest, weakest], precision, recorded)
+        loops.remove_direction(weakest, precision[weakest] / precision[weakest, weakest], precision, recorded)
         left = left[left != weakest]
     return Choice(_NO_POSITIONS, np.setdiff1d(np.arange(basis.size), left))

@@ -8,17 +8,8 @@ from typing import Any, NoReturn
 
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.base import (
-    DEEPEST,
-    Exponential,
-    InUnits,
-    Kernel,
-    OnColumns,
-    Power,
-    Product,
-    Scaled,
-    Sum,
-)
+from streamkpca.kernels import base
+from streamkpca.kernels.base import DEEPEST, Kernel, OnColumns
 from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder, RowFunction
 from streamkpca.kernels.views import FeatureView, shown
 from streamkpca.kernels.widths import WidthKernel
@@ -394,7 +385,15 @@ KERNELS: dict[str, type[Kernel]] = {
     "sigmoid": Sigmoid,
     "equal": Equal,
 }
-_COMBINATIONS: tuple[type[Kernel], ...] = (Sum, Product, Scaled, Power, Exponential, OnColumns, InUnits)
+_COMBINATIONS: tuple[type[Kernel], ...] = (
+    base.Sum,
+    base.Product,
+    base.Scaled,
+    base.Power,
+    base.Exponential,
+    OnColumns,
+    base.InUnits,
+)
 # The classes that JSON names.
 _KINDS: dict[str, type[Kernel]] = {kind.__name__: kind for kind in (*_COMBINATIONS, *KERNELS.values())}
 
