@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Self
 
 import numpy as np
@@ -101,13 +102,13 @@ def find_weights(
 
     if start is not None and not start[0] @ squared_norms(features) <= _LARGEST_DECAY * np.trace(covariance):
         start = None
-    last_weights = None if start is None else start[0]
+    fit_at = partial(fit_weights, features, covariance, optimiser=settings.optimiser)
     if settings.n_active is not None:
         if settings.n_active > p:
             raise SparsityError(
                 f"n_active={settings.n_active} is more than the {p} candidates there are so far; choose fewer"
             )
-        search = noise_variance_for(settings.n_active, features, covariance, optimiser=settings.optimiser, start=start)
+        search = noise_variance_for(settings.n_active, fit_at, covariance, start=start)
         if not search.exact:
             warnings.warn(
                 f"no noise variance leaves exactly n_active={settings.n_active} of {p} candidates; the nearest below "
@@ -125,18 +126,14 @@ def find_weights(
             # As in `refit`, axes are made of the candidates themselves, while the likelihood has them centred.
             return candidates.span(np.flatnonzero(weights))[2]
 
-        found = fewest_that_hold(
-            q, _MOST_LOST, features, covariance, span_of, optimiser=settings.optimiser, start=start
-        )
+        found = fewest_that_hold(q, _MOST_LOST, fit_at, covariance, span_of, start=start)
         if found is None:
             return ones, None
         fit, noise_variance = found.fit, found.noise_variance
     else:
         assert isinstance(settings.noise_variance, float)
         noise_variance = settings.noise_variance
-        fit = fit_weights(
-            features, covariance, noise_variance, optimiser=settings.optimiser, initial_weights=last_weights
-        )
+        fit = fit_at(noise_variance, initial_weights=start[0] if start else None)
     if not fit.converged:
         remedy = "" if settings.optimiser == "coordinate" else "use optimiser='coordinate', or "
         warnings.warn(

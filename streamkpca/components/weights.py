@@ -194,15 +194,11 @@ def least_noise_variance(second_moment: Array) -> float:
 
 
 def noise_variance_for(
-    n_active: int,
-    features: Array,
-    second_moment: Array,
-    *,
-    optimiser: Optimiser = "coordinate",
-    start: tuple[Array, float] | None = None,
+    n_active: int, fit_at: Callable[..., WeightFit], second_moment: Array, *, start: tuple[Array, float] | None = None
 ) -> NoiseSearch:
-    """Search for the noise variance that leaves exactly this many of the candidates (p, r) active, from 1 to p.
+    """Search for the noise variance that leaves exactly this many of p candidates active, from 1 to p.
 
+    ``fit_at(noise_variance, initial_weights=None)`` is `fit_weights` of the candidates and the second moment (r, r).
     `start` holds the weights (p,) and the noise variance of the last search, for data that resemble its data.
 
     Notes
@@ -216,15 +212,11 @@ def noise_variance_for(
     nearest below is returned.
     """
     least = least_noise_variance(second_moment)
-
-    def fit_at(noise: float, weights: Array | None = None) -> WeightFit:
-        return fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights)
-
     if start is not None:
         near, noise = start
         too_few, too_many = np.inf, 0.0
         for _ in range(_FITS_NEAR_START):
-            fit = fit_at(max(noise, least), near)
+            fit = fit_at(max(noise, least), initial_weights=near)
             if len(fit.active) == n_active:
                 return NoiseSearch(max(noise, least), fit, exact=True)
             if len(fit.active) > n_active:
@@ -243,7 +235,7 @@ def noise_variance_for(
         if len(best.active) == n_active or (noisy == least if quiet is None else noisy <= quiet * (1.0 + 1e-6)):
             break
         noise = max(step * noisy, least) if quiet is None else float(np.sqrt(noisy * quiet))
-        fit = fit_at(noise, warm)
+        fit = fit_at(noise, initial_weights=warm)
         count = len(fit.active)
         if count >= n_active and step == _COARSE_STEP:
             # The count is not monotone: only small steps find the noisiest of the ranges with the same count.
@@ -281,19 +273,18 @@ class _Trial(NamedTuple):
 def fewest_that_hold(
     n_components: int,
     most_lost: float,
-    features: Array,
+    fit_at: Callable[..., WeightFit],
     second_moment: Array,
     span_of: Callable[[Array], Array],
     *,
-    optimiser: Optimiser = "coordinate",
     start: tuple[Array, float] | None = None,
 ) -> NoiseSearch | None:
     """Search for the noise variance that leaves the fewest active whose span holds nearly all variance on q axes.
 
     Within the span, the sum of the q largest eigenvalues of the second moment (r, r) may be less by the share
-    `most_lost`, and at least as many candidates (p, r) must be active as there are axes with variance. `span_of` takes
-    weights (p,) and returns orthonormal rows (k, r). None where no noise variance leaves enough. `start` is as for
-    `noise_variance_for`.
+    `most_lost`, and at least as many candidates must be active as there are axes with variance. `span_of` takes weights
+    (p,) and returns orthonormal rows (k, r). None where no noise variance leaves enough. `fit_at` and `start` are as
+    for `noise_variance_for`.
 
     Notes
     -----
@@ -312,7 +303,7 @@ def fewest_that_hold(
     weights, noise = start or (None, float(eigenvalues[n_components]) if n_components < len(eigenvalues) else least)
     noise = min(max(noise, least), noisy.noise_variance)
     for n_fits in range(1, _MOST_FITS_TO_HOLD + 1):
-        fit = fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights)
+        fit = fit_at(noise, initial_weights=weights)
         weights, n_active, span = fit.weights, len(fit.active), span_of(fit.weights)
         held = leading_sum(span @ second_moment @ span.T, n_components)
         loss = max(1.0 - held / held_by_all, _COUNTED * most_lost)
