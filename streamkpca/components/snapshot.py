@@ -31,29 +31,8 @@ _FEW_ROWS = 4
 _MOST_REGRESSED = 1024
 
 
-class ReadOnlyArrays:
-    """Base of dataclasses whose arrays are read-only and in C order: BLAS sums others in another sequence."""
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                # A view, so that an array that is shared keeps its own flags.
-                value = np.ascontiguousarray(value).view()
-                value.flags.writeable = False
-                object.__setattr__(self, name, value)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Without the answers prepared on demand, which another thread may be adding right now.
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Copies and pickles make arrays of their own, which can be written to.
-        vars(self).update(state)
-        self.__post_init__()
-
-
 @dataclass(frozen=True, eq=False)
-class Snapshot(ReadOnlyArrays):
+class Snapshot:
     """The result of a refit, which answers every query without reading the stream. All arrays are read-only.
 
     Parameters
@@ -102,6 +81,24 @@ class Snapshot(ReadOnlyArrays):
     total_weight: float
     unexplained_energy_ratio: float
     distribution: RowDistribution | None = None
+
+    def __post_init__(self) -> None:
+        # Arrays become read-only and have C order: BLAS sums others in another sequence.
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                # A view, so that an array that is shared keeps its own flags.
+                value = np.ascontiguousarray(value).view()
+                value.flags.writeable = False
+                object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the answers prepared on demand, which another thread may be adding right now.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Copies and pickles make arrays of their own, which can be written to.
+        vars(self).update(state)
+        self.__post_init__()
 
     @property
     def has_gaps(self) -> bool:

@@ -23,7 +23,7 @@ from streamkpca.stream.summary import (
     Summary,
     countable,
     decayed_weights,
-    mean_and_spread,
+    spread_of,
 )
 
 # Rows compared with a basis, or with each other, at a time.
@@ -91,7 +91,7 @@ def advanced(
     if moves_atoms:
         summary = moved(summary)
         pace = _pace_of_moves(summary, settings.half_life, len(rows))
-    _, spread = mean_and_spread(np.maximum(block.projected().residual, 0.0), block.weights)
+    spread = spread_of(np.maximum(block.projected().residual, 0.0), block.weights)
     # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
     usual = usual_residual(summary, moves_atoms=moves_atoms)
     usual = usual if moves_atoms else max(usual, found.mean_residual)
@@ -321,9 +321,8 @@ def _swapped(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary:
         basis = summary.basis
         # In the present basis, as the atoms that complete a row may be gone in the next round.
         whole, ready = sample.mapped(basis.completed), candidates.mapped(basis.completed)
-        choice, promising = selection.choose_swaps(
-            basis, summary.atom_stats, summary.moments, whole, ready, total_weight, usual_weight
-        )
+        search = selection.SwapSearch(basis, summary.atom_stats, summary.moments, whole, total_weight, usual_weight)
+        choice, promising = search.choose(ready)
         if not choice:
             break
         positions = _as_completed(candidates.rows, candidates.positions, basis)
