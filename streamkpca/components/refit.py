@@ -12,13 +12,7 @@ from streamkpca._core.linalg import independent_span, restrict_factor, solve_tra
 from streamkpca._core.reservoir import origins_of
 from streamkpca.components import spectrum
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.components.weights import (
-    MOST_ROUNDS,
-    Optimiser,
-    fewest_that_hold,
-    fit_weights,
-    noise_variance_for,
-)
+from streamkpca.components.weights import MOST_ROUNDS, Optimiser, fewest_that_hold, fit_weights, noise_variance_for
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel

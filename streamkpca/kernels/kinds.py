@@ -10,7 +10,7 @@ from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import base
 from streamkpca.kernels.base import DEEPEST, Kernel, OnColumns
-from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder, RowFunction
+from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder
 from streamkpca.kernels.views import FeatureView, shown
 from streamkpca.kernels.widths import WidthKernel
 
@@ -340,13 +340,11 @@ class Custom(Kernel):
     function : callable
         ``function(X, Y)`` returns the values (n, m) of rows (n, d) and (m, d), each of its own two rows alone. It must
         be symmetric and positive semidefinite, and must not change its arguments.
-    of_rows : callable, optional
-        ``of_rows(X)`` returns the values (n,) of rows with themselves; without it, they are computed one by one.
 
     Raises
     ------
     TypeError
-        An argument cannot be called.
+        `function` cannot be called.
 
     Examples
     --------
@@ -360,16 +358,13 @@ class Custom(Kernel):
     _compiled = False
 
     function: PairFunction
-    _: KW_ONLY
-    of_rows: RowFunction | None = None
 
     def _check(self) -> None:
-        for name, function in self._own_parameters().items():
-            if not callable(function) and (name, function) != ("of_rows", None):
-                raise TypeError(f"Custom: expected {name} to be a function of rows but got {function!r}")
+        if not callable(self.function):
+            raise TypeError(f"Custom: expected function to be a function of rows but got {self.function!r}")
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.CUSTOM, view, self.function, self.of_rows)
+        builder.load(Base.CUSTOM, view, self.function)
 
 
 # Kernel classes by the names that an estimator's parameter `kernel` accepts.

@@ -18,7 +18,6 @@ from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
 from streamkpca.rows.validation import parts_of
 
-RowFunction = Callable[[Array], Any]
 PairFunction = Callable[[Array, Array], Any]
 
 # Up to this many features, or rows on the left, sums over the features take less time than setting up a matrix product.
@@ -41,13 +40,12 @@ class Base(Enum):
 class PairwiseMatrix:
     """A base matrix over pairs of rows, before any step is applied.
 
-    `function` and `diagonal` are the caller's functions of pairs and of rows, for ``Base.CUSTOM``.
+    `function` is the caller's function of pairs, for ``Base.CUSTOM``.
     """
 
     base: Base
     view: FeatureView
     function: PairFunction | None = None
-    diagonal: RowFunction | None = None
 
     def origin(self, Y: Array) -> Array | None:
         """Choose the columns (c,) that distances to rows Y (m, d) are measured from before a matrix multiplies them.
@@ -94,7 +92,7 @@ class PairwiseMatrix:
         block = target[row : row + n, column : column + m]
         if self.base is Base.CUSTOM:
             assert self.function is not None
-            block[:] = checked_values(self.function(left.rows, right.rows), (n, m), where="Custom")
+            block[:] = _checked_values(self.function(left.rows, right.rows), (n, m))
         elif self.base in (Base.INNER, Base.COSINE) or right.norms is not None:
             with np.errstate(all="ignore"):
                 np.matmul(left.used, right.used.T, out=block)
@@ -115,13 +113,11 @@ class PairwiseMatrix:
             target[:] = rows.shape[1]
         elif self.base is not Base.CUSTOM:
             target[:] = 0.0
-        elif self.diagonal is not None:
-            target[:] = checked_values(self.diagonal(rows), (len(rows),), where="Custom.diagonal")
         else:
             assert self.function is not None
             for i in range(len(rows)):
                 row = rows[i : i + 1]
-                target[i] = checked_values(self.function(row, row), (1, 1), where="Custom")[0, 0]
+                target[i] = _checked_values(self.function(row, row), (1, 1))[0, 0]
 
 
 @dataclass(frozen=True)
@@ -150,19 +146,19 @@ class Side:
         return Side(self.rows[:count], self.used[:count], norms)
 
 
-def checked_values(values: Any, shape: tuple[int, ...], *, where: str) -> Array:
+def _checked_values(values: Any, shape: tuple[int, ...]) -> Array:
     """Check that a caller's function returned real, finite numbers of the given shape."""
     array = np.asarray(values)
     if array.shape != shape:
         raise ValueError(
-            f"{where}: the function must return an array of shape {shape} for these rows "
+            f"Custom: the function must return an array of shape {shape} for these rows "
             f"but returned shape {array.shape}"
         )
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{where}: the function must return real numbers but returned dtype {array.dtype}")
+        raise ValueError(f"Custom: the function must return real numbers but returned dtype {array.dtype}")
     array = array.astype(np.float64, copy=False)
     if not np.isfinite(array).all():
-        raise ValueError(f"{where}: the function returned NaN or infinity; it must be finite for every row")
+        raise ValueError("Custom: the function returned NaN or infinity; it must be finite for every row")
     return array
 
 
@@ -196,11 +192,9 @@ class ProgramBuilder:
         self._height = 0
         self._depth = 0
 
-    def load(
-        self, base: Base, view: FeatureView, function: PairFunction | None = None, diagonal: RowFunction | None = None
-    ) -> None:
-        """Push a base matrix; a custom one needs the caller's function of pairs, and may have one of rows."""
-        matrix = PairwiseMatrix(base, view, function=function, diagonal=diagonal)
+    def load(self, base: Base, view: FeatureView, function: PairFunction | None = None) -> None:
+        """Push a base matrix; a custom one needs the caller's function of pairs."""
+        matrix = PairwiseMatrix(base, view, function)
         self._steps.append((loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)), 0.0, 0.0))
         self._height += 1
         self._depth = max(self._depth, self._height)
