@@ -5,7 +5,7 @@ import numpy as np
 from streamkpca._core.reservoir import Draws, Reservoir, arrival_times
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments
-from streamkpca.dictionary.selection import SwapSearch
+from streamkpca.dictionary.selection import Swaps, SwapSearch
 from streamkpca.kernels import RBF
 
 
@@ -50,6 +50,7 @@ class Scene:
         chosen = np.arange(len(self.rows)) if rows is None else np.array(rows)
         positions = self.start + chosen
         candidates = Draws(self.rows[chosen], positions, self.weights[chosen], np.zeros(len(chosen)))
-        return SwapSearch(
-            self.basis, self.atom_stats, self.moments, self.selection_sample, candidates, self.total_weight
-        )
+        return Swaps(self.search(), candidates)
+
+    def search(self) -> SwapSearch:
+        return SwapSearch(self.basis, self.atom_stats, self.moments, self.selection_sample, self.total_weight)

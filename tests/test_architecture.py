@@ -84,8 +84,9 @@ def test_jitted_code_lives_in_loops_only():
 
 @pytest.mark.parametrize("module", LOOPS)
 def test_loops_call_nothing_of_another_file(module):
-    # Numba's cache on disk does not notice when another file changes.
-    assert set(imported(TREES[module])) <= {"math", "typing", "numpy", "numpy.typing", "streamkpca._core.jit"}
+    # Numba's cache on disk does not notice when another file changes; types in signatures are not compiled.
+    allowed = {"math", "typing", "numpy", "streamkpca._core.arrays", "streamkpca._core.jit"}
+    assert set(imported(TREES[module])) <= allowed
     for function in jitted(TREES[module]):
         nested = [node for node in ast.walk(function) if isinstance(node, ast.Raise | ast.ClassDef | ast.Try)]
         assert not nested, f"{function.name} raises or defines a class"

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Self
 
 import numpy as np
@@ -9,23 +10,9 @@ import numpy as np
 from streamkpca._core.arrays import Array, Indices, Positions
 from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
 from streamkpca._core.reservoir import origins_of
+from streamkpca.components import spectrum
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.components.spectrum import (
-    RANK_TOLERANCE,
-    covariance_divisor,
-    deciding_signs,
-    eigenvalue_bounds,
-    likelihood_axes,
-    principal_axes,
-    total_variance,
-)
-from streamkpca.components.weights import (
-    MOST_ROUNDS,
-    Optimiser,
-    fewest_that_hold,
-    fit_weights,
-    noise_variance_for,
-)
+from streamkpca.components.weights import MOST_ROUNDS, Optimiser, fewest_that_hold, fit_weights, noise_variance_for
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
@@ -109,13 +96,13 @@ def find_weights(
 
     if start is not None and not start[0] @ squared_norms(features) <= _LARGEST_DECAY * np.trace(covariance):
         start = None
-    last_weights = None if start is None else start[0]
+    fit_at = partial(fit_weights, features, covariance, optimiser=settings.optimiser)
     if settings.n_active is not None:
         if settings.n_active > p:
             raise SparsityError(
                 f"n_active={settings.n_active} is more than the {p} candidates there are so far; choose fewer"
             )
-        search = noise_variance_for(settings.n_active, features, covariance, optimiser=settings.optimiser, start=start)
+        search = noise_variance_for(settings.n_active, fit_at, covariance, start=start)
         if not search.exact:
             warnings.warn(
                 f"no noise variance leaves exactly n_active={settings.n_active} of {p} candidates; the nearest below "
@@ -133,18 +120,14 @@ def find_weights(
             # As in `refit`, axes are made of the candidates themselves, while the likelihood has them centred.
             return candidates.span(np.flatnonzero(weights))[2]
 
-        found = fewest_that_hold(
-            q, _MOST_LOST, features, covariance, span_of, optimiser=settings.optimiser, start=start
-        )
+        found = fewest_that_hold(q, _MOST_LOST, fit_at, covariance, span_of, start=start)
         if found is None:
             return ones, None
         fit, noise_variance = found.fit, found.noise_variance
     else:
         assert isinstance(settings.noise_variance, float)
         noise_variance = settings.noise_variance
-        fit = fit_weights(
-            features, covariance, noise_variance, optimiser=settings.optimiser, initial_weights=last_weights
-        )
+        fit = fit_at(noise_variance, initial_weights=start[0] if start else None)
     if not fit.converged:
         remedy = "" if settings.optimiser == "coordinate" else "use optimiser='coordinate', or "
         warnings.warn(
@@ -167,15 +150,15 @@ def _n_axes(moments: Moments, settings: RefitSettings) -> int:
     """Return the number of axes wanted; a share of the variance is counted with all candidates."""
     q = settings.n_components
     if isinstance(q, float):
-        variance = total_variance(moments, center=settings.center)
-        q = len(principal_axes(moments, q, center=settings.center, variance=variance).eigenvalues)
+        variance = spectrum.total_variance(moments, center=settings.center)
+        q = len(spectrum.principal_axes(moments, q, center=settings.center, variance=variance).eigenvalues)
     return q
 
 
 def _nothing_varies(covariance: Array, moments: Moments, *, center: bool) -> bool:
     """Tell whether the covariance is only the rounding of moments that cancel: one row, or a constant stream."""
-    rounding = RANK_TOLERANCE * max(len(covariance), 1) * moments.mean_energy
-    return covariance_divisor(moments, center=center) == 0.0 or bool(np.trace(covariance) <= rounding)
+    rounding = spectrum.RANK_TOLERANCE * max(len(covariance), 1) * moments.mean_energy
+    return spectrum.covariance_divisor(moments, center=center) == 0.0 or bool(np.trace(covariance) <= rounding)
 
 
 def refit(
@@ -195,10 +178,10 @@ def refit(
     weights, noise_variance = find_weights(candidates, moments, settings, _last_fit(candidates, previous))
     active = np.flatnonzero(weights)
     used, factor, rotation = candidates.span(active)
-    variance = total_variance(moments, center=settings.center)
+    variance = spectrum.total_variance(moments, center=settings.center)
     inside = moments if len(used) == len(rotation.T) and candidates.are_atoms else moments.rotated(rotation)
     if settings.axes == "likelihood" and noise_variance is not None:
-        spectrum = likelihood_axes(
+        found = spectrum.likelihood_axes(
             weights[active],
             candidates.coordinates[active] - moments.centre(center=settings.center),
             rotation,
@@ -209,25 +192,25 @@ def refit(
             variance=variance,
         )
     else:
-        spectrum = principal_axes(inside, settings.n_components, center=settings.center, variance=variance)
+        found = spectrum.principal_axes(inside, settings.n_components, center=settings.center, variance=variance)
     # Bounds concern the rows, whatever the axes are: they start from the variances along the best axes of the span.
     best = (
-        spectrum
+        found
         if settings.axes == "ritz"
-        else principal_axes(inside, len(spectrum.eigenvalues), center=settings.center, variance=variance)
+        else spectrum.principal_axes(inside, len(found.eigenvalues), center=settings.center, variance=variance)
     )
     active_atoms = candidates.rows[used]
     # Novelty is the distance to the span of all atoms of a stream: with 32 of 256 atoms active the average
     # precision on a simulated plant's faults fell from .75 to .30. A batch has no atoms but the active ones.
     span = (candidates.rows, candidates.coordinates) if candidates.are_atoms else (active_atoms, factor)
     # A row of kernel values times L^-T is its coordinates, so L^-T axes are coefficients over the atoms.
-    projection = solve_transposed(factor, spectrum.axes.T).T
+    projection = solve_transposed(factor, found.axes.T).T
     signs = _signs(kernel, active_atoms, projection, previous)
-    shares = spectrum.explained_variance_ratio
+    shares = found.explained_variance_ratio
     if kernel.is_positive_definite:
         # Parts of a whole, except for rounding: that of many small eigenvalues can exceed that of their sum.
         shares = shares / max(1.0, float(shares.sum()))
-    axes, projection = spectrum.axes * signs, projection * signs
+    axes, projection = found.axes * signs, projection * signs
     return Snapshot(
         kernel=kernel,
         atoms=candidates.rows,
@@ -239,11 +222,11 @@ def refit(
         span_atoms=span[0],
         span_factor=span[1],
         axes=axes,
-        mean=spectrum.mean,
+        mean=found.mean,
         projection=projection,
-        offset=spectrum.mean @ axes,
-        eigenvalues=spectrum.eigenvalues,
-        eigenvalue_bounds=eigenvalue_bounds(moments, inside, best.eigenvalues, center=settings.center),
+        offset=found.mean @ axes,
+        eigenvalues=found.eigenvalues,
+        eigenvalue_bounds=spectrum.eigenvalue_bounds(moments, inside, best.eigenvalues, center=settings.center),
         explained_variance_ratio=shares,
         noise_variance=noise_variance,
         total_weight=moments.total_weight,
@@ -270,4 +253,4 @@ def _signs(kernel: Kernel, atoms: Array, projection: Array, previous: Snapshot |
     likeness = projection
     if previous is not None and len(previous.active_atoms) and len(atoms):
         likeness = previous.projection.T @ kernel.program.matrix(previous.active_atoms, atoms) @ projection
-    return deciding_signs(likeness)
+    return spectrum.deciding_signs(likeness)

@@ -7,20 +7,15 @@ from typing import Any, Self, TypeGuard
 
 import numpy as np
 
+from streamkpca._core import linalg
 from streamkpca._core._loops import all_finite
 from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.linalg import (
-    one_blas_thread,
-    solve_factor,
-    solve_transposed,
-    squared_norms,
-)
-from streamkpca.components.completion import Completion
 from streamkpca.components.expectation import Expectation, n_rows_wanted
 from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
+from streamkpca.dictionary.completion import Completion
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.program import PreparedKernel
@@ -36,29 +31,8 @@ _FEW_ROWS = 4
 _MOST_REGRESSED = 1024
 
 
-class ReadOnlyArrays:
-    """Base of dataclasses whose arrays are read-only and in C order: BLAS sums others in another sequence."""
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                # A view, so that an array that is shared keeps its own flags.
-                value = np.ascontiguousarray(value).view()
-                value.flags.writeable = False
-                object.__setattr__(self, name, value)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Without the answers prepared on demand, which another thread may be adding right now.
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Copies and pickles make arrays of their own, which can be written to.
-        vars(self).update(state)
-        self.__post_init__()
-
-
 @dataclass(frozen=True, eq=False)
-class Snapshot(ReadOnlyArrays):
+class Snapshot:
     """The result of a refit, which answers every query without reading the stream. All arrays are read-only.
 
     Parameters
@@ -108,6 +82,24 @@ class Snapshot(ReadOnlyArrays):
     unexplained_energy_ratio: float
     distribution: RowDistribution | None = None
 
+    def __post_init__(self) -> None:
+        # Arrays become read-only and have C order: BLAS sums others in another sequence.
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                # A view, so that an array that is shared keeps its own flags.
+                value = np.ascontiguousarray(value).view()
+                value.flags.writeable = False
+                object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the answers prepared on demand, which another thread may be adding right now.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Copies and pickles make arrays of their own, which can be written to.
+        vars(self).update(state)
+        self.__post_init__()
+
     @property
     def has_gaps(self) -> bool:
         """Whether rows that are asked about may have gaps."""
@@ -124,7 +116,7 @@ class Snapshot(ReadOnlyArrays):
             few = self._targets.project(rows, *self._plain_axes)
             if few is not None:
                 return few
-        with one_blas_thread():
+        with linalg.one_blas_thread():
             return in_chunks(self._transform, rows, np.empty((len(rows), len(self.offset))), len(self.active_atoms))
 
     def reconstruction_error(self, rows: Rows, n_components: int | None = None, *, active_only: bool = False) -> Array:
@@ -143,25 +135,25 @@ class Snapshot(ReadOnlyArrays):
 
         def outside_span(chunk: Array) -> Array:
             values, energy = self._compare(chunk, atoms)
-            return energy - squared_norms(solve_factor(factor, values))
+            return energy - linalg.squared_norms(linalg.solve_factor(factor, values))
 
         def beside_axes(chunk: Array) -> Array:
             values, energy = self._compare(chunk, self.active_atoms)
-            coordinates = solve_factor(self.factor, values)
-            outside = energy - squared_norms(coordinates)
+            coordinates = linalg.solve_factor(self.factor, values)
+            outside = energy - linalg.squared_norms(coordinates)
             centred = coordinates - self.mean
             # Both terms are sums of squares: no digits cancel, as in a difference of squared lengths.
-            return outside + squared_norms(centred - (centred @ axes) @ axes.T)
+            return outside + linalg.squared_norms(centred - (centred @ axes) @ axes.T)
 
         answer = outside_span if n_components is None else beside_axes
-        with one_blas_thread():
+        with linalg.one_blas_thread():
             error = in_chunks(answer, rows, np.empty(len(rows)), len(self.span_atoms))
         return np.maximum(error, 0.0, out=error)
 
     def novelty(self, rows: Rows) -> Array:
         """Score how far rows (n, d) are from the span of the span atoms (n,), see `NoveltyScore`, O(s (d + s))."""
         if self._expected_kernel is not None and not self._is_quick(rows):
-            with one_blas_thread():
+            with linalg.one_blas_thread():
                 return in_chunks(self._novelty_with_gaps, rows, np.empty(len(rows)), 2 * len(self.span_atoms))
         return self._novelty_without_gaps(rows)
 
@@ -189,7 +181,7 @@ class Snapshot(ReadOnlyArrays):
         few = self._measured(rows)
         if few is not None:
             return self._novelty_score.of_errors(np.asarray(rows), *few)
-        with one_blas_thread():
+        with linalg.one_blas_thread():
             return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
 
     def _measured(self, rows: Rows) -> tuple[Array, Array] | None:
@@ -209,7 +201,7 @@ class Snapshot(ReadOnlyArrays):
             shares = explainer.shares(whole, self.combinations(whole, n_components)[1])
             return shares if whole is chunk else _of_present(shares, np.isnan(chunk))
 
-        with one_blas_thread():
+        with linalg.one_blas_thread():
             width = len(self.span_atoms) * len(self.kernel.program.base_matrices)
             return in_chunks(answer, rows, np.empty(rows.shape), width)
 
@@ -218,9 +210,9 @@ class Snapshot(ReadOnlyArrays):
         if n_components is None:
             return self.span_atoms, self._novelty_score.coefficients(self.completed(rows))
         axes = self.axes[:, :n_components]
-        coordinates = solve_factor(self.factor, self._values(rows, self.active_atoms))
+        coordinates = linalg.solve_factor(self.factor, self._values(rows, self.active_atoms))
         projected = self.mean + ((coordinates - self.mean) @ axes) @ axes.T
-        return self.active_atoms, solve_transposed(self.factor, projected)
+        return self.active_atoms, linalg.solve_transposed(self.factor, projected)
 
     @cached_property
     def _span_explainer(self) -> Explainer:
@@ -234,15 +226,7 @@ class Snapshot(ReadOnlyArrays):
         """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
         if self._expected_kernel is None:
             return rows
-        return self._completed_by(self._completion(self._expected_kernel, *self._usual_novelty), rows)
-
-    def _completed_by(self, completion: Completion, rows: Array) -> Array:
-        missing = gaps_in(rows)
-        if missing is None:
-            return rows
-        has_gaps, out = missing.any(axis=1), rows.copy()
-        out[has_gaps] = completion.of(np.ascontiguousarray(rows[has_gaps]), missing[has_gaps])[0]
-        return out
+        return self._completion(self._expected_kernel, *self._usual_novelty).completed(rows)
 
     def _completion(self, expected: ExpectedKernel, usual: float, hopeless: float) -> Completion:
         return Completion(
@@ -275,9 +259,9 @@ class Snapshot(ReadOnlyArrays):
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""
 
         def answer(chunk: Array) -> Array:
-            return self._pre_images.find(chunk, solve_transposed(self.factor, self.mean + chunk @ self.axes.T))
+            return self._pre_images.find(chunk, linalg.solve_transposed(self.factor, self.mean + chunk @ self.axes.T))
 
-        with one_blas_thread():
+        with linalg.one_blas_thread():
             out = np.empty((len(projections), self.atoms.shape[1]))
             return in_chunks(answer, projections, out, self._pre_images.width)
 
@@ -337,9 +321,9 @@ class Snapshot(ReadOnlyArrays):
             seen = np.concatenate([self.atoms, self.sample])
             expected = ExpectedKernel(self.kernel, ColumnSums.of(seen, np.ones(len(seen))).distribution())
         completion = self._completion(expected, 0.0, np.inf)
-        with one_blas_thread():
+        with linalg.one_blas_thread():
             width = 4 * len(self.span_atoms)
-            return in_chunks(lambda chunk: self._completed_by(completion, chunk), rows, np.empty(rows.shape), width)
+            return in_chunks(completion.completed, rows, np.empty(rows.shape), width)
 
 
 def spread_out(rows: Array, count: int) -> Array:

@@ -10,13 +10,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from streamkpca._core.arrays import Array, Indices
+from streamkpca.components import likelihood
 from streamkpca.components.ascent import Ascent, coordinate_ascent
-from streamkpca.components.likelihood import (
-    Problem,
-    make_problem,
-    posterior_variances,
-    statistics,
-)
 from streamkpca.components.spectrum import leading_eigenpairs, leading_sum
 
 Optimiser = Literal["coordinate", "fixed_point", "em"]
@@ -106,7 +101,7 @@ def fit_weights(
     >>> fit_weights(candidates, np.diag([3.0, 0.5]), 1.0).weights
     array([2., 0., 0.])
     """
-    problem = make_problem(features, second_moment, noise_variance)
+    problem = likelihood.make_problem(features, second_moment, noise_variance)
     p, r = problem.features.shape
     # A zero row changes nothing, so no optimiser would ever touch its weight.
     usable = problem.features.any(axis=1)
@@ -135,7 +130,7 @@ _Rule = Callable[[Array, Array, Array], Array]
 
 def _em_rule(w: Array, a: Array, q: Array) -> Array:
     """Tipping's equation (13): mean square of the posterior means plus posterior variance."""
-    return w * w * q + posterior_variances(w, a)
+    return w * w * q + likelihood.posterior_variances(w, a)
 
 
 def _fixed_point_rule(w: Array, a: Array, q: Array) -> Array:
@@ -148,18 +143,18 @@ _RULES: dict[str, tuple[_Rule, float]] = {"em": (_em_rule, 1e-2), "fixed_point":
 
 
 def _repeated(
-    rule: _Rule, vanishing: float, problem: Problem, weights: Array, *, tolerance: float, max_rounds: int
+    rule: _Rule, vanishing: float, problem: likelihood.Problem, weights: Array, *, tolerance: float, max_rounds: int
 ) -> Ascent:
     """Update all weights (p,) together until a round gains too little, falling back on EM where the rule loses."""
     active = np.flatnonzero((weights > 0.0) & problem.features.any(axis=1))
-    part, w = Problem(problem.features[active], problem.second_moment), weights[active]
-    found = statistics(part, w)
+    part, w = likelihood.Problem(problem.features[active], problem.second_moment), weights[active]
+    found = likelihood.statistics(part, w)
     a, q, trace = found.diagonal_A, found.diagonal_Q, [found.unit_log_likelihood]
     converged = False
     while not converged and len(trace) <= max_rounds:
         has_vanished = (w * a < vanishing) & (q <= a * (1.0 - w * a))
         for proposal in (np.where(has_vanished, 0.0, rule(w, a, q)), _em_rule(w, a, q)):
-            found = statistics(part, proposal)
+            found = likelihood.statistics(part, proposal)
             if found.unit_log_likelihood >= trace[-1]:
                 break
         else:
@@ -169,7 +164,7 @@ def _repeated(
         trace.append(found.unit_log_likelihood)
         kept = np.flatnonzero(proposal)
         if kept.size < w.size:
-            part = Problem(part.features[kept], part.second_moment)
+            part = likelihood.Problem(part.features[kept], part.second_moment)
         active, w, a, q = active[kept], proposal[kept], found.diagonal_A[kept], found.diagonal_Q[kept]
     result = np.zeros_like(weights)
     result[active] = w
@@ -199,15 +194,11 @@ def least_noise_variance(second_moment: Array) -> float:
 
 
 def noise_variance_for(
-    n_active: int,
-    features: Array,
-    second_moment: Array,
-    *,
-    optimiser: Optimiser = "coordinate",
-    start: tuple[Array, float] | None = None,
+    n_active: int, fit_at: Callable[..., WeightFit], second_moment: Array, *, start: tuple[Array, float] | None = None
 ) -> NoiseSearch:
-    """Search for the noise variance that leaves exactly this many of the candidates (p, r) active, from 1 to p.
+    """Search for the noise variance that leaves exactly this many of p candidates active, from 1 to p.
 
+    ``fit_at(noise_variance, initial_weights=None)`` is `fit_weights` of the candidates and the second moment (r, r).
     `start` holds the weights (p,) and the noise variance of the last search, for data that resemble its data.
 
     Notes
@@ -221,15 +212,11 @@ def noise_variance_for(
     nearest below is returned.
     """
     least = least_noise_variance(second_moment)
-
-    def fit_at(noise: float, weights: Array | None = None) -> WeightFit:
-        return fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights)
-
     if start is not None:
         near, noise = start
         too_few, too_many = np.inf, 0.0
         for _ in range(_FITS_NEAR_START):
-            fit = fit_at(max(noise, least), near)
+            fit = fit_at(max(noise, least), initial_weights=near)
             if len(fit.active) == n_active:
                 return NoiseSearch(max(noise, least), fit, exact=True)
             if len(fit.active) > n_active:
@@ -248,7 +235,7 @@ def noise_variance_for(
         if len(best.active) == n_active or (noisy == least if quiet is None else noisy <= quiet * (1.0 + 1e-6)):
             break
         noise = max(step * noisy, least) if quiet is None else float(np.sqrt(noisy * quiet))
-        fit = fit_at(noise, warm)
+        fit = fit_at(noise, initial_weights=warm)
         count = len(fit.active)
         if count >= n_active and step == _COARSE_STEP:
             # The count is not monotone: only small steps find the noisiest of the ranges with the same count.
@@ -286,19 +273,18 @@ class _Trial(NamedTuple):
 def fewest_that_hold(
     n_components: int,
     most_lost: float,
-    features: Array,
+    fit_at: Callable[..., WeightFit],
     second_moment: Array,
     span_of: Callable[[Array], Array],
     *,
-    optimiser: Optimiser = "coordinate",
     start: tuple[Array, float] | None = None,
 ) -> NoiseSearch | None:
     """Search for the noise variance that leaves the fewest active whose span holds nearly all variance on q axes.
 
     Within the span, the sum of the q largest eigenvalues of the second moment (r, r) may be less by the share
-    `most_lost`, and at least as many candidates (p, r) must be active as there are axes with variance. `span_of` takes
-    weights (p,) and returns orthonormal rows (k, r). None where no noise variance leaves enough. `start` is as for
-    `noise_variance_for`.
+    `most_lost`, and at least as many candidates must be active as there are axes with variance. `span_of` takes weights
+    (p,) and returns orthonormal rows (k, r). None where no noise variance leaves enough. `fit_at` and `start` are as
+    for `noise_variance_for`.
 
     Notes
     -----
@@ -317,7 +303,7 @@ def fewest_that_hold(
     weights, noise = start or (None, float(eigenvalues[n_components]) if n_components < len(eigenvalues) else least)
     noise = min(max(noise, least), noisy.noise_variance)
     for n_fits in range(1, _MOST_FITS_TO_HOLD + 1):
-        fit = fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights)
+        fit = fit_at(noise, initial_weights=weights)
         weights, n_active, span = fit.weights, len(fit.active), span_of(fit.weights)
         held = leading_sum(span @ second_moment @ span.T, n_components)
         loss = max(1.0 - held / held_by_all, _COUNTED * most_lost)

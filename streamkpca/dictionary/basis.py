@@ -6,22 +6,12 @@ from typing import Self
 
 import numpy as np
 
+from streamkpca._core import linalg
 from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import cached_property, replaced
-from streamkpca._core.linalg import (
-    KERNEL_ROUNDING,
-    LARGEST_AMPLIFICATION,
-    LEAST_PIVOT,
-    apply_inverse,
-    inverse_factor,
-    restrict_factor,
-    rounding_amplification,
-    solve_factor,
-    solve_transposed,
-    squared_norms,
-)
 from streamkpca._core.reservoir import origins_of, positions_outside
 from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
+from streamkpca.dictionary.completion import Completion
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import Compared, ExpectedKernel
@@ -52,7 +42,7 @@ class Projected:
     @property
     def residual(self) -> Array:
         """Squared distances k(x, x) - |c(x)|^2 to the span, shape (B,); rounding may make them negative."""
-        return self.energy - squared_norms(self.coordinates)
+        return self.energy - linalg.squared_norms(self.coordinates)
 
 
 @dataclass(frozen=True)
@@ -135,7 +125,7 @@ class Basis:
     @cached_property
     def inverse(self) -> Array:
         """L^-1, shape (m, m), O(m^3) once: c(x) = L^-1 k_Z(x), and column j is the dual vector of atom j."""
-        return inverse_factor(self.factor)
+        return linalg.inverse_factor(self.factor)
 
     @cached_property
     def precision(self) -> Array:
@@ -146,13 +136,13 @@ class Basis:
     @cached_property
     def rounding_amplification(self) -> float:
         """Share of a row's energy that rounding in kernel values may move between directions."""
-        return rounding_amplification(self.inverse, self.factor)
+        return linalg.rounding_amplification(self.inverse, self.factor)
 
     @cached_property
     def is_well_conditioned(self) -> bool:
         """Whether kernel values may be summed before L^-1 is applied, and L^-1 used instead of solving with L."""
         in_range = (self.energy >= _LEAST_ENERGY) & (self.energy <= 1.0 / _LEAST_ENERGY)
-        return bool(in_range.all()) and self.rounding_amplification <= LARGEST_AMPLIFICATION
+        return bool(in_range.all()) and self.rounding_amplification <= linalg.LARGEST_AMPLIFICATION
 
     def with_distribution(self, distribution: RowDistribution | None) -> "Basis":
         """Return the same atoms with another distribution of gaps; cached factors stay."""
@@ -166,7 +156,7 @@ class Basis:
     def vectors_in(self, other: "Basis") -> Array:
         """Return the projections (m, m2) of this basis' vectors onto another, L^-1 (atoms there); O(m m2 (d + m2))."""
         atoms = other.project(self.atoms).coordinates
-        return solve_factor(self.factor, np.ascontiguousarray(atoms.T)).T
+        return linalg.solve_factor(self.factor, np.ascontiguousarray(atoms.T)).T
 
     def compare(self, rows: Array) -> Compared:
         """Compare rows (B, d), which may have gaps, with themselves and with the atoms; O(B m d)."""
@@ -183,19 +173,21 @@ class Basis:
         """Put numbers into the gaps of rows (B, d) that leave them near the span; the rows themselves without gaps."""
         if self.distribution is None:
             return rows
-        return ExpectedKernel(self.kernel, self.distribution).completed(
-            rows, self.atoms, lambda whole: self.project(whole).residual
-        )
+        expected = ExpectedKernel(self.kernel, self.distribution)
+        with np.errstate(all="ignore"):
+            return Completion(expected, self.atoms, self.factor, lambda whole: self.project(whole).residual).completed(
+                rows
+            )
 
     def coordinates(self, kernel_rows: Array) -> Array:
         """Turn kernel values against the atoms (B, m), C-contiguous, into coordinates in place, O(B m^2)."""
         if self.is_well_conditioned:
-            return apply_inverse(self.inverse, kernel_rows)
-        return solve_factor(self.factor, kernel_rows)
+            return linalg.apply_inverse(self.inverse, kernel_rows)
+        return linalg.solve_factor(self.factor, kernel_rows)
 
     def interpolation(self, coordinates: Array) -> Array:
         """Return coefficients beta = L^-T c(x), (B, m), of the projections sum_i beta_i phi(z_i); O(B m^2)."""
-        return solve_transposed(self.factor, coordinates)
+        return linalg.solve_transposed(self.factor, coordinates)
 
     def extended(self, rows: Array) -> tuple["Basis", Positions]:
         """Append the rows (s, d) that are independent of the atoms and of those before; return their positions too.
@@ -205,7 +197,7 @@ class Basis:
         """
         seen = self.project(rows)
         rounding = rounding_error(seen.energy, self.interpolation(seen.coordinates), self.energy)
-        thresholds = np.maximum(rounding, LEAST_PIVOT * np.abs(seen.energy))
+        thresholds = np.maximum(rounding, linalg.LEAST_PIVOT * np.abs(seen.energy))
         schur = self.kernel.program.gram(rows) - seen.coordinates @ seen.coordinates.T
         local, accepted = np.empty_like(schur), np.empty(len(rows), dtype=np.int64)
         count = gram_schmidt(schur, thresholds, local, accepted)
@@ -222,7 +214,7 @@ class Basis:
 
     def warn_if_indefinite(self, block: Projected) -> None:
         """Warn if a row has a negative squared distance to the span, beyond rounding."""
-        suspects = np.flatnonzero(block.residual < -LEAST_PIVOT * np.abs(block.energy))
+        suspects = np.flatnonzero(block.residual < -linalg.LEAST_PIVOT * np.abs(block.energy))
         if len(suspects):
             interpolation = self.interpolation(block.coordinates[suspects])
             rounding = rounding_error(block.energy[suspects], interpolation, self.energy)
@@ -233,7 +225,7 @@ class Basis:
     def without(self, positions: Positions) -> tuple["Basis", Array]:
         """Remove s atoms; return G (m - s, m) too, with orthonormal rows: old coordinates c become G c; O(m^3)."""
         keep = np.setdiff1d(np.arange(self.size), positions)
-        factor, rotation = restrict_factor(self.factor, keep)
+        factor, rotation = linalg.restrict_factor(self.factor, keep)
         return Basis(self.kernel, self.atoms[keep], factor, self.energy[keep], self.distribution), rotation
 
 
@@ -244,7 +236,7 @@ def rounding_error(energy: Array, interpolation: Array, atom_energy: Array) -> A
     eps sqrt(k(x,x) k(y,y)) in kernel values add up to eps (sqrt k(x,x) + sum_i |beta_i| sqrt k(z_i,z_i))^2 in it.
     """
     reach = np.sqrt(np.abs(energy)) + np.abs(interpolation) @ np.sqrt(np.abs(atom_energy))
-    bound: Array = KERNEL_ROUNDING * reach**2
+    bound: Array = linalg.KERNEL_ROUNDING * reach**2
     return bound
 
 

@@ -177,16 +177,10 @@ class RowSums:
 
     def decayed(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, from 0 to 1."""
-        return replace(
-            self,
-            total_weight=self.total_weight * factor,
-            # Two multiplications, because the square of a small factor underflows.
-            total_squared_weight=self.total_squared_weight * factor * factor,
-            energy=self.energy * factor,
-            first=self.first * factor,
-            second=self.second * factor,
-            spread=self.spread * factor,
-        )
+        decayed = {item.name: getattr(self, item.name) * factor for item in fields(RowSums)}
+        # Two multiplications, because the square of a small factor underflows.
+        decayed |= {"total_squared_weight": self.total_squared_weight * factor * factor}
+        return replace(self, **decayed | {"largest_energy": self.largest_energy})
 
     def solved(self, inverse: Array) -> Self:
         """Return the sums for vectors L^-1 v_n, given L^-1; O(m^3), at half the cost of `mapped`."""

@@ -7,17 +7,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.linalg import KERNEL_ROUNDING, LEAST_PIVOT
 from streamkpca._core.reservoir import Draws, Reservoir
-from streamkpca.dictionary._loops import (
-    CAUTIOUS_GAIN,
-    DISTANCE,
-    GAIN,
-    add_column,
-    best_swap,
-    cautious_gains,
-    choose_greedily,
-    remove_direction,
-    subtract_outer,
-)
+from streamkpca.dictionary import _loops as loops
 from streamkpca.dictionary.basis import (
     AtomStats,
     Basis,
@@ -49,133 +39,6 @@ def selection_sample_size(max_atoms: int | None) -> int:
     """Return how many rows of the stream judge candidates and atoms, given the budget of atoms."""
     wanted = _MOST_SAMPLED_ROWS if max_atoms is None else _SAMPLED_ROWS_PER_ATOM * max_atoms
     return min(max(wanted, _LEAST_SAMPLED_ROWS), _MOST_SAMPLED_ROWS)
-
-
-class SwapSearch:
-    """Candidate rows that may replace atoms, judged by a sample of the stream.
-
-    Parameters
-    ----------
-    basis : Basis
-        The m atoms.
-    stats : AtomStats
-    moments : Moments
-        Those before the present block.
-    sample : Reservoir
-        It includes rows of the present block.
-    candidates : Draws
-        s rows of the sample.
-    total_weight : float
-        Weight of the stream, the present block included.
-    usual_weight : float
-        Weight that a row must exceed to say anything about later rows by itself.
-
-    Let R be the residual inner products of sampled rows (i) and candidates (c), V the coefficients of the sampled rows'
-    projections over the atoms, v those of the candidate's projection, P = K^-1 and t_i = R_ic / R_cc. The energy that
-    row i gains from candidate c is R_ic^2 / R_cc, and what it then loses without atom j is
-
-        (V_ij - t_i v_j)^2 / (P_jj + v_j^2 / R_cc).
-
-    When the sample judges a candidate or an atom, its own row is left out and counts with its share of the stream,
-    a / N, less `usual_weight` / N. An atom that has seen more rows than the sample has is worth at least what the
-    moments record: a rare pattern that keeps coming back may have no row in the sample.
-
-    Every mean over the sample is an entry of the Gram matrix of the columns of [V R], and a swap adds multiples of one
-    column to the others: O(n (m + s) (d + m + s)) to make for n sampled rows, and O((m + s)^2) for each swap.
-    """
-
-    def __init__(
-        self,
-        basis: Basis,
-        stats: AtomStats,
-        moments: Moments,
-        sample: Reservoir,
-        candidates: Draws,
-        total_weight: float,
-        usual_weight: float = 0.0,
-    ) -> None:
-        seen = basis.project(candidates.double_rows)
-        # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
-        unit = self._unit = float(np.abs(seen.energy).max()) or 1.0
-        inverse = basis.inverse
-        self._n_atoms = basis.size
-        self._sums = sample_gram(basis, sample, seen, unit)
-        self._gram = (basis.kernel.program.gram(seen.rows) - seen.coordinates @ seen.coordinates.T) / unit
-        self._coefficients = seen.coordinates @ inverse
-        self._energy = seen.energy / unit
-        self._precision = basis.precision * unit
-        self._recorded = inverse.T @ moments.second @ inverse
-
-        self._normalised_weights = normalised_weights_of(sample, stats.origins)
-        self._candidate_normalised_weights = normalised_weights_of(sample, candidates.positions)
-        self._shares = np.maximum(stats.weights - usual_weight, 0.0) / total_weight
-        self._candidate_shares = np.maximum(candidates.weights - usual_weight, 0.0) / total_weight
-        # The moments count for an atom only if they record more rows of average weight for it than the sample has.
-        rows_seen = stats.weight_since_admission * moments.total_weight / max(moments.total_squared_weight, 1e-300)
-        self._weight_since_admission = np.where(rows_seen > len(sample), stats.weight_since_admission, np.inf)
-        self._free = np.ones(len(seen.rows), dtype=bool)
-        self._may_be_indefinite = not basis.kernel.is_positive_definite
-
-    def best(self) -> tuple[int, int, float]:
-        """Find the candidate and the atom whose swap gains most, and its gain of energy per unit of weight."""
-        precision = np.diagonal(self._precision).copy()
-        found = np.full(2, -1)
-        profit = best_swap(
-            self._sums,
-            self._usable_pivots(),
-            self._coefficients,
-            precision,
-            self._normalised_weights,
-            self._shares,
-            np.diagonal(self._recorded) / precision / self._weight_since_admission,
-            self._candidate_shares - self._candidate_normalised_weights,
-            _NEGLIGIBLE,
-            found,
-        )
-        candidate, atom = found.tolist()
-        return candidate, atom, profit * self._unit if candidate >= 0 else 0.0
-
-    def apply(self, candidate: int, atom: int) -> None:
-        """Let a candidate replace an atom."""
-        m, sums, v = self._n_atoms, self._sums, self._coefficients
-        pivot = self._precision[atom, atom]
-        share, leaving = self._precision[atom] / pivot, v[:, atom].copy()
-        add_column(sums, sums[atom].copy(), sums[atom, atom], np.concatenate([-share, leaving / pivot]))
-        sums[atom] = sums[:, atom] = 0.0
-        subtract_outer(v, leaving, share)
-        subtract_outer(self._gram, -leaving / pivot, leaving)
-        remove_direction(atom, share, self._precision, self._recorded)
-        v[:, atom] = 0.0
-
-        pivot = self._gram[candidate, candidate]
-        along, entering = self._gram[candidate].copy(), v[candidate].copy()
-        # The removed atom's column is zero, and becomes that of the candidate.
-        multiples = np.concatenate([-entering, -along])
-        multiples[atom] = 1.0
-        add_column(sums, sums[m + candidate] / pivot, sums[m + candidate, m + candidate] / pivot**2, multiples)
-        subtract_outer(v, along / pivot, entering)
-        v[:, atom] = along / pivot
-        subtract_outer(self._gram, along / pivot, along)
-        # The candidate's dual vector is r / |r|^2, and those of the others lose their share along its residual r.
-        change = -entering / np.sqrt(pivot)
-        change[atom] = 1.0 / np.sqrt(pivot)
-        subtract_outer(self._precision, -change, change)
-
-        self._normalised_weights[atom] = self._candidate_normalised_weights[candidate]
-        self._shares[atom] = self._candidate_shares[candidate]
-        self._weight_since_admission[atom] = np.inf
-        self._free[candidate] = False
-
-    def _usable_pivots(self) -> Array:
-        """Return residuals (s,) of candidates; 0 if admitted, dependent, or revealing an indefinite kernel."""
-        residual, energy = np.diagonal(self._gram), np.abs(self._energy)
-        usable = self._free & (residual > LEAST_PIVOT * energy)
-        if self._may_be_indefinite:
-            rows = np.flatnonzero(usable)
-            usable[rows] = ~reveals_indefinite_kernel(
-                residual, self._gram[rows], residual[rows], energy, unit=self._unit
-            )
-        return np.where(usable, residual, 0.0)
 
 
 def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: float) -> Array:
@@ -263,7 +126,7 @@ def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, tolerate
 
     If it is 0, every row that is independent to working precision is admitted, the largest pivot first.
     """
-    rule = GAIN if tolerated > 0.0 else DISTANCE
+    rule = loops.GAIN if tolerated > 0.0 else loops.DISTANCE
     return _choose_rows(basis, block, weights, rule, len(weights), (1.0, 0.0, tolerated or -1.0))
 
 
@@ -282,7 +145,7 @@ def choose_below_budget(
     """
     # A block cannot add more atoms than it has rows, so a generous budget takes no memory before it is used.
     most = min(max_atoms - basis.size, len(weights))
-    return _choose_rows(basis, block, weights, CAUTIOUS_GAIN, most, (total_weight, least_gain, -1.0))
+    return _choose_rows(basis, block, weights, loops.CAUTIOUS_GAIN, most, (total_weight, least_gain, -1.0))
 
 
 def _choose_rows(
@@ -301,7 +164,7 @@ def _choose_rows(
     rows, energy = np.arange(len(weights)), block.energy / unit
     total_weight, least_gain, tolerated = limits
     scaled = (total_weight, least_gain / unit, tolerated / unit, LEAST_PIVOT, KERNEL_ROUNDING)
-    count, lowest = choose_greedily(
+    count, lowest = loops.choose_greedily(
         gram, rows, weights, energy, residual, rule, scaled, coordinates, factor, atom_energy, chosen
     )
     if lowest < 0.0:
@@ -314,74 +177,192 @@ def candidates_in(sample: Reservoir, start: int) -> Draws:
     return sample.since(start).at(slice(_MOST_CANDIDATES))
 
 
-def choose_swaps(
-    basis: Basis,
-    stats: AtomStats,
-    moments: Moments,
-    sample: Reservoir,
-    candidates: Draws,
-    total_weight: float,
-    usual_weight: float = 0.0,
-) -> tuple[Choice, Draws]:
-    """Choose candidates that replace atoms, see `SwapSearch`; return also those worth another search, best first.
+@dataclass(frozen=True)
+class SwapSearch:
+    """Chooses candidates that replace atoms, see `Swaps`.
 
-    Candidates are screened by what they explain of a part of the sample; the whole sample judges the best of them.
+    Parameters
+    ----------
+    basis : Basis
+        The m atoms.
+    stats : AtomStats
+    moments : Moments
+        Those before the present block.
+    sample : Reservoir
+        It includes rows of the present block.
+    total_weight : float
+        Weight of the stream, the present block included.
+    usual_weight : float
+        Weight that a row must exceed to say anything about later rows by itself.
     """
-    leading = _screened(basis, stats, sample.first(SCREENING_ROWS), candidates, total_weight, usual_weight)
-    judged = leading[:_MOST_JUDGED]
-    swaps: dict[int, int] = {}
-    total_profit = 0.0
-    if len(judged):
-        search = SwapSearch(basis, stats, moments, sample, candidates.at(judged), total_weight, usual_weight)
-        for _ in judged:
-            candidate, atom, profit = search.best()
-            if profit <= 0.0:
-                break
-            total_profit += profit
-            search.apply(candidate, atom)
-            # A candidate admitted and swapped out within one search is not recorded.
-            swaps.pop(atom, None)
-            swaps[atom] = candidate
-    choice = Choice(judged[list(swaps.values())], np.array(sorted(swaps), dtype=np.int64), total_profit)
-    return choice, candidates.at(leading[: 4 * _MOST_JUDGED])
+
+    basis: Basis
+    stats: AtomStats
+    moments: Moments
+    sample: Reservoir
+    total_weight: float
+    usual_weight: float = 0.0
+
+    def shares(self, weights: Array) -> Array:
+        """Return the shares of the stream (k,) that rows of weights (k,) stand for by themselves."""
+        return np.maximum(weights - self.usual_weight, 0.0) / self.total_weight
+
+    def choose(self, candidates: Draws) -> tuple[Choice, Draws]:
+        """Choose candidates that replace atoms; return also those worth another search, best first.
+
+        Candidates are screened by what they explain of a part of the sample; the whole sample judges the best of them.
+        """
+        leading = self._screened(candidates)
+        judged = leading[:_MOST_JUDGED]
+        swaps: dict[int, int] = {}
+        total_profit = 0.0
+        if len(judged):
+            swapped = Swaps(self, candidates.at(judged))
+            for _ in judged:
+                candidate, atom, profit = swapped.best()
+                if profit <= 0.0:
+                    break
+                total_profit += profit
+                swapped.apply(candidate, atom)
+                # A candidate admitted and swapped out within one search is not recorded.
+                swaps.pop(atom, None)
+                swaps[atom] = candidate
+        choice = Choice(judged[list(swaps.values())], np.array(sorted(swaps), dtype=np.int64), total_profit)
+        return choice, candidates.at(leading[: 4 * _MOST_JUDGED])
+
+    def _screened(self, candidates: Draws) -> Positions:
+        """Find the independent candidates whose cautious gains are positive, in descending order."""
+        basis, sample = self.basis, self.sample.first(SCREENING_ROWS)
+        seen, sampled = basis.project(candidates.double_rows), basis.project(sample.rows)
+        unit = float(np.abs(seen.energy).max(initial=0.0)) or 1.0
+        rounding = rounding_error(seen.energy, seen.coordinates @ basis.inverse, basis.energy)
+        least = np.maximum(rounding, np.maximum(LEAST_PIVOT * np.abs(seen.energy), _LEAST_SHARE * unit))
+        independent = (seen.residual > least) & (candidates.weights > 0.0)
+        independent &= ~np.isin(candidates.positions, self.stats.positions)
+        pivots = np.where(independent, seen.residual / unit, 1.0)
+        weights, own = sample.normalised_weights(), normalised_weights_of(sample, candidates.positions)
+        squares, fourths = np.empty((2, len(pivots)))
+        # A part of the candidates at a time, so that the passes over their inner products stay in the cache.
+        for start in range(0, len(pivots), _CANDIDATES_AT_ONCE):
+            part = slice(start, start + _CANDIDATES_AT_ONCE)
+            products = basis.kernel.program.matrix(seen.rows[part], sampled.rows)
+            products -= seen.coordinates[part] @ sampled.coordinates.T
+            products /= unit
+            if not basis.kernel.is_positive_definite:
+                residual, energy = sampled.residual / unit, np.abs(sampled.energy) / unit
+                independent[part] &= ~reveals_indefinite_kernel(residual, products, pivots[part], energy, unit=unit)
+            products *= products
+            squares[part] = products @ weights
+            products *= products
+            fourths[part] = products @ weights
+        shares = self.shares(candidates.weights)
+        gains = np.empty(len(pivots))
+        loops.cautious_gains(squares, fourths, np.where(independent, pivots, 0.0), own, shares, weights, gains)
+        order = np.argsort(-gains, kind="stable")
+        return order[gains[order] > 0.0]
 
 
-def _screened(
-    basis: Basis,
-    stats: AtomStats,
-    sample: Reservoir,
-    candidates: Draws,
-    total_weight: float,
-    usual_weight: float,
-) -> Positions:
-    """Find the independent candidates whose cautious gains are positive, in descending order."""
-    seen, sampled = basis.project(candidates.double_rows), basis.project(sample.rows)
-    unit = float(np.abs(seen.energy).max(initial=0.0)) or 1.0
-    rounding = rounding_error(seen.energy, seen.coordinates @ basis.inverse, basis.energy)
-    least = np.maximum(rounding, np.maximum(LEAST_PIVOT * np.abs(seen.energy), _LEAST_SHARE * unit))
-    independent = (seen.residual > least) & (candidates.weights > 0.0)
-    independent &= ~np.isin(candidates.positions, stats.positions)
-    pivots = np.where(independent, seen.residual / unit, 1.0)
-    weights, own = sample.normalised_weights(), normalised_weights_of(sample, candidates.positions)
-    squares, fourths = np.empty((2, len(pivots)))
-    # A part of the candidates at a time, so that the passes over their inner products stay in the cache.
-    for start in range(0, len(pivots), _CANDIDATES_AT_ONCE):
-        part = slice(start, start + _CANDIDATES_AT_ONCE)
-        products = basis.kernel.program.matrix(seen.rows[part], sampled.rows)
-        products -= seen.coordinates[part] @ sampled.coordinates.T
-        products /= unit
-        if not basis.kernel.is_positive_definite:
-            residual, energy = sampled.residual / unit, np.abs(sampled.energy) / unit
-            independent[part] &= ~reveals_indefinite_kernel(residual, products, pivots[part], energy, unit=unit)
-        products *= products
-        squares[part] = products @ weights
-        products *= products
-        fourths[part] = products @ weights
-    shares = np.maximum(candidates.weights - usual_weight, 0.0) / total_weight
-    gains = np.empty(len(pivots))
-    cautious_gains(squares, fourths, np.where(independent, pivots, 0.0), own, shares, weights, gains)
-    order = np.argsort(-gains, kind="stable")
-    return order[gains[order] > 0.0]
+class Swaps:
+    """Candidate rows that may replace atoms, judged by a sample of the stream.
+
+    Let R be the residual inner products of sampled rows (i) and candidates (c), V the coefficients of the sampled rows'
+    projections over the atoms, v those of the candidate's projection, P = K^-1 and t_i = R_ic / R_cc. The energy that
+    row i gains from candidate c is R_ic^2 / R_cc, and what it then loses without atom j is
+
+        (V_ij - t_i v_j)^2 / (P_jj + v_j^2 / R_cc).
+
+    When the sample judges a candidate or an atom, its own row is left out and counts with its share of the stream,
+    a / N, less `usual_weight` / N. An atom that has seen more rows than the sample has is worth at least what the
+    moments record: a rare pattern that keeps coming back may have no row in the sample.
+
+    Every mean over the sample is an entry of the Gram matrix of the columns of [V R], and a swap adds multiples of one
+    column to the others: O(n (m + s) (d + m + s)) to make for n sampled rows, and O((m + s)^2) for each swap.
+    """
+
+    def __init__(self, search: SwapSearch, candidates: Draws) -> None:
+        basis, stats, moments, sample = search.basis, search.stats, search.moments, search.sample
+        seen = basis.project(candidates.double_rows)
+        # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
+        unit = self._unit = float(np.abs(seen.energy).max()) or 1.0
+        inverse = basis.inverse
+        self._n_atoms = basis.size
+        self._sums = sample_gram(basis, sample, seen, unit)
+        self._gram = (basis.kernel.program.gram(seen.rows) - seen.coordinates @ seen.coordinates.T) / unit
+        self._coefficients = seen.coordinates @ inverse
+        self._energy = seen.energy / unit
+        self._precision = basis.precision * unit
+        self._recorded = inverse.T @ moments.second @ inverse
+
+        self._normalised_weights = normalised_weights_of(sample, stats.origins)
+        self._candidate_normalised_weights = normalised_weights_of(sample, candidates.positions)
+        self._shares = search.shares(stats.weights)
+        self._candidate_shares = search.shares(candidates.weights)
+        # The moments count for an atom only if they record more rows of average weight for it than the sample has.
+        rows_seen = stats.weight_since_admission * moments.total_weight / max(moments.total_squared_weight, 1e-300)
+        self._weight_since_admission = np.where(rows_seen > len(sample), stats.weight_since_admission, np.inf)
+        self._free = np.ones(len(seen.rows), dtype=bool)
+        self._may_be_indefinite = not basis.kernel.is_positive_definite
+
+    def best(self) -> tuple[int, int, float]:
+        """Find the candidate and the atom whose swap gains most, and its gain of energy per unit of weight."""
+        precision = np.diagonal(self._precision).copy()
+        found = np.full(2, -1)
+        profit = loops.best_swap(
+            self._sums,
+            self._usable_pivots(),
+            self._coefficients,
+            precision,
+            self._normalised_weights,
+            self._shares,
+            np.diagonal(self._recorded) / precision / self._weight_since_admission,
+            self._candidate_shares - self._candidate_normalised_weights,
+            _NEGLIGIBLE,
+            found,
+        )
+        candidate, atom = found.tolist()
+        return candidate, atom, profit * self._unit if candidate >= 0 else 0.0
+
+    def apply(self, candidate: int, atom: int) -> None:
+        """Let a candidate replace an atom."""
+        m, sums, v = self._n_atoms, self._sums, self._coefficients
+        pivot = self._precision[atom, atom]
+        share, leaving = self._precision[atom] / pivot, v[:, atom].copy()
+        loops.add_column(sums, sums[atom].copy(), sums[atom, atom], np.concatenate([-share, leaving / pivot]))
+        sums[atom] = sums[:, atom] = 0.0
+        loops.subtract_outer(v, leaving, share)
+        loops.subtract_outer(self._gram, -leaving / pivot, leaving)
+        loops.remove_direction(atom, share, self._precision, self._recorded)
+        v[:, atom] = 0.0
+
+        pivot = self._gram[candidate, candidate]
+        along, entering = self._gram[candidate].copy(), v[candidate].copy()
+        # The removed atom's column is zero, and becomes that of the candidate.
+        multiples = np.concatenate([-entering, -along])
+        multiples[atom] = 1.0
+        loops.add_column(sums, sums[m + candidate] / pivot, sums[m + candidate, m + candidate] / pivot**2, multiples)
+        loops.subtract_outer(v, along / pivot, entering)
+        v[:, atom] = along / pivot
+        loops.subtract_outer(self._gram, along / pivot, along)
+        # The candidate's dual vector is r / |r|^2, and those of the others lose their share along its residual r.
+        change = -entering / np.sqrt(pivot)
+        change[atom] = 1.0 / np.sqrt(pivot)
+        loops.subtract_outer(self._precision, -change, change)
+
+        self._normalised_weights[atom] = self._candidate_normalised_weights[candidate]
+        self._shares[atom] = self._candidate_shares[candidate]
+        self._weight_since_admission[atom] = np.inf
+        self._free[candidate] = False
+
+    def _usable_pivots(self) -> Array:
+        """Return residuals (s,) of candidates; 0 if admitted, dependent, or revealing an indefinite kernel."""
+        residual, energy = np.diagonal(self._gram), np.abs(self._energy)
+        usable = self._free & (residual > LEAST_PIVOT * energy)
+        if self._may_be_indefinite:
+            rows = np.flatnonzero(usable)
+            usable[rows] = ~reveals_indefinite_kernel(
+                residual, self._gram[rows], residual[rows], energy, unit=self._unit
+            )
+        return np.where(usable, residual, 0.0)
 
 
 def choose_to_shrink(
@@ -404,6 +385,6 @@ def choose_to_shrink(
         # Ties go to the latest atom, so that rounding cannot decide.
         tied = left[loss <= loss.min() + rounding]
         weakest = int(tied[np.argmax(stats.origins[tied])])
-        remove_direction(weakest, precision[weakest] / precision[weakest, weakest], precision, recorded)
+        loops.remove_direction(weakest, precision[weakest] / precision[weakest, weakest], precision, recorded)
         left = left[left != weakest]
     return Choice(_NO_POSITIONS, np.setdiff1d(np.arange(basis.size), left))

@@ -13,25 +13,14 @@ from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
+from streamkpca.kernels import views
 from streamkpca.kernels.contrast import contrast, known_quarters, least_change, swapped
 from streamkpca.kernels.program import Program, ProgramBuilder
-from streamkpca.kernels.views import (
-    FARTHEST,
-    MOST_WHITENED,
-    FeatureView,
-    UnitMatrix,
-    Units,
-    checked_columns,
-    checked_units,
-    measured_units,
-    shown,
-)
+from streamkpca.kernels.views import FeatureView, UnitMatrix, Units, shown
 from streamkpca.rows.validation import as_sample_weight, checked_parts
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
-# Most parts of a kernel in JSON: every pair of rows is evaluated in every part.
-MOST_PARTS = 1000
 # With "auto", wider rows are not whitened: for 1,024 features, finding the matrix would take five seconds.
 _MOST_WHITENED_UNASKED = 256
 # Nor are fewer rows, which do not show small directions where neighbours in time resemble each other: .8 of a server's
@@ -192,8 +181,6 @@ class Kernel(ABC):
         ------
         TypeError
             The kernel calls a function of the caller, which is code and not stored.
-        ValueError
-            The kernel has more than 1,000 parts.
 
         Examples
         --------
@@ -201,8 +188,6 @@ class Kernel(ABC):
         >>> (2.0 * Linear()).to_json()
         '{"type": "Scaled", "scale": 2.0, "kernel": {"type": "Linear"}}'
         """
-        if self._n_parts > MOST_PARTS:
-            raise ValueError(f"to_json: {shown(self)} has more than {MOST_PARTS} parts, and could not be read again")
         return json.dumps(self._record())
 
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
@@ -591,11 +576,6 @@ class Kernel(ABC):
         """Number of levels of parts."""
         return 1 + max((part._depth for part in self._parts()), default=-1)
 
-    @cached_property
-    def _n_parts(self) -> int:
-        """Number of kernels in this one, itself included."""
-        return 1 + sum(part._n_parts for part in self._parts())
-
     def _set(self, name: str, value: Any) -> None:
         """Set a checked parameter while the frozen value is made."""
         object.__setattr__(self, name, value)
@@ -708,7 +688,7 @@ class OnColumns(Kernel):
         return f"{self.kernel._within(_ATOM)}.on({self.columns!r})"
 
     def _check(self) -> None:
-        self._set("columns", checked_columns(self.columns))
+        self._set("columns", views.checked_columns(self.columns))
         self.kernel.check_width(len(self.columns), "on")
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
@@ -739,7 +719,7 @@ class InUnits(Kernel):
         return f"{self.kernel._within(_ATOM)}.in_units({self.units!r})"
 
     def _check(self) -> None:
-        self._set("units", checked_units(self.units))
+        self._set("units", views.checked_units(self.units))
         if not isinstance(self.units, str):
             self.kernel.check_width(len(self.units), "in_units")
         if self.is_settled:
@@ -757,7 +737,7 @@ class InUnits(Kernel):
     def _measured(self, X: Array, weights: Array | None) -> Units:
         """Measure units by the rule; with "auto", compare whitened ones with the others."""
         assert isinstance(self.units, str)
-        units = measured_units(X, self.units, weights)
+        units = views.measured_units(X, self.units, weights)
         is_usual = len(X) >= _LEAST_WHITENED_UNASKED and X.shape[1] <= _MOST_WHITENED_UNASKED
         if self.units != "auto" or not is_usual or self._compares_categories:
             return units
@@ -772,7 +752,7 @@ class InUnits(Kernel):
         kernels = [InUnits(kernel, choice)._settle(known, of_known) for choice in (units, "whitened")]
         contrasts = np.array([contrast(settled.program, swaps) for settled in kernels])
         is_better = least_change(contrasts, len(swaps.held_out), _KEPT_BY_UNITS) == 1
-        return measured_units(X, "whitened", weights) if is_better else units
+        return views.measured_units(X, "whitened", weights) if is_better else units
 
     def _seen(self, X: Array) -> Array:
         return X if isinstance(self.units, str) else FeatureView(units=self.units).of(X)
@@ -781,29 +761,29 @@ class InUnits(Kernel):
     def _certain_range(self) -> float:
         """Size up to which no number of a row is out of range, whatever the others are."""
         if isinstance(self.units, str):
-            return FARTHEST
+            return views.FARTHEST
         units = np.asarray(self.units)
         sizes = np.abs(units).sum(axis=1) if units.ndim == 2 else 1.0 / np.abs(units)
-        return float(0.5 * FARTHEST / sizes.max())
+        return float(0.5 * views.FARTHEST / sizes.max())
 
     def check_range(self, X: Array, where: str) -> None:
         """Refuse rows that are out of range in these units, or in those of the parts."""
         if not np.abs(X).max(initial=0.0) <= self._certain_range:
             largest = np.abs(self._seen(X)).max(axis=0, initial=0.0)
-            if not (largest <= FARTHEST).all():
-                feature = int(np.argmax(~(largest <= FARTHEST)))
+            if not (largest <= views.FARTHEST).all():
+                feature = int(np.argmax(~(largest <= views.FARTHEST)))
                 raise ValueError(
                     f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but "
-                    f"the limit is {FARTHEST:g}; give in_units larger units"
+                    f"the limit is {views.FARTHEST:g}; give in_units larger units"
                 )
         super().check_range(X, where)
 
     def check_width(self, d: int, where: str) -> None:
         """Refuse rows with more or fewer features than there are units, or more than "whitened" can bear."""
-        if self.units == "whitened" and d > MOST_WHITENED:
+        if self.units == "whitened" and d > views.MOST_WHITENED:
             raise ValueError(
-                f'{where}: the rule "whitened" expected at most {MOST_WHITENED} features but got rows with {d}; give '
-                'in_units the rule "std", or choose columns with .on() after in_units()'
+                f'{where}: the rule "whitened" expected at most {views.MOST_WHITENED} features but got rows with {d}; '
+                'give in_units the rule "std", or choose columns with .on() after in_units()'
             )
         if not isinstance(self.units, str) and len(self.units) != d:
             raise ValueError(

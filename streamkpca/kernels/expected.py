@@ -4,7 +4,6 @@ RBF and Linear have closed forms, in any units, on any columns, and times any nu
 row.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,23 +103,6 @@ class ExpectedKernel:
                     completed[:, column] = _filled_forward(rows[:, column])
         return completed
 
-    def completed(self, rows: Array, atoms: Array, novelty: Callable[[Array], Array]) -> Array:
-        """Complete rows (n, d) in the less novel of the two ways; the rows themselves if they have no gaps."""
-        missing = gaps_in(rows)
-        if missing is None:
-            return rows
-        has_gaps = missing.any(axis=1)
-        part = np.ascontiguousarray(rows[has_gaps])
-        chosen = self.expected(part, atoms)
-        if len(atoms):
-            with np.errstate(all="ignore"):
-                replace_where_less_novel(
-                    chosen, novelty(chosen), slice(None), self.distribution.borrowed(part, atoms), novelty
-                )
-        out = rows.copy()
-        out[has_gaps] = chosen
-        return out
-
     def _plain(self, rows: Array, atoms: Array) -> Compared:
         """Evaluate the kernel for complete rows."""
         return Compared(self._program.matrix(rows, atoms), self._program.diagonal(rows), np.zeros(len(rows)))
@@ -182,19 +164,6 @@ class ExpectedKernel:
         metric = np.diag(self._metric) if self._metric.ndim == 1 else self._metric
         blocks = [np.ix_(gaps, gaps) for gaps in map(np.flatnonzero, missing)]
         return np.array([np.trace(np.linalg.solve(self._precision[block], metric[block])) for block in blocks])
-
-
-def replace_where_less_novel(
-    whole: Array, scores: Array, places: Any, found: Array, novelty: Callable[[Array], Array]
-) -> None:
-    """Put rows (k, d) at some places (k,) of completed rows (n, d) where they are less novel than what is there.
-
-    `scores` (n,) is the novelty of the completed rows, which changes with them.
-    """
-    scored = novelty(found)
-    is_less = scored < scores[places]
-    whole[places] = np.where(is_less[:, None], found, whole[places])
-    scores[places] = np.where(is_less, scored, scores[places])
 
 
 def _filled_forward(values: Array) -> Array:

@@ -3,26 +3,14 @@
 import json
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, fields
-from itertools import count
 from typing import Any, NoReturn
 
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.base import (
-    DEEPEST,
-    MOST_PARTS,
-    Exponential,
-    InUnits,
-    Kernel,
-    OnColumns,
-    Power,
-    Product,
-    Scaled,
-    Sum,
-)
-from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder, RowFunction
+from streamkpca.kernels import base
+from streamkpca.kernels.base import DEEPEST, Kernel, OnColumns
+from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder
 from streamkpca.kernels.views import FeatureView, shown
 from streamkpca.kernels.widths import WidthKernel
 
@@ -352,13 +340,11 @@ class Custom(Kernel):
     function : callable
         ``function(X, Y)`` returns the values (n, m) of rows (n, d) and (m, d), each of its own two rows alone. It must
         be symmetric and positive semidefinite, and must not change its arguments.
-    of_rows : callable, optional
-        ``of_rows(X)`` returns the values (n,) of rows with themselves; without it, they are computed one by one.
 
     Raises
     ------
     TypeError
-        An argument cannot be called.
+        `function` cannot be called.
 
     Examples
     --------
@@ -372,16 +358,13 @@ class Custom(Kernel):
     _compiled = False
 
     function: PairFunction
-    _: KW_ONLY
-    of_rows: RowFunction | None = None
 
     def _check(self) -> None:
-        for name, function in self._own_parameters().items():
-            if not callable(function) and (name, function) != ("of_rows", None):
-                raise TypeError(f"Custom: expected {name} to be a function of rows but got {function!r}")
+        if not callable(self.function):
+            raise TypeError(f"Custom: expected function to be a function of rows but got {self.function!r}")
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.CUSTOM, view, self.function, self.of_rows)
+        builder.load(Base.CUSTOM, view, self.function)
 
 
 # Kernel classes by the names that an estimator's parameter `kernel` accepts.
@@ -397,7 +380,15 @@ KERNELS: dict[str, type[Kernel]] = {
     "sigmoid": Sigmoid,
     "equal": Equal,
 }
-_COMBINATIONS: tuple[type[Kernel], ...] = (Sum, Product, Scaled, Power, Exponential, OnColumns, InUnits)
+_COMBINATIONS: tuple[type[Kernel], ...] = (
+    base.Sum,
+    base.Product,
+    base.Scaled,
+    base.Power,
+    base.Exponential,
+    OnColumns,
+    base.InUnits,
+)
 # The classes that JSON names.
 _KINDS: dict[str, type[Kernel]] = {kind.__name__: kind for kind in (*_COMBINATIONS, *KERNELS.values())}
 
@@ -451,7 +442,7 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
     Raises
     ------
     ValueError
-        The text is not JSON of a kernel with valid parameters, at most 1,000 parts, nested 200 deep at most.
+        The text is not JSON of a kernel with valid parameters, nested 200 deep at most.
 
     Examples
     --------
@@ -459,7 +450,7 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
     2.0 * Linear()
     """
     try:
-        return _kernel_of(json.loads(text, parse_constant=_refuse_constant), count(1))
+        return _kernel_of(json.loads(text, parse_constant=_refuse_constant))
     except RecursionError:
         reason = f"it is nested more than {DEEPEST} deep; join fewer kernels"
     except (TypeError, ValueError, OverflowError) as error:
@@ -467,19 +458,17 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
     raise ValueError(f"{where}: cannot read the kernel {shown(text)}: {reason}. JSON of a kernel looks like {_EXAMPLE}")
 
 
-def _kernel_of(record: Any, number: Iterator[int]) -> Kernel:
-    """Make the kernel of parsed JSON; `number` counts the parts."""
+def _kernel_of(record: Any) -> Kernel:
+    """Make the kernel of parsed JSON."""
     kind = _KINDS.get(str(record.get("type"))) if isinstance(record, dict) else None
     if kind is None:
         raise ValueError(f"expected an object with the type {', '.join(sorted(_KINDS))} but got {shown(record)}")
-    if next(number) > MOST_PARTS:
-        raise ValueError(f"it has more than {MOST_PARTS} parts; join fewer kernels")
     known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
     given = {name: value for name, value in record.items() if name != "type"}
     if unknown := sorted(given.keys() - known.keys()):
         names = ", ".join(known) or "none"
         raise ValueError(f"{kind.__name__} has no parameter {shown(unknown[0])}; it has {names}")
-    parts = {name: _kernel_of(value, number) for name, value in given.items() if known[name] is Kernel}
+    parts = {name: _kernel_of(value) for name, value in given.items() if known[name] is Kernel}
     return kind(**given | parts)
 
 

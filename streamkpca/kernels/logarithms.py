@@ -16,7 +16,7 @@ LARGEST = 1e153
 def log_matrix(program: Program, bases: Array) -> Array:
     """Evaluate log k (n, m) of a stationary kernel from its base matrices (b, n, m); -inf where it overflows."""
     with np.errstate(all="ignore"):
-        values = log_values(program, list(bases), _ArrayArithmetic(), np.logaddexp)
+        values = log_values(program, list(bases), Arithmetic[Array](), np.logaddexp)
     return np.where(np.isfinite(values), values, -np.inf)
 
 
@@ -89,23 +89,3 @@ class _LogArithmetic(Arithmetic[_Number[Value]]):
 
     def _number(self, x: _Number[Value]) -> Value:
         return self._plain.apply("exp", x.value) if x.is_log else x.value
-
-
-class _ArrayArithmetic(Arithmetic[Array]):
-    """Steps on arrays."""
-
-    def affine(self, x: Array, a: float, b: float) -> Array:
-        return a * x + b
-
-    def minimum(self, x: Array, most: float) -> Array:
-        return np.minimum(x, most)
-
-    def add(self, x: Array, y: Array) -> Array:
-        return x + y
-
-    def multiply(self, x: Array, y: Array) -> Array:
-        return x * y
-
-    def apply(self, function: str, x: Array) -> Array:
-        result: Array = getattr(np, function)(x)
-        return result

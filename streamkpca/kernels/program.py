@@ -5,7 +5,6 @@ it, a `Program` evaluates it over blocks of rows, `PreparedKernel` over single r
 `Program.evaluate` runs its steps in any `Arithmetic`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -19,7 +18,6 @@ from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
 from streamkpca.rows.validation import parts_of
 
-RowFunction = Callable[[Array], Any]
 PairFunction = Callable[[Array, Array], Any]
 
 # Up to this many features, or rows on the left, sums over the features take less time than setting up a matrix product.
@@ -42,13 +40,12 @@ class Base(Enum):
 class PairwiseMatrix:
     """A base matrix over pairs of rows, before any step is applied.
 
-    `function` and `diagonal` are the caller's functions of pairs and of rows, for ``Base.CUSTOM``.
+    `function` is the caller's function of pairs, for ``Base.CUSTOM``.
     """
 
     base: Base
     view: FeatureView
     function: PairFunction | None = None
-    diagonal: RowFunction | None = None
 
     def origin(self, Y: Array) -> Array | None:
         """Choose the columns (c,) that distances to rows Y (m, d) are measured from before a matrix multiplies them.
@@ -95,7 +92,7 @@ class PairwiseMatrix:
         block = target[row : row + n, column : column + m]
         if self.base is Base.CUSTOM:
             assert self.function is not None
-            block[:] = checked_values(self.function(left.rows, right.rows), (n, m), where="Custom")
+            block[:] = _checked_values(self.function(left.rows, right.rows), (n, m))
         elif self.base in (Base.INNER, Base.COSINE) or right.norms is not None:
             with np.errstate(all="ignore"):
                 np.matmul(left.used, right.used.T, out=block)
@@ -116,13 +113,11 @@ class PairwiseMatrix:
             target[:] = rows.shape[1]
         elif self.base is not Base.CUSTOM:
             target[:] = 0.0
-        elif self.diagonal is not None:
-            target[:] = checked_values(self.diagonal(rows), (len(rows),), where="Custom.diagonal")
         else:
             assert self.function is not None
             for i in range(len(rows)):
                 row = rows[i : i + 1]
-                target[i] = checked_values(self.function(row, row), (1, 1), where="Custom")[0, 0]
+                target[i] = _checked_values(self.function(row, row), (1, 1))[0, 0]
 
 
 @dataclass(frozen=True)
@@ -151,19 +146,19 @@ class Side:
         return Side(self.rows[:count], self.used[:count], norms)
 
 
-def checked_values(values: Any, shape: tuple[int, ...], *, where: str) -> Array:
+def _checked_values(values: Any, shape: tuple[int, ...]) -> Array:
     """Check that a caller's function returned real, finite numbers of the given shape."""
     array = np.asarray(values)
     if array.shape != shape:
         raise ValueError(
-            f"{where}: the function must return an array of shape {shape} for these rows "
+            f"Custom: the function must return an array of shape {shape} for these rows "
             f"but returned shape {array.shape}"
         )
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{where}: the function must return real numbers but returned dtype {array.dtype}")
+        raise ValueError(f"Custom: the function must return real numbers but returned dtype {array.dtype}")
     array = array.astype(np.float64, copy=False)
     if not np.isfinite(array).all():
-        raise ValueError(f"{where}: the function returned NaN or infinity; it must be finite for every row")
+        raise ValueError("Custom: the function returned NaN or infinity; it must be finite for every row")
     return array
 
 
@@ -197,11 +192,9 @@ class ProgramBuilder:
         self._height = 0
         self._depth = 0
 
-    def load(
-        self, base: Base, view: FeatureView, function: PairFunction | None = None, diagonal: RowFunction | None = None
-    ) -> None:
-        """Push a base matrix; a custom one needs the caller's function of pairs, and may have one of rows."""
-        matrix = PairwiseMatrix(base, view, function=function, diagonal=diagonal)
+    def load(self, base: Base, view: FeatureView, function: PairFunction | None = None) -> None:
+        """Push a base matrix; a custom one needs the caller's function of pairs."""
+        matrix = PairwiseMatrix(base, view, function)
         self._steps.append((loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)), 0.0, 0.0))
         self._height += 1
         self._depth = max(self._depth, self._height)
@@ -228,28 +221,28 @@ class ProgramBuilder:
         return Program(self._steps, tuple(self._matrices), self._depth)
 
 
-class Arithmetic(ABC, Generic[Value]):
-    """The operations of a program's steps on values of some type; each returns a new value."""
+class Arithmetic(Generic[Value]):
+    """The operations of a program's steps on values of some type, here arrays; each returns a new value."""
 
-    @abstractmethod
-    def affine(self, x: Value, a: float, b: float) -> Value:
+    def affine(self, x: Any, a: float, b: float) -> Any:
         """Return a x + b."""
+        return a * x + b
 
-    @abstractmethod
-    def minimum(self, x: Value, most: float) -> Value:
+    def minimum(self, x: Any, most: float) -> Any:
         """Return the smaller of x and a number; NaN stays NaN."""
+        return np.minimum(x, most)
 
-    @abstractmethod
-    def add(self, x: Value, y: Value) -> Value:
+    def add(self, x: Any, y: Any) -> Any:
         """Return x + y."""
+        return x + y
 
-    @abstractmethod
-    def multiply(self, x: Value, y: Value) -> Value:
+    def multiply(self, x: Any, y: Any) -> Any:
         """Return x y."""
+        return x * y
 
-    @abstractmethod
-    def apply(self, function: str, x: Value) -> Value:
-        """Return exp, log1p, sqrt, tanh or reciprocal of x."""
+    def apply(self, function: str, x: Any) -> Any:
+        """Return exp, log, log1p, sqrt, tanh or reciprocal of x."""
+        return getattr(np, function)(x)
 
     def power(self, x: Value, exponent: int) -> Value:
         """Raise x to a whole power other than zero, by squaring, in the order of the compiled loop."""

@@ -5,15 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamkpca._core import linalg
 from streamkpca._core.arrays import Array, Positions
-from streamkpca._core.linalg import (
-    LEAST_PIVOT,
-    one_blas_thread,
-    restrict_factor,
-    solve_factor,
-    solve_transposed,
-    squared_norms,
-)
 from streamkpca._core.reservoir import origins_of
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.snapshot import Snapshot
@@ -63,7 +56,7 @@ def calibrate(stream: State, settings: StreamSettings, n_least: int) -> Calibrat
     counting = reservoir.inclusion_weights()
     is_counting = counting > 0.0
     if settings.max_atoms is None:
-        with one_blas_thread():
+        with linalg.one_blas_thread():
             singles = np.arange(len(counting))
             novelty = _without_own_atoms(snapshot, reservoir.rows, counting, reservoir.positions, singles)
         return _single(novelty[is_counting], counting[is_counting])
@@ -75,7 +68,7 @@ def calibrate(stream: State, settings: StreamSettings, n_least: int) -> Calibrat
     if len(unseen.weights) >= n_least or len(seen) < 2:
         return unseen if len(unseen.weights) else _single(snapshot.novelty(reservoir.rows), counting)
     runs = np.arange(len(seen)) * min(_N_RUNS, len(seen)) // len(seen)
-    with one_blas_thread():
+    with linalg.one_blas_thread():
         novelty = _without_own_atoms(snapshot, rows[seen], weights[seen], positions[seen], runs)
     # Rows of a sample that are next to each other were not neighbours.
     runs = runs if holds_all_rows(stream) else np.arange(len(seen))
@@ -100,10 +93,11 @@ def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, position
     """
     rows, factor = snapshot.completed(rows), snapshot.span_factor
     program = snapshot.kernel.program
-    energy, coordinates = program.diagonal(rows), solve_factor(factor, program.matrix(rows, snapshot.span_atoms))
+    energy, coordinates = program.diagonal(rows), linalg.solve_factor(factor, program.matrix(rows, snapshot.span_atoms))
     unit = float(np.abs(energy).max()) or 1.0
-    coefficients, residual = solve_transposed(factor, coordinates), (energy - squared_norms(coordinates)) / unit
-    precision = solve_transposed(factor, solve_factor(factor, np.eye(len(factor)))) * unit
+    coefficients = linalg.solve_transposed(factor, coordinates)
+    residual = (energy - linalg.squared_norms(coordinates)) / unit
+    precision = linalg.solve_transposed(factor, linalg.solve_factor(factor, np.eye(len(factor)))) * unit
     origins = origins_of(snapshot.atom_rows)
     run_of_row = dict(zip(positions.tolist(), runs.tolist(), strict=True))
     owners = np.array([run_of_row.get(row, -1) for row in origins.tolist()], dtype=np.int64)
@@ -127,20 +121,20 @@ def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, position
             residual[admissible] + (shared * lost).sum(1),
         )
         enough = _AS_WELL * max(float(counting @ residual[admissible]), 0.0)
-        limits, untested = (1.0, 0.0, enough, LEAST_PIVOT, 0.0), (np.empty((0, 0)), np.empty(0))
+        limits, untested = (1.0, 0.0, enough, linalg.LEAST_PIVOT, 0.0), (np.empty((0, 0)), np.empty(0))
         numbers, chosen = np.arange(len(others)), np.empty(len(own), dtype=np.int64)
         found, units = np.empty((len(own), len(others))), energy[admissible] / unit
         count, _ = choose_greedily(gram, numbers, counting, units, after, GAIN, limits, found, *untested, chosen)
         chosen = chosen[:count]
         explained = products(beside, admissible[chosen]) + lost_beside @ shared[chosen].T
-        along = solve_factor(np.ascontiguousarray(np.tril(found[:count, chosen].T)), explained)
-        left[beside] += (lost_beside @ grown * lost_beside).sum(axis=1) - squared_norms(along)
+        along = linalg.solve_factor(np.ascontiguousarray(np.tril(found[:count, chosen].T)), explained)
+        left[beside] += (lost_beside @ grown * lost_beside).sum(axis=1) - linalg.squared_norms(along)
     explained = np.maximum(energy - np.maximum(left, 0.0) * unit, _ROUNDING * energy)
     novelty = snapshot.novelty_of(rows, energy - explained, explained)
     is_rounding = (explained < _LEAST_EXPLAINED * energy) & np.isin(runs, owners)
     for run in np.unique(runs[is_rounding]) if runs[-1] < _N_RUNS else ():
         # Rounding has taken the digits of what the other atoms explain. Many runs would take too long.
         part, others = np.flatnonzero(is_rounding & (runs == run)), np.flatnonzero(owners != run)
-        score = NoveltyScore(snapshot.kernel, snapshot.span_atoms[others], restrict_factor(factor, others)[0])
+        score = NoveltyScore(snapshot.kernel, snapshot.span_atoms[others], linalg.restrict_factor(factor, others)[0])
         novelty[part] = score.of_rows(rows[part])
     return novelty

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from streamkpca._core.parameters import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_n_components,
-    check_noise_variance,
-    check_real,
-)
+from streamkpca._core import parameters as checks
 
 if TYPE_CHECKING:
     from streamkpca.components.refit import RefitSettings
@@ -59,23 +52,23 @@ def _choice(
     name: str, choices: tuple[str, ...], *, help: str, can_change: bool = True, concerns_axes: bool = False
 ) -> Parameter:
     """Make a parameter that is one of some words, the first by default."""
-    check = partial(check_choice, name, choices=choices)
+    check = partial(checks.check_choice, name, choices=choices)
     return Parameter(name, choices[0], check, help, choices=choices, can_change=can_change, concerns_axes=concerns_axes)
 
 
-_share = partial(check_real, least=0.0, most=1.0, open_above=True)
+_share = partial(checks.check_real, least=0.0, most=1.0, open_above=True)
 _axes_only = partial(Parameter, concerns_axes=True)
 _fixed = partial(Parameter, can_change=False)
 
 # In the order of the estimator's signature.
 PARAMETERS = (
     _axes_only(
-        "n_components", 10, check_n_components, unit="N|SHARE", numbers=(int, float),
+        "n_components", 10, checks.check_n_components, unit="N|SHARE", numbers=(int, float),
         help="Principal components; a share such as 0.95: as many as explain that share of the variance.",
     ),
     _fixed("kernel", "rbf", _check_kernel, unit="KERNEL", help="A name such as rbf, or a kernel as JSON."),
     Parameter(
-        "max_atoms", 256, partial(check_integer, "max_atoms", least=1), unit="N", words=(None,),
+        "max_atoms", 256, partial(checks.check_integer, "max_atoms", least=1), unit="N", words=(None,),
         help="Most atoms; none: as many as the tolerance needs.",
     ),
     _choice(
@@ -86,31 +79,32 @@ PARAMETERS = (
         help="Share of the variance that may stay unexplained.",
     ),
     _axes_only(
-        "noise_variance", "auto", check_noise_variance, unit="NUMBER", numbers=(float,), words=("auto", None),
+        "noise_variance", "auto", checks.check_noise_variance, unit="NUMBER", numbers=(float,), words=("auto", None),
         help="The larger, the fewer atoms projections use; auto: as few as hold 99% of the variance; none: all atoms.",
     ),
     _axes_only(
-        "n_active", None, partial(check_integer, "n_active", least=1), unit="N", words=(None,),
+        "n_active", None, partial(checks.check_integer, "n_active", least=1), unit="N", words=(None,),
         help="Atoms that projections use, instead of a noise variance.",
     ),
     _choice(
         "axes", ("ritz", "likelihood"), concerns_axes=True,
         help="The best axes in the span of the active atoms (ritz), or those of the likelihood's model.",
     ),
-    Parameter("center", True, partial(check_flag, "center"), help="Subtract the mean in feature space."),
+    Parameter("center", True, partial(checks.check_flag, "center"), help="Subtract the mean in feature space."),
     Parameter(
-        "half_life", None, partial(check_real, "half_life", least=0.0, open_below=True), unit="ROWS", numbers=(float,),
-        words=(None,), help="Rows after which a row's weight has halved; none: never.",
+        "half_life", None, partial(checks.check_real, "half_life", least=0.0, open_below=True), unit="ROWS",
+        numbers=(float,), words=(None,), help="Rows after which a row's weight has halved; none: never.",
     ),
     _fixed(
-        "block_size", 512, partial(check_integer, "block_size", least=2), unit="ROWS", help="Rows learned at a time."
+        "block_size", 512, partial(checks.check_integer, "block_size", least=2), unit="ROWS",
+        help="Rows learned at a time.",
     ),
     Parameter(
-        "refit_every", "auto", partial(check_integer, "refit_every", least=1), unit="ROWS", words=("auto",),
+        "refit_every", "auto", partial(checks.check_integer, "refit_every", least=1), unit="ROWS", words=("auto",),
         help="Rows between two refits; auto: 128 for each atom, at least 16384.",
     ),
     _fixed(
-        "reservoir_size", 512, partial(check_integer, "reservoir_size", least=0), unit="ROWS",
+        "reservoir_size", 512, partial(checks.check_integer, "reservoir_size", least=0), unit="ROWS",
         help="Rows of the random sample from which the threshold of alarms comes; 0: no sample.",
     ),
     _choice("on_bad_rows", ("raise", "skip"), help="Rows with NaN or infinity: refuse them, or leave them out."),
@@ -119,8 +113,8 @@ PARAMETERS = (
         help="Rows with gaps (NaN): as --on-bad-rows says, leave them out, or use what they have.",
     ),
     _fixed(
-        "random_state", 0, partial(check_integer, "random_state", least=0, most=None), unit="SEED", words=(None,),
-        help="Seed of that sample; none: a new one each time.",
+        "random_state", 0, partial(checks.check_integer, "random_state", least=0, most=None), unit="SEED",
+        words=(None,), help="Seed of that sample; none: a new one each time.",
     ),
     _choice(
         "dtype", ("float64", "float32"), can_change=False,

@@ -215,13 +215,6 @@ def record_pending(state: State, settings: StreamSettings, kernel: Kernel | None
     return advanced(summary, pending.rows, pending.weights, settings)
 
 
-def refit_input(state: State, settings: StreamSettings) -> tuple[Summary, Candidates]:
-    """Return what a refit starts from: a summary of all rows, and its atoms."""
-    summary = record_pending(state, settings)
-    basis = summary.basis
-    return summary, Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
-
-
 def totals_and_sample(
     state: State, settings: StreamSettings, kernel: Kernel | None = None
 ) -> tuple[RowSums, Reservoir]:
@@ -296,13 +289,15 @@ def axes(state: State, settings: StreamSettings) -> Snapshot:
     array([12.])
     """
     with one_blas_thread():
-        summary, atoms = refit_input(state, settings)
-        known = summary.basis.kernel, atoms, summary.moments
-        sample = summary.reservoir.mapped(summary.basis.completed).kept_rows.astype(state.dtype, copy=False)
+        summary = record_pending(state, settings)
+        basis = summary.basis
+        atoms = Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
+        known = basis.kernel, atoms, summary.moments
+        sample = summary.reservoir.mapped(basis.completed).kept_rows.astype(state.dtype, copy=False)
 
         def fitted(chosen: RefitSettings) -> Snapshot:
             snapshot = refit(*known, chosen, sample, state.scheduled)
-            return replace(snapshot, distribution=summary.basis.distribution).ready()
+            return replace(snapshot, distribution=basis.distribution).ready()
 
         try:
             return fitted(settings.refit)

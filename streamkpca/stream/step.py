@@ -7,17 +7,10 @@ import numpy as np
 
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.reservoir import Reservoir
+from streamkpca.dictionary import selection
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Record, RowSums
 from streamkpca.dictionary.moving import can_move, moved_basis
-from streamkpca.dictionary.selection import (
-    SCREENING_ROWS,
-    candidates_in,
-    choose_below_budget,
-    choose_by_tolerance,
-    choose_swaps,
-    choose_to_shrink,
-)
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.blocks import Block
@@ -30,7 +23,7 @@ from streamkpca.stream.summary import (
     Summary,
     countable,
     decayed_weights,
-    mean_and_spread,
+    spread_of,
 )
 
 # Rows compared with a basis, or with each other, at a time.
@@ -98,7 +91,7 @@ def advanced(
     if moves_atoms:
         summary = moved(summary)
         pace = _pace_of_moves(summary, settings.half_life, len(rows))
-    _, spread = mean_and_spread(np.maximum(block.projected().residual, 0.0), block.weights)
+    spread = spread_of(np.maximum(block.projected().residual, 0.0), block.weights)
     # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
     usual = usual_residual(summary, moves_atoms=moves_atoms)
     usual = usual if moves_atoms else max(usual, found.mean_residual)
@@ -210,7 +203,7 @@ def searched(summary: Summary, block: Block, max_atoms: int | None, tolerated: f
 
 def usual_residual(summary: Summary, *, moves_atoms: bool) -> float:
     """Estimate the mean residual of rows to come from a part of the selection sample, O(m (d + m))."""
-    sample = summary.selection_sample.first(SCREENING_ROWS)
+    sample = summary.selection_sample.first(selection.SCREENING_ROWS)
     residual = np.maximum(summary.basis.project(sample.rows).residual, 0.0)
     usual = float(sample.normalised_weights() @ residual)
     return usual * (1.0 + _OPTIMISM * summary.basis.size / len(summary.selection_sample)) if moves_atoms else usual
@@ -223,7 +216,7 @@ def shrunk(summary: Summary, max_atoms: int | None) -> Summary:
     summary = replace(summary, selection_sample=summary.selection_sample.sorted())
     basis, stats = summary.basis, summary.atom_stats
     sample = summary.selection_sample.mapped(basis.completed)
-    choice = choose_to_shrink(basis, stats, sample, max_atoms, total_weight=summary.total_weight)
+    choice = selection.choose_to_shrink(basis, stats, sample, max_atoms, total_weight=summary.total_weight)
     return summary.changed(choice, basis.atoms[:0], stats.positions[:0], np.empty(0))
 
 
@@ -242,7 +235,7 @@ def moved(summary: Summary, *, thoroughly: bool = False) -> Summary:
     stays = replace(summary, selection_sample=sample, record=Record(before))
     rows, weights = sample.rows, sample.inclusion_weights()
     # A small sample, which rows of any order and offset are in, decides as a whole.
-    n_most = max(_MOVING_SAMPLE * basis.size, SCREENING_ROWS) if holds_all else _MOVING_SAMPLE * basis.size
+    n_most = max(_MOVING_SAMPLE * basis.size, selection.SCREENING_ROWS) if holds_all else _MOVING_SAMPLE * basis.size
     n_most = len(rows) if thoroughly else min(n_most, len(rows) if holds_all else len(rows) // 2)
     has_grown = summary.n_rows >= _GROWTH * summary.schedule.n_rows_searched
     n_evaluations = _N_EVALUATIONS if thoroughly or (holds_all and has_grown) else _N_FEW_EVALUATIONS
@@ -300,9 +293,9 @@ def _admitted(summary: Summary, block: Block, positions: Positions, max_atoms: i
             part = Block(summary.basis, block.rows[piece], weights)
         share = part.sums.total_weight / block.sums.total_weight
         if max_atoms is None:
-            choice = choose_by_tolerance(summary.basis, part.projected(), weights, tolerated * share)
+            choice = selection.choose_by_tolerance(summary.basis, part.projected(), weights, tolerated * share)
         else:
-            choice = choose_below_budget(
+            choice = selection.choose_below_budget(
                 summary.basis,
                 part.projected(),
                 weights,
@@ -318,19 +311,18 @@ def _swapped(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary:
     """Let rows sampled since the last search replace atoms; a coarser search is enough for atoms that move."""
     total_weight = summary.total_weight + block.sums.total_weight
     sample, n_rounds, usual_weight = summary.selection_sample, _MOST_ROUNDS, 0.0
-    candidates = candidates_in(sample, summary.schedule.n_rows_searched)
+    candidates = selection.candidates_in(sample, summary.schedule.n_rows_searched)
     if moves_atoms:
         # An outlier that explains nothing but itself must not hold an atom, which cannot move away from it either.
         usual_weight = float(sample.weights.mean())
-        sample, n_rounds = sample.first(max(_SWAPPING_SAMPLE * summary.basis.size, SCREENING_ROWS)), 1
+        sample, n_rounds = sample.first(max(_SWAPPING_SAMPLE * summary.basis.size, selection.SCREENING_ROWS)), 1
         candidates = candidates.at(slice(_MOVING_CANDIDATES))
     for _ in range(n_rounds):
         basis = summary.basis
         # In the present basis, as the atoms that complete a row may be gone in the next round.
         whole, ready = sample.mapped(basis.completed), candidates.mapped(basis.completed)
-        choice, promising = choose_swaps(
-            basis, summary.atom_stats, summary.moments, whole, ready, total_weight, usual_weight
-        )
+        search = selection.SwapSearch(basis, summary.atom_stats, summary.moments, whole, total_weight, usual_weight)
+        choice, promising = search.choose(ready)
         if not choice:
             break
         positions = _as_completed(candidates.rows, candidates.positions, basis)

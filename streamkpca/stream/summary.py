@@ -112,15 +112,15 @@ class Pace(NamedTuple):
 ROWS_PACE, MOVING_PACE, SETTLED_PACE = Pace(0.25, 0.0), Pace(1.5, 0.25), Pace(np.inf, 0.25)
 
 
-def mean_and_spread(residual: Array, weights: Array) -> tuple[float, float]:
-    """Return the mean of residuals (B,), and their standard deviation in units of the mean (0 if that is 0)."""
+def spread_of(residual: Array, weights: Array) -> float:
+    """Return the standard deviation of residuals (B,), in units of their mean; 0 if that is 0."""
     mean = float(np.average(residual, weights=weights))
     if mean == 0.0:
-        return 0.0, 0.0
+        return 0.0
     counting = weights > 0.0
     # A row that has nearly faded may exceed the mean by more than can be squared.
     relative = np.minimum(residual[counting] / mean, 1e100)
-    return mean, float(np.sqrt(np.average((relative - 1.0) ** 2, weights=weights[counting])))
+    return float(np.sqrt(np.average((relative - 1.0) ** 2, weights=weights[counting])))
 
 
 @dataclass(frozen=True)

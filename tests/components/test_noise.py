@@ -1,5 +1,7 @@
 """Noise variances: chosen, and searched for."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,10 @@ def draw_problem(seed, *, n=100, p=30, r=8):
     return data[:p], data.T @ data / n
 
 
+def fits(features, second_moment):
+    return partial(fit_weights, features, second_moment), second_moment
+
+
 def test_least_noise_is_positive():
     assert least_noise_variance(np.diag([3.0, 1.0])) == pytest.approx(4e-10)
     noise = least_noise_variance(np.zeros((3, 3)))
@@ -29,7 +35,7 @@ def test_least_noise_is_positive():
 @pytest.mark.parametrize(("seed", "n_active"), [(0, 1), (1, 3), (2, 7)])
 def test_search_finds_the_noise_for_a_number_of_active_candidates(seed, n_active):
     features, second_moment = draw_problem(seed)
-    found = noise_variance_for(n_active, features, second_moment)
+    found = noise_variance_for(n_active, *fits(features, second_moment))
     assert found.exact
     assert len(found.fit.active) == n_active
     again = fit_weights(features, second_moment, found.noise_variance, initial_weights=found.fit.weights)
@@ -37,7 +43,7 @@ def test_search_finds_the_noise_for_a_number_of_active_candidates(seed, n_active
 
 
 def test_search_takes_the_nearest_below_where_the_count_jumps():
-    found = noise_variance_for(2, np.eye(3), np.diag([4.0, 1.0, 1.0]))
+    found = noise_variance_for(2, *fits(np.eye(3), np.diag([4.0, 1.0, 1.0])))
     assert not found.exact
     assert found.fit.active.tolist() == [0]
     assert found.noise_variance == pytest.approx(1.0, rel=1e-3)
@@ -45,15 +51,15 @@ def test_search_takes_the_nearest_below_where_the_count_jumps():
 
 def test_search_with_a_start_begins_at_its_noise():
     features, second_moment = draw_problem(0)
-    cold = noise_variance_for(7, features, second_moment)
+    cold = noise_variance_for(7, *fits(features, second_moment))
     for factor, steps in ((1.0, 0), (0.97**2, -2)):
         start = cold.fit.weights, cold.noise_variance * factor
-        found = noise_variance_for(7, features, second_moment, start=start)
+        found = noise_variance_for(7, *fits(features, second_moment), start=start)
         assert found.exact
         assert len(found.fit.active) == 7
         assert abs(np.log(found.noise_variance / start[1]) / np.log(0.97)) <= abs(steps) + 1e-6
     far = cold.fit.weights, cold.noise_variance * 1e-4
-    assert noise_variance_for(7, features, second_moment, start=far).noise_variance == cold.noise_variance
+    assert noise_variance_for(7, *fits(features, second_moment), start=far).noise_variance == cold.noise_variance
 
 
 class Spans:
@@ -84,7 +90,7 @@ class Spans:
 def test_the_fewest_that_hold_enough_are_found(seed, p, r, q, most_lost):
     features, second_moment = draw_problem(seed, p=p, r=r)
     spans = Spans(q, features, second_moment)
-    found = fewest_that_hold(q, most_lost, features, second_moment, spans)
+    found = fewest_that_hold(q, most_lost, *fits(features, second_moment), spans)
     n_axes = min(q, r)
     enough = [count >= n_axes and loss <= most_lost * (1.0 + 1e-6) for count, loss in spans.trials]
     if found is None:
@@ -110,11 +116,11 @@ def test_the_fewest_that_hold_enough_are_found(seed, p, r, q, most_lost):
 
 def test_a_search_for_the_fewest_may_start_noisier_or_quieter():
     features, second_moment = draw_problem(3, r=20, p=60)
-    cold = fewest_that_hold(5, 0.05, features, second_moment, Spans(5, features, second_moment))
+    cold = fewest_that_hold(5, 0.05, *fits(features, second_moment), Spans(5, features, second_moment))
     for factor in (1e-3, 0.5, 1.0, 1.3, 1e3):
         spans = Spans(5, features, second_moment)
         start = cold.fit.weights, factor * cold.noise_variance
-        found = fewest_that_hold(5, 0.05, features, second_moment, spans, start=start)
+        found = fewest_that_hold(5, 0.05, *fits(features, second_moment), spans, start=start)
         assert 5 <= len(found.fit.active) <= len(cold.fit.active) + 3
         assert spans.loss(features[found.fit.active]) <= 0.05
 
@@ -124,12 +130,12 @@ def test_the_fewest_are_as_many_as_axes():
     axes = np.eye(5)
     second_moment = np.diag([4.0, 2.0, 1e-3, 0.0, 0.0])
     for q, count in ((1, 1), (2, 2), (3, 3), (5, 3)):
-        found = fewest_that_hold(q, 0.01, axes, second_moment, Spans(q, axes, second_moment))
+        found = fewest_that_hold(q, 0.01, *fits(axes, second_moment), Spans(q, axes, second_moment))
         assert found.fit.active.tolist() == list(range(count))
 
 
 def test_no_noise_may_leave_enough():
     features, second_moment = np.eye(3)[:1], np.diag([4.0, 2.0, 1.0])
     spans = Spans(2, features, second_moment)
-    assert fewest_that_hold(2, 0.01, features, second_moment, spans) is None
+    assert fewest_that_hold(2, 0.01, *fits(features, second_moment), spans) is None
     assert len(spans.trials) <= 30

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,6 @@ from streamkpca.dictionary.selection import (
     candidates_in,
     choose_below_budget,
     choose_by_tolerance,
-    choose_swaps,
     choose_to_shrink,
     sample_gram,
 )
@@ -165,9 +166,7 @@ def fill(scene, max_atoms, tolerance=1e-3):
 def swap(scene):
     """Choose swaps; admitted rows are given by their positions in the block."""
     candidates = candidates_in(scene.selection_sample, scene.start)
-    choice, _ = choose_swaps(
-        scene.basis, scene.atom_stats, scene.moments, scene.selection_sample, candidates, scene.total_weight
-    )
+    choice, _ = scene.search().choose(candidates)
     return Choice(candidates.positions[choice.admitted] - scene.start, choice.removed, choice.profit)
 
 
@@ -262,7 +261,7 @@ def test_candidates_are_screened_by_their_cautious_gains(seed, m, b):
         variance = np.average((x - mean) ** 2, weights=a[others])
         error = np.sqrt(variance * (a[others] @ a[others])) / a[others].sum()
         expected.append(mean - error + weight * R[0, 0] / scene.total_weight if R[0, 0] > 1e-10 else -np.inf)
-    _, promising = choose_swaps(scene.basis, scene.atom_stats, scene.moments, sample, candidates, scene.total_weight)
+    _, promising = replace(scene.search(), sample=sample).choose(candidates)
     order = [row for row in np.argsort(-np.array(expected)) if expected[row] > 0.0]
     assert promising.positions.tolist() == candidates.positions[order].tolist()
 
@@ -271,9 +270,7 @@ def test_atoms_are_no_candidates():
     scene = Scene(0, 3, 8)
     candidates = candidates_in(scene.selection_sample, 30)
     assert set(scene.atom_stats.positions) < set(candidates.positions)
-    choice, promising = choose_swaps(
-        scene.basis, scene.atom_stats, scene.moments, scene.selection_sample, candidates, scene.total_weight
-    )
+    choice, promising = scene.search().choose(candidates)
     assert not set(scene.atom_stats.positions) & set(promising.positions)
     assert not set(scene.atom_stats.positions) & set(candidates.positions[choice.admitted])
 

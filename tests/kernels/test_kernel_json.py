@@ -86,17 +86,6 @@ def test_other_text_is_refused(text, message):
         kernel_from_json(text, where="load")
 
 
-def test_texts_of_many_parts_are_refused():
-    text, kernel = '{"type": "Linear"}', kernels.Linear()
-    for _ in range(9):
-        text, kernel = f'{{"type": "Sum", "left": {text}, "right": {text}}}', kernel + kernel
-    with pytest.raises(ValueError, match=r"to_json: .* has more than 1000 parts"):
-        kernel.to_json()
-    with pytest.raises(ValueError, match=r"more than 1000 parts; join fewer kernels.*looks like") as caught:
-        kernel_from_json(text, where="load")
-    assert len(str(caught.value)) < 500
-
-
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [

@@ -10,7 +10,7 @@ from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import StreamSettings
-from streamkpca.stream.state import State, answering, record_pending, refit_input, totals_and_sample
+from streamkpca.stream.state import State, answering, record_pending, totals_and_sample
 from streamkpca.stream.transitions import advance, fit, forget, merge, refit
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
@@ -59,10 +59,9 @@ def test_publishing_takes_in_pending_rows_and_leaves_the_stream():
     assert refitted.published.total_weight == pytest.approx(WEIGHTS[:117].sum())
     assert bits(stream) == before
     assert bits(refitted) | {"published": None} == before | {"published": None}
-    summary, atoms = refit_input(stream, settings_of())
+    summary = record_pending(stream, settings_of())
     assert summary.basis.kernel == RBF(0.5)
-    assert atoms.are_atoms
-    np.testing.assert_array_equal(ROWS[atoms.positions], atoms.rows)
+    np.testing.assert_array_equal(ROWS[summary.atom_stats.positions], summary.basis.atoms)
     assert summary.moments.total_weight == pytest.approx(WEIGHTS[:117].sum())
     assert bits(stream) == before
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
-from streamkpca.kernels.expected import ExpectedKernel, replace_where_less_novel
+from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.program import gradient_by_rows, has_gradients, values_and_gradients
-from streamkpca.rows.gaps import Mask
+from streamkpca.rows.gaps import Mask, gaps_in
 
 # Steps of a descent; on a circle the third left nothing to gain. A row that gains less than this share stops.
 _MOST_STEPS, _LEAST_GAIN = 6, 0.2
@@ -20,7 +20,7 @@ class Completion:
     """Puts numbers into gaps: the expected ones or those of the nearest atom, moved from there to where they fit.
 
     Takes atoms (m, d), the lower Cholesky factor (m, m) of their kernel matrix, and a function that scores complete
-    rows. Rows of less novelty than `usual`, or more than `hopeless`, stay where they are.
+    rows. Rows up to the novelty `usual` keep the expected numbers; from `hopeless` on, none are moved.
 
     Notes
     -----
@@ -34,8 +34,17 @@ class Completion:
     atoms: Array
     factor: Array
     novelty: Callable[[Array], Array]
-    usual: float
-    hopeless: float
+    usual: float = -np.inf
+    hopeless: float = -np.inf
+
+    def completed(self, rows: Array) -> Array:
+        """Complete rows (n, d), some of which may have gaps; return the rows themselves if none has."""
+        missing = gaps_in(rows)
+        if missing is None:
+            return rows
+        has_gaps, out = missing.any(axis=1), rows.copy()
+        out[has_gaps] = self.of(np.ascontiguousarray(rows[has_gaps]), missing[has_gaps])[0]
+        return out
 
     def of(self, rows: Array, missing: Mask) -> tuple[Array, Array]:
         """Complete rows (n, d), each of which has gaps; return them and their novelty (n,)."""
@@ -44,11 +53,18 @@ class Completion:
         unusual = np.flatnonzero(scores > self.usual)
         if len(unusual) and len(self.atoms):
             nearest = self.expected.distribution.borrowed(rows[unusual], self.atoms)
-            replace_where_less_novel(whole, scores, unusual, nearest, self.novelty)
+            self._replace_where_less_novel(whole, scores, unusual, nearest)
         left = np.flatnonzero((scores > self.usual) & (scores < self.hopeless))
         if len(left) and self._can_descend:
-            replace_where_less_novel(whole, scores, left, self._descended(whole[left], missing[left]), self.novelty)
+            self._replace_where_less_novel(whole, scores, left, self._descended(whole[left], missing[left]))
         return whole, scores
+
+    def _replace_where_less_novel(self, whole: Array, scores: Array, places: Indices, found: Array) -> None:
+        """Put rows (k, d) at places (k,) of completed rows (n, d) of scores (n,), where they are less novel."""
+        scored = self.novelty(found)
+        is_less = scored < scores[places]
+        whole[places] = np.where(is_less[:, None], found, whole[places])
+        scores[places] = np.where(is_less, scored, scores[places])
 
     @property
     def _can_descend(self) -> bool:
