@@ -38,7 +38,8 @@ from streamkpca.kernels import Polynomial
 # test. Or else 3,000 to learn from and 2,000 to test on are drawn.
 
 AS_IN_THE_ARTICLE = False
-N_TRAIN, N_TEST = 3000, 2000
+N_TRAIN = 3000
+N_TEST = 2000
 
 if len(sys.argv) != 2:
     raise SystemExit("usage: python usps_classification.py FILE, an .npz with X_train, y_train, X_test, y_test")
