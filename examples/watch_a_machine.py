@@ -55,25 +55,25 @@ record = monitor.update(rows, time=times)
 # The faults
 # ----------
 #
-# Alarms that follow each other make an event. One healthy row in a thousand may be an alarm, by the quantile, and makes
-# an event of a minute or a few. The faults last:
+# Alarms that follow each other make an event. One healthy row in a thousand may be an alarm, by the quantile; such
+# events are hardly above the threshold, and a fault is far above it. The severity tells how far.
 
-faults = [event for event in monitor.events_ if event.n_alarms > 20]
+faults = [event for event in monitor.events_ if event.severity > 10]
 for event in faults:
-    print(times[event.start], "to", times[event.end - 1], SENSORS[event.features[0].feature])
+    print(event.start_time, "to", event.end_time, SENSORS[event.features[0].feature])
 
 # %%
 # The picture
 # -----------
 #
-# Above, the sensors from four hours before their fault to four hours after. Below, the novelty of the week.
+# Above, the sensors from two hours before their fault to two hours after. Below, the novelty of the week.
 
 figure = plots.make_figure(width=10, height=6)
 panels = figure.subplot_mosaic([["fault 0", "fault 1", "fault 2"], ["novelty"] * 3])
 for i, event in enumerate(faults):
-    sensor, shown = event.features[0].feature, slice(event.start - 240, event.end + 240)
-    panels[f"fault {i}"].plot(times[shown], rows[shown, sensor], linewidth=0.8)
-    panels[f"fault {i}"].axvspan(times[event.start], times[event.end - 1], color="#F0E442", alpha=0.4)
-    panels[f"fault {i}"].set(title=SENSORS[sensor], xlabel=str(times[event.start]), xticks=[])
+    sensor, shown, panel = event.features[0].feature, slice(event.start - 120, event.end + 120), panels[f"fault {i}"]
+    panel.plot(times[shown], rows[shown, sensor], linewidth=1)
+    panel.axvspan(event.start_time, event.end_time, color="#F0E442", alpha=0.4)
+    panel.set(title=SENSORS[sensor], xlabel=str(event.start_time), xticks=[])
 plots.draw_novelty(record.smoothed, time=times, threshold=record.threshold, events=faults, ax=panels["novelty"])
 figure.savefig("watch_a_machine.png", dpi=110)
