@@ -82,8 +82,8 @@ def area_of_spe(pca, rows, y=None):
 spe = cross_val_score(PCA(10), rows, cv=3, scoring=area_of_spe).mean()
 
 # %%
-# What comes out
-# --------------
+# The result
+# ----------
 
 novelty, reconstruction = (search.cv_results_[f"mean_test_{name}"] for name in scorers)
 names = np.array(list(kernels))

@@ -23,7 +23,7 @@ from streamkpca.kernels import RBF
 # The rows
 # --------
 #
-# scikit-learn's digits of 8 x 8 pixels, which go to 16. Of 1,797, the models learn 1,300; the others get noise.
+# scikit-learn's digits of 8 x 8 pixels, which go to 16. The models learn 1,300 of the 1,797; the others get noise.
 
 rows, digits = load_digits(return_X_y=True)
 train, clean = rows[:1300], rows[1300:]

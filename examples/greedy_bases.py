@@ -67,8 +67,8 @@ def energy_left(kernel, rows, chosen):
 
 
 # %%
-# What comes out
-# --------------
+# The result
+# ----------
 #
 # For few rows, the smallest cosine of the first two axes with the exact ones. For more and more, the share of energy
 # left unexplained, beside exact axes and the median of fifty random choices; on the right, the "singular values" of the

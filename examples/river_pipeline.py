@@ -69,8 +69,8 @@ for i, row in enumerate(rows.tolist()):
     pipeline.learn_one(x)
 
 # %%
-# What comes out
-# --------------
+# The result
+# ----------
 
 print("lasting changes noticed at row", *changes)
 print(f"faulty rows with an alarm {is_alarm[is_fault].mean():.0%}")

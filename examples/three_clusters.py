@@ -54,8 +54,8 @@ sparse, ritz = fit_sparse(rows), fit_sparse(rows, axes="ritz")
 counts = [fit_sparse(draw_rows(seed)).n_active_ for seed in range(100)]
 
 # %%
-# What comes out
-# --------------
+# The result
+# ----------
 
 print(f"active kernels: {sparse.n_active_} of 90, in each cluster {sparse.active_.reshape(3, 30).sum(axis=1)}")
 print(f"over 100 draws: {min(counts)} to {max(counts)}, the median {np.median(counts):g}")

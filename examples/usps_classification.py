@@ -84,8 +84,8 @@ def with_densities(train, test):
 
 
 # %%
-# The models, and what comes out
-# ------------------------------
+# The models, and their errors
+# ----------------------------
 #
 # All atoms of the stream take part in its axes: the comparison is between the span of few rows and that of all.
 
