@@ -56,24 +56,31 @@ record = monitor.update(rows, time=times)
 # ----------
 #
 # Alarms that follow each other make an event. One healthy row in a thousand may be an alarm, by the quantile; such
-# events are hardly above the threshold, and a fault is far above it. The severity tells how far.
+# events are hardly above the threshold, and a fault is far above it. The severity tells how far. An event's features
+# are those that failed: with their value, and the value that the others let expect.
 
 faults = [event for event in monitor.events_ if event.severity > 10]
 for event in faults:
-    print(event.start_time, "to", event.end_time, SENSORS[event.features[0].feature])
+    cause = event.features[0]
+    print(event.start_time, "to", event.end_time, SENSORS[cause.feature], end=" ")
+    print(f"{cause.value:.1f}, expected {cause.expected:.1f}, between {cause.low:.1f} and {cause.high:.1f}")
 
 # %%
 # The picture
 # -----------
 #
-# Above, the sensors from two hours before their fault to two hours after. Below, the novelty of the week.
+# Above, the sensors from two hours before their fault to two hours after, and what was expected of them. Below, the
+# novelty of the week.
 
 figure = plots.make_figure(width=10, height=6)
 panels = figure.subplot_mosaic([["fault 0", "fault 1", "fault 2"], ["novelty"] * 3])
 for i, event in enumerate(faults):
     sensor, shown, panel = event.features[0].feature, slice(event.start - 120, event.end + 120), panels[f"fault {i}"]
-    panel.plot(times[shown], rows[shown, sensor], linewidth=1)
+    expected = monitor.model.expected(rows[shown], sensor)[:, 0]
+    panel.plot(times[shown], expected, color="#E69F00", linewidth=3, label="expected")
+    panel.plot(times[shown], rows[shown, sensor], linewidth=1, label="measured")
     panel.axvspan(event.start_time, event.end_time, color="#F0E442", alpha=0.4)
     panel.set(title=SENSORS[sensor], xlabel=str(event.start_time), xticks=[])
+figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
 plots.draw_novelty(record.smoothed, time=times, threshold=record.threshold, events=faults, ax=panels["novelty"])
 figure.savefig("watch_a_machine.png", dpi=110)
