@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import tempfile
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -32,25 +31,23 @@ PAGES = {
     "measurements": "benchmarks/README.md",
 }
 LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
-# Examples that make their own rows; the others need files, or a broker.
-RUNNABLE = (
-    "choose_kernel", "denoise_digits", "digits_stream", "greedy_bases", "river_pipeline", "shapes_in_space",
-    "three_clusters",
-)  # fmt: skip
-DRAWN = Path(tempfile.mkdtemp(prefix="streamkpca-pictures-"))
 
 
-def arguments_of(gallery_conf: dict[str, Any], script_vars: dict[str, Any]) -> list[str]:
-    """Return the arguments that an example is run with."""
-    del gallery_conf, script_vars
-    return ["--out", str(DRAWN)]
+def described_pictures() -> dict[str, str]:
+    """Return the description of each picture, by the name of its example."""
+    text = (EXAMPLES / "PICTURES.md").read_text(encoding="utf-8")
+    return {name: " ".join(words.split()) for words, name in re.findall(r"!\[([^\]]+)\]\(pictures/(\w+)\.png\)", text)}
+
+
+# Examples that make their own rows, in the order of the gallery; the others need files, or a broker.
+RUNNABLE = [name for name in described_pictures() if (EXAMPLES / f"{name}.py").exists()]
 
 
 def collect_pictures(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
-    """Take the pictures that an example saved into its page."""
+    """Take the pictures that an example saved, in the folder that it ran in, into its page."""
     del block
     found = []
-    for picture in sorted(DRAWN.glob("*.png")):
+    for picture in sorted(EXAMPLES.glob("*.png")):
         path = Path(next(block_vars["image_path_iterator"]))
         shutil.move(picture, path)
         found.append(str(path))
@@ -88,28 +85,22 @@ def read_page(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = LINK.sub(lambda link: f"{link[1]}{to_page(link[2], folder)}{link[3]}", source[0])
 
 
-def described_pictures() -> dict[str, str]:
-    """Return the description of each picture, by the name of its example."""
-    text = (EXAMPLES / "PICTURES.md").read_text(encoding="utf-8")
-    return {name: " ".join(words.split()) for words, name in re.findall(r"!\[([^\]]+)\]\(pictures/(\w+)\.png\)", text)}
-
-
 def with_picture(name: str, text: str) -> str:
     """Put the stored picture of an example under the title of its page, unless the example was run and drew its own."""
     description = described_pictures().get(name)
     if description is None or f"sphx_glr_{name}_001" in text:
-        # Examples print where they save.
-        return re.sub(r"\S*streamkpca-pictures-\w+/", "", text)
+        return text
     picture = f"\n.. image:: /../examples/pictures/{name}.png\n   :alt: {description}\n   :class: picture\n\n"
     return re.sub(r"(\n={3,}\n)", lambda line: line[1] + picture, text, count=1)
 
 
-class PicturedFirst(ExampleTitleSortKey):
-    """Order of the gallery: examples with a picture, then those that need data of their own, each by title."""
+class RunnableFirst(ExampleTitleSortKey):
+    """Order of the gallery: examples that make their own rows, then those that need data of their own, by title."""
 
-    def __call__(self, filename: str) -> tuple[bool, str]:
+    def __call__(self, filename: str) -> tuple[int, str]:
         """Return what a file is sorted by."""
-        return filename.removesuffix(".py") not in described_pictures(), super().__call__(filename)
+        order = [f"{name}.py" for name in RUNNABLE]
+        return order.index(filename) if filename in order else len(order), super().__call__(filename)
 
 
 def draw_thumbnails(app: Sphinx) -> None:

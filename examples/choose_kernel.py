@@ -1,192 +1,106 @@
 """Which kernel, and how wide?
 ===========================
 
-It depends on what the model is for. Candidates are cross-validated by two figures, neither of which needs labels:
+It depends on what the model is for. Kernels are compared by cross-validation with two figures, neither of which needs
+labels:
 
-* **Telling odd rows from usual ones**: the area under the ROC curve of `novelty` for rows that the model has not seen
+* **Telling odd rows from usual ones**: the area under the ROC curve of `novelty`, for rows that the model has not seen
   and for copies of them in which one number is another row's. 0.5 is chance.
 * **Reconstructing rows from few axes**: `score`, the R^2 of rows that are found again from their projections.
 
-They choose differently. PCA has the least squared error of all linear methods, so a kernel can hardly reconstruct rows
-better, and wide kernels come near it; on scikit-learn's digits, too, no kernel does. But odd rows are not far from the
-axes only: where features depend on each other in curved ways, a local kernel tells them from usual rows and PCA's
-squared prediction error (SPE), a dashed line in the picture, does not. The default width is made for that.
+They choose differently. PCA has the least squared error of all linear methods, so kernels hardly reconstruct rows
+better, and wide ones come near it. But odd rows are not far from the axes only: where features depend on each other in
+curved ways, a local kernel tells them from usual rows and PCA's squared prediction error (SPE) does not. The default
+width is made for that.
 
-The rows are 20 sensors that depend on two causes, or the first two-dimensional array of an npz file. Kernels are
-parameters of scikit-learn's GridSearchCV, and so are theirs (``kernel__gamma``).
-
-Run it in any folder (needs the extras ``plots`` and ``sklearn``)::
-
-    python choose_kernel.py
-    python choose_kernel.py usps.npz --components 20
+The script needs the extras ``plots`` and ``sklearn``.
 """
 
-import argparse
-import zipfile
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
+from sklearn.decomposition import PCA
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial
 
-try:
-    from matplotlib.ticker import LogLocator
-    from sklearn.decomposition import PCA
-    from sklearn.metrics import roc_auc_score
-    from sklearn.model_selection import GridSearchCV, KFold
-except ModuleNotFoundError as error:
-    raise SystemExit(f'choose_kernel.py needs {error.name}; pip install "streamkpca[plots,sklearn]"') from None
+# %%
+# The rows
+# --------
+#
+# Twenty sensors depend on the same two causes, each along a curve of its own.
 
-Array = npt.NDArray[np.float64]
-MOST_ROWS = 3000
-COLORS = {"RBF, five widths": "#0072B2", "other kernels": "#D55E00"}
+random = np.random.default_rng(0)
+slopes, phases = random.normal(size=(2, 20)), random.uniform(0, 2 * np.pi, 20)
+rows = np.sin(3 * random.uniform(-1, 1, size=(3000, 2)) @ slopes + phases) + random.normal(scale=0.05, size=(3000, 20))
 
-
-def make_rows(n: int = MOST_ROWS, n_sensors: int = 20) -> Array:
-    """Make rows of sensors, each of which depends on the same two causes along a curve of its own."""
-    random = np.random.default_rng(0)
-    slopes, phases = random.normal(size=(2, n_sensors)), random.uniform(0.0, 2.0 * np.pi, n_sensors)
-    causes = random.uniform(-1.0, 1.0, size=(n, 2))
-    rows: Array = np.sin(3.0 * causes @ slopes + phases) + random.normal(scale=0.05, size=(n, n_sensors))
-    return rows
+# %%
+# The figures
+# -----------
+#
+# Scorers of scikit-learn take a fitted model, and rows that were held out.
 
 
-def read_rows(path: Path) -> Array:
-    """Read rows: a limited number of them, evenly spaced."""
-    with np.load(path, allow_pickle=False) as file:
-        rows = next(file[name] for name in file.files if file[name].ndim == 2).astype(float)
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)]
-
-
-def with_foreign_numbers(rows: Array) -> Array:
+def with_foreign_numbers(rows):
     """Copy rows, with one number of each replaced by that of another row."""
-    random = np.random.default_rng(1)
-    copies, each = rows.copy(), np.arange(len(rows))
+    random, copies, each = np.random.default_rng(1), rows.copy(), np.arange(len(rows))
     columns = random.integers(rows.shape[1], size=len(rows))
-    copies[each, columns] = rows[random.permutation(len(rows)), columns]
-    return copies[(copies != rows).any(axis=1)]
+    copies[each, columns] = rows[random.permutation(each), columns]
+    return copies
 
 
-def area(usual: Array, odd: Array) -> float:
-    """Return the area under the ROC curve of the scores of usual and of odd rows."""
-    return float(roc_auc_score(np.repeat([0, 1], [len(usual), len(odd)]), np.concatenate([usual, odd])))
+def area(score, rows):
+    """Return the area under the ROC curve of a score of rows, for copies with foreign numbers."""
+    scores = np.concatenate([score(rows), score(with_foreign_numbers(rows))])
+    return roc_auc_score(np.repeat([0, 1], len(rows)), scores)
 
 
-def tells_odd_rows(model: Any, rows: Array, y: Any = None) -> float:
-    """Measure how well novelty tells rows from copies with a foreign number."""
-    return area(model.novelty(rows), model.novelty(with_foreign_numbers(rows)))
+scorers = {
+    "novelty": lambda model, rows, y=None: area(model.novelty, rows),
+    "reconstruction": lambda model, rows, y=None: model.score(rows),
+}
+
+# %%
+# The models
+# ----------
+#
+# A kernel is a parameter of `GridSearchCV`, and so are its own parameters, such as ``kernel__gamma``.
+
+gamma = RBF().settled(rows).gamma
+kernels = {f"RBF, {factor:g} x default gamma": RBF(factor * gamma) for factor in (0.1, 0.3, 1, 3, 10)}
+kernels |= {"linear": Linear(), "polynomial, degree 2": Polynomial(2), "polynomial, degree 3": Polynomial(3)}
+kernels |= {"Matern": Matern(1.5), "Laplacian": Laplacian()}
+model = StreamingKernelPCA(10, max_atoms=128)
+search = GridSearchCV(model, {"kernel": list(kernels.values())}, cv=3, scoring=scorers, refit="novelty").fit(rows)
 
 
-def finds_rows_again(model: Any, rows: Array, y: Any = None) -> float:
-    """Measure how well rows are reconstructed from their projections."""
-    return float(model.score(rows))
+def area_of_spe(pca, rows, y=None):
+    """Measure PCA's squared prediction error as novelty is measured."""
+    return area(lambda X: ((X - pca.inverse_transform(pca.transform(X))) ** 2).sum(axis=1), rows)
 
 
-def area_of_pca(rows: Array, n_components: int, folds: int) -> float:
-    """Measure PCA's squared prediction error as `tells_odd_rows` measures novelty."""
-    areas = []
-    for learned, held_out in KFold(folds).split(rows):
-        pca = PCA(n_components).fit(rows[learned])
-        sets = rows[held_out], with_foreign_numbers(rows[held_out])
-        areas.append(area(*(((each - pca.inverse_transform(pca.transform(each))) ** 2).sum(axis=1) for each in sets)))
-    return float(np.mean(areas))
+spe = cross_val_score(PCA(10), rows, cv=3, scoring=area_of_spe).mean()
 
+# %%
+# The result
+# ----------
 
-def name_of(params: dict[str, Any], default: float) -> str:
-    """Name a candidate, with few digits."""
-    if "kernel__gamma" not in params:
-        return repr(params["kernel"]).partition("(")[0] + (
-            f", degree {params['kernel'].degree}" if isinstance(params["kernel"], Polynomial) else ""
-        )
-    gamma = params["kernel__gamma"]
-    return f"RBF, gamma {gamma:.2g}" + (" (default)" if np.isclose(gamma, default) else "")
+novelty, reconstruction = (search.cv_results_[f"mean_test_{name}"] for name in scorers)
+names = np.array(list(kernels))
+order = np.argsort(novelty)
+print("telling odd rows, reconstructing rows, kernel")
+for i in order[::-1]:
+    print(f"{novelty[i]:>16.3f} {reconstruction[i]:>18.3f}    {names[i]}")
+print(f"{spe:>16.3f}                       PCA's squared prediction error")
 
-
-def save_picture(path: Path, results: dict[str, Any], default: float, linear: float) -> None:
-    """Draw both figures for each kernel; the one that tells odd rows best is on top."""
-    order = np.argsort(results["mean_test_novelty"])
-    params = [results["params"][place] for place in order]
-    names = [name_of(candidate, default) for candidate in params]
-    is_rbf = np.array(["kernel__gamma" in candidate for candidate in params])
-    figure = plots.make_figure(width=10, height=1.2 + 0.32 * len(order))
-    left, right = figure.subplots(1, 2, sharey=True)
-    for axes, name in ((left, "novelty"), (right, "reconstruction")):
-        values, deviation = results[f"mean_test_{name}"][order], results[f"std_test_{name}"][order]
-        values = values if name == "novelty" else np.maximum(1.0 - values, 1e-6)
-        # A logarithmic axis cannot show whiskers that end below zero.
-        down = np.minimum(deviation, 0.9 * values)
-        for chosen, label in ((is_rbf, "RBF, five widths"), (~is_rbf, "other kernels")):
-            whiskers = np.array([down[chosen], deviation[chosen]])
-            axes.errorbar(
-                values[chosen], np.flatnonzero(chosen), xerr=whiskers, fmt="o", color=COLORS[label], capsize=3,
-                label=label,
-            )  # fmt: skip
-        axes.grid(axis="x", which="both", linewidth=0.4, color="#cccccc")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    left.axvline(linear, color="#555555", linestyle="--", linewidth=1.2, label="PCA's SPE")
-    left.set_yticks(range(len(order)), names)
-    for tick, candidate in zip(left.get_yticklabels(), names, strict=True):
-        tick.set_fontweight("bold" if "default" in candidate else "normal")
-    left.set(title="telling odd rows: more is better", xlabel="area under the ROC curve, .5 is chance")
-    right.set(title="reconstructing rows: less is better", xlabel="share of the variance that is missed", xscale="log")
-    right.xaxis.set_major_formatter("{x:g}")
-    right.xaxis.set_minor_locator(LogLocator(subs=(3.0,)))
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.savefig(path, dpi=110)
-
-
-def main() -> None:
-    """Run the example."""
-    parser = argparse.ArgumentParser(description="Choose a kernel by cross-validation.")
-    parser.add_argument("file", type=Path, nargs="?", help="npz file with rows (default: made sensors)")
-    parser.add_argument("--components", type=int, default=10, help="number of axes (default 10)")
-    parser.add_argument("--atoms", type=int, default=128, help="budget of atoms (default 128)")
-    parser.add_argument("--folds", type=int, default=3, help="of the cross-validation (default 3)")
-    parser.add_argument("--out", type=Path, default=Path(), help="folder for the picture (default: this one)")
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-
-    try:
-        rows = make_rows() if arguments.file is None else read_rows(arguments.file)
-    except (OSError, ValueError, TypeError, StopIteration, zipfile.BadZipFile) as error:
-        # A folder, a picture, an array of objects, ...
-        raise SystemExit(
-            f"choose_kernel: {arguments.file} cannot be read as an npz file ({type(error).__name__}); "
-            "pass one with an array of rows and columns"
-        ) from None
-    default = RBF().settled(rows).gamma
-    assert isinstance(default, float)
-    search = GridSearchCV(
-        StreamingKernelPCA(arguments.components, max_atoms=arguments.atoms),
-        [
-            {"kernel": [RBF()], "kernel__gamma": list(default * np.geomspace(0.1, 10.0, 5))},
-            {"kernel": [Linear(), Polynomial(2), Polynomial(3), Matern(1.5), Laplacian()]},
-        ],
-        cv=arguments.folds,
-        scoring={"novelty": tells_odd_rows, "reconstruction": finds_rows_again},
-        refit="novelty",
-    ).fit(rows)
-
-    results = search.cv_results_
-    linear = area_of_pca(rows, min(arguments.components, rows.shape[1] - 1), arguments.folds)
-    print(f"{len(rows):,} rows of {rows.shape[1]} features, {arguments.folds} folds, {arguments.components} axes")
-    print("\narea under the ROC curve for rows with a foreign number, R^2 of rows found again, kernel")
-    for place in np.argsort(-results["mean_test_novelty"]):
-        figures = [
-            f"{results[f'mean_test_{name}'][place]:6.3f} +- {results[f'std_test_{name}'][place]:.3f}"
-            for name in ("novelty", "reconstruction")
-        ]
-        print(f"{figures[0]}  {figures[1]}  {name_of(results['params'][place], default)}")
-    print(f"{linear:6.3f}  PCA's squared prediction error beside the axes")
-    print(f"\nbest for telling odd rows: {search.best_estimator_.kernel_}")
-    save_picture(arguments.out / "choose_kernel.png", results, default, linear)
-    print(f"picture: {arguments.out / 'choose_kernel.png'}")
-
-
-if __name__ == "__main__":
-    main()
+figure = plots.make_figure(width=10, height=4.4)
+left, right = figure.subplots(1, 2, sharey=True)
+left.plot(novelty[order], names[order], "o")
+left.axvline(spe, color="#555555", linestyle="--", label="PCA's SPE")
+left.set(title="telling odd rows: more is better", xlabel="area under the ROC curve, .5 is chance")
+left.legend(loc="upper left")
+right.plot(1 - reconstruction[order], names[order], "o", color="#D55E00")
+right.set(title="reconstructing rows: less is better", xlabel="share of the variance that is missed", xscale="log")
+for axes in (left, right):
+    axes.grid(linewidth=0.4)
+figure.savefig("choose_kernel.png", dpi=110)

@@ -3,12 +3,14 @@
 import contextlib
 import io
 import os
+import re
 import runpy
 import subprocess
 import sys
 import traceback
 import warnings
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import streamkpca
@@ -40,6 +42,25 @@ def run_here(folder: Path, script: Path, *arguments: str) -> subprocess.Complete
             traceback.print_exc()
             code = 1
     return subprocess.CompletedProcess([str(script), *arguments], code, out.getvalue(), err.getvalue())
+
+
+def names_after(folder: Path, script: Path, *arguments: str, **constants: object) -> dict[str, Any]:
+    """Run an example from a folder in this process, with warnings as errors, and return its names.
+
+    Constants are given other values, to be quick; each is assigned in one line of the script.
+    """
+    text = script.read_text(encoding="utf-8")
+    for name, value in constants.items():
+        text, n = re.subn(rf"^{name} = .*$", f"{name} = {value!r}", text, flags=re.MULTILINE)
+        assert n == 1, f"{script.name} assigns {name} in {n} lines"
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.chdir(folder))
+        stack.enter_context(mock.patch.object(sys, "argv", [str(script), *arguments]))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("error")
+        exec(compile(text, script, "exec"), names)
+    return names
 
 
 def check_picture(path: Path) -> None:

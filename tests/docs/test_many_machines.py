@@ -74,8 +74,8 @@ def test_models_by_key_score_rows_first_and_then_learn_them() -> None:
     """The function that Spark would call, without Spark."""
     pd = pytest.importorskip("pandas", reason="needs the extra spark")
     source = code_under("Spark")
-    names: dict[str, Any] = {"StreamingKernelPCA": StreamingKernelPCA, "pd": pd}
-    exec(re.search(r"^template = .*?(?=\n\nscores = stream)", source, re.DOTALL | re.MULTILINE)[0], names)
+    names: dict[str, Any] = {"StreamingKernelPCA": StreamingKernelPCA, "pd": pd, "features": COLUMNS}
+    exec(re.search(r"^template = .*?(?=\n\nstream = )", source, re.DOTALL | re.MULTILINE)[0], names)
     state, model = State(), names["template"].without_rows()
     for part in PARTS[:3]:
         table = pd.DataFrame(part, columns=COLUMNS).assign(pump="A", time=range(len(part)))
@@ -102,18 +102,16 @@ def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.sql.shuffle.partitions", "2").getOrCreate()
     try:
+        Path("readings").mkdir()
         table = pd.DataFrame(np.vstack(PARTS), columns=COLUMNS).assign(pump="A", time=range(6000))
-        table.head(300).to_csv(Path("source.csv"), index=False)
-        Path("source").mkdir()
-        Path("source.csv").rename("source/1.csv")
-        frame = spark.range(6000).selectExpr("id AS time", "sin(id) AS load", "cos(id) AS heat", "sin(3 * id) AS flow")
-        schema = "load double, heat double, flow double, pump string, time long"
-        stream = spark.readStream.schema(schema).option("header", True).csv(str(Path("source").absolute()))
-        names = run("Spark", frame=frame, stream=stream)
-        names["query"].processAllAvailable()
-        names["query"].stop()
-        assert spark.table("scores").count() == 300
+        for start in (0, 2000, 4000):
+            table[["pump", "time", *COLUMNS]][start : start + 2000].to_csv(f"readings/{start}.csv", index=False)
+        names = run("Spark", spark=spark)
         assert names["model"].n_samples_seen_ == 6000
+        scores = {row["time"]: row["novelty"] for row in spark.table("scores").collect()}
+        assert sorted(scores) == list(range(6000))
+        # The first batch, a file of 2,000 rows, has no scores.
+        assert list(scores.values()).count(None) == 2000
     finally:
         spark.stop()
 
