@@ -13,14 +13,12 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_json, print_result, print_warning
 from streamkpca.cli.models import Autosave, ModelFile, check_target, is_among, n_learned, read_saved
 from streamkpca.cli.options import MODEL_PARAMETERS, refuse_given
-from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_tables, tell_bad
+from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, make_model, open_tables, tell_bad
 from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.tables import Batch, Table, Writer
 
 Array = npt.NDArray[np.float64]
 
-# A follower is likely to be killed rather than stopped in the end.
-_FOLLOW_SECONDS = 60.0
 _SHOWN_NAMES = 8
 
 
@@ -46,13 +44,14 @@ def fit(
         refuse_given({"units", *MODEL_PARAMETERS}, f"the model in {model} keeps the parameters that it began with")
     learner = saved.model if saved else make_model(options)
     if save_every is None:
-        save_every = _FOLLOW_SECONDS if options["follow"] else math.inf
+        save_every = FOLLOW_SECONDS if options["follow"] else math.inf
     autosave = Autosave(file, save_every, saved)
     signals, constant, n_before = Signals(), Constant(), n_learned(learner)
     tables = open_tables(
         files,
         options,
         learned=saved.learned if saved else (),
+        time=saved.time if saved else ((), None),
         on_missing=learner.on_missing,
         places={} if from_start else autosave.places,
     )
@@ -106,7 +105,8 @@ def _apply(
     """Write what a saved model answers to each row."""
     saved, signals = read_saved(model), Signals()
     learner = saved.model
-    tables = open_tables(files, options, learned=saved.learned, on_missing=on_missing or learner.on_missing)
+    on_missing = on_missing or learner.on_missing
+    tables = open_tables(files, options, learned=saved.learned, time=saved.time, on_missing=on_missing)
     writer = make_writer(save or "-", [*files, model], live=options["follow"], as_json=as_json)
     with signals.handled(), writer:
         for table, batch in each_batch(tables, chunk_rows, signals, "writing", quiet=writer.is_output):
@@ -132,7 +132,7 @@ def row_columns(table: Table, batch: Batch, *, with_file: bool = False) -> dict[
     columns: dict[str, npt.ArrayLike] = {"file": [table.path] * len(batch.rows)} if with_file else {}
     columns["row"] = batch.rows
     if batch.times is not None:
-        columns[str(table.time_name)] = batch.times
+        columns[" ".join(table.time_names)] = batch.times
     if batch.labels is not None:
         columns["label"] = batch.labels
     return columns

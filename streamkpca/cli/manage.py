@@ -48,7 +48,7 @@ def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
         # A file in which two models have read goes on where neither would learn a row again.
         places = dict(part.places) | places
     merged = merge_models(*(one.model for one in saved))
-    merged.save(out, with_notes({}, columns, places) or None)
+    merged.save(out, with_notes({}, columns, places, saved[0].time) or None)
     facts = model_facts(merged, columns)
     if as_json:
         print_json(facts)
