@@ -27,12 +27,17 @@ def tell_look(table: Table) -> None:
         "left out, text": _listed(table.left_out),
         "left out, always growing": _listed(found.counters),
         "left out, empty": _listed(found.empty),
-        "gaps": _listed([f"{name} ({100 * share:.2g}%)" for name, share in found.gaps.items()], "rows are judged by the rest"),
+        "gaps": _listed(
+            [f"{name} ({100 * share:.2g}%)" for name, share in found.gaps.items()], "rows are judged by the rest"
+        ),
         "constant so far": _listed([f"{name} ({value:g})" for name, value in found.constants.items()]),
     }
     print_facts(f"{table.path}, by its first {found.n_rows:,} rows", facts, err=True)
     drop = *(click.get_current_context().params["drop"] or ()), *table.left_out, *found.counters, *found.empty
     stated = dialect | {"drop": drop, "time": found.time, "time_format": found.time_format}
+    if stated.get("delimiter") == "\t":
+        # A terminal would show it as spaces.
+        stated["delimiter"] = r"\t"
     click.echo(f"  The same in full: {_command_line(stated)}\n", err=True)
 
 
@@ -54,7 +59,9 @@ def _command_line(stated: dict[str, Any]) -> str:
 
 
 def _listed(names: Sequence[str], more: str = "") -> str | None:
-    shown = written_names(names[:_SHOWN_NAMES], ", ") + f" and {len(names) - _SHOWN_NAMES:,} more" * (len(names) > _SHOWN_NAMES)
+    shown = written_names(names[:_SHOWN_NAMES], ", ") + f" and {len(names) - _SHOWN_NAMES:,} more" * (
+        len(names) > _SHOWN_NAMES
+    )
     return f"{shown}; {more}" if names and more else shown or None
 
 

@@ -156,7 +156,12 @@ _TABLE = (
         "as 2024-05-31 10:00]",
     ),
     click.option("--header/--no-header", default=None, help="CSV: whether the first line holds names."),
-    click.option("--delimiter", metavar="CHAR", help="CSV: character between fields.  [default: detected]"),
+    click.option(
+        "--delimiter",
+        metavar="CHAR",
+        callback=lambda _, __, value: "\t" if value == r"\t" else value,
+        help=r"CSV: character between fields, as ';' or '\t'.  [default: detected]",
+    ),
     click.option("--decimal", type=click.Choice((".", ",")), help="CSV: mark before decimals.  [default: detected]"),
     click.option("--chunk-rows", type=COUNT, default=4096, help="Most rows read at a time."),
 )

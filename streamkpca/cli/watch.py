@@ -35,6 +35,7 @@ _MOST_ROWS = 200_000
 _TOP = 10
 _SHOWN_FEATURES = 3
 _MANY_ALARMS = 0.1
+_MOST_BACK = 0.5
 
 
 def score(file: str, model: str | None, **options: Any) -> None:
@@ -99,10 +100,22 @@ def _go_through(
     if plot:
         check_picture(plot, inputs)
     (table,) = open_tables(
-        [file], options, learned=saved.learned, time=saved.time, places=places, looks=looks, on_missing=monitor.model.on_missing
+        [file],
+        options,
+        learned=saved.learned,
+        time=saved.time,
+        places=places,
+        looks=looks,
+        on_missing=monitor.model.on_missing,
     )
     if table.look:
         tell_look(table)
+        if table.look.back > _MOST_BACK:
+            path, n = shlex.quote(file), int(table.named)
+            turned = f"(head -n {n} {path}; tail -n +{n + 1} {path} | tac) | streamkpca watch -"
+            raise ValueError(
+                f"{file}: its newest rows come first, but a stream begins with the oldest; turn it: {turned}"
+            )
     if not places and table.time_names:
         # A time before the last one of another file is no error.
         monitor.reset_context()
@@ -336,11 +349,17 @@ def _conclude(facts: Facts, found: Watch, table: Table, *, as_json: bool, follow
         severe = sorted((e for e in found.events.values() if e["severity"] >= level), key=lambda e: -e["severity"])
         shown = [event for event in found.events.values() if event in severe[:_TOP]]
         which = f"the {_TOP} most severe of {len(severe):,} events" if len(severe) > _TOP else f"{len(severe)} events"
-        click.echo(f"{table.path}, {n:,} rows: {which} in order of time" if shown else f"{table.path}, {n:,} rows: no event stands out")
+        click.echo(
+            f"{table.path}, {n:,} rows: {which} in order of time"
+            if shown
+            else f"{table.path}, {n:,} rows: no event stands out"
+        )
         for one in [*found.changes, *shown]:
             click.echo(described(one, table))
         if n_weak := found.n_events - len(severe):
-            click.echo(f"\n{n_weak:,} events below severity {level:.2g} may be chance among {n:,} rows; --json lists them too")
+            click.echo(
+                f"\n{n_weak:,} events below severity {level:.2g} may be chance among {n:,} rows; --json lists them too"
+            )
     measures = ("anomalous_rows", "area_under_roc_curve", "average_precision")
     if not as_json and "anomalous_rows" in facts:
         print_facts("How well novelty finds the labelled rows", {name: facts.get(name) for name in measures})
@@ -348,7 +367,9 @@ def _conclude(facts: Facts, found: Watch, table: Table, *, as_json: bool, follow
     if n and n_alarms is None:
         print_warning("too few rows were learned for a threshold (64 at least), so there are no alarms; learn more")
     elif n and not found.changes and n_alarms > n * max(_MANY_ALARMS, 3.0 * (1.0 - found.monitor.quantile)):
-        remedy = "raise --quantile" if found.monitor.learn == "all" else "if these rows are normal, learn them (--learn all)"
+        remedy = (
+            "raise --quantile" if found.monitor.learn == "all" else "if these rows are normal, learn them (--learn all)"
+        )
         print_warning(f"{n_alarms / n:.0%} of the rows are alarms; {remedy}")
 
 
@@ -362,7 +383,8 @@ def described(found: Facts, table: Table) -> str:
             f"  {', '.join(map(printable, found['features'][:_SHOWN_FEATURES]))}"
         )
     state = ", still open" if found["is_open"] else ""
-    lines = [f"\nSeverity {found['severity']:.3g}: {begin} to {end}, {found['alarms']:,} alarms{state}"]
+    span = f"{begin}, 1 alarm" if found["alarms"] == 1 else f"{begin} to {end}, {found['alarms']:,} alarms"
+    lines = [f"\nSeverity {found['severity']:.3g}: {span}{state}"]
     for cause in found["features"][:_SHOWN_FEATURES]:
         lines.append(f"  {printable(cause['feature'])}{_deviation(cause, table.unit)}")
     return "\n".join(lines)
@@ -374,7 +396,8 @@ def _deviation(cause: Facts, unit: str) -> str:
     width = cause["high"] - cause["low"]
     digits = 1 - math.floor(math.log10(width)) if width > 0.0 else 4
     value, expected, low, high = (
-        f"{cause[name]:.{max(digits, 0)}f}" if digits < 9 else f"{cause[name]:.4g}" for name in ("value", "expected", "low", "high")
+        f"{cause[name]:.{max(digits, 0)}f}" if digits < 9 else f"{cause[name]:.4g}"
+        for name in ("value", "expected", "low", "high")
     )
     return (
         f" {value}, expected {expected} ({low} to {high}): {cause['direction']} since {_when(cause, 'since', unit)}, "

@@ -13,7 +13,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
+
+import pyarrow
 
 from streamkpca.cli.tables.arrays import ArrayReader, ArrowReader
 from streamkpca.cli.tables.look import look
@@ -113,6 +116,9 @@ def open_table(
             drop = drop if asked else [*drop, *found.counters, *found.empty]
         chosen = choose_columns(source.name, reader, columns, drop, time, labels, learned)
         times = Times(reader.names, chosen.time, time_format)
+        if looks:
+            with suppress(ValueError):
+                times.read([pyarrow.array(reader.sample(j)[:1]) for j in chosen.time])
         if start is not None and not reader.rereadable:
             raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
         try:

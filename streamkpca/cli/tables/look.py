@@ -83,7 +83,9 @@ def look(
 
 def _of_text(reader: Reader, samples: dict[int, Any]) -> Iterator[tuple[Any, str | None, Any]]:
     """Find the columns of text that hold dates, and neighbours that hold a day and an hour."""
-    texts = {j: ["" if one.strip().lower() in MISSING else one for one in samples[j]] for j in reader.texts & {*samples}}
+    texts = {
+        j: ["" if one.strip().lower() in MISSING else one for one in samples[j]] for j in reader.texts & {*samples}
+    }
     for i, j in pairwise(sorted(texts)):
         if j == i + 1 and (found := find_format([f"{a} {b}" for a, b in zip(texts[i], texts[j], strict=True)])):
             yield (i, j), *found

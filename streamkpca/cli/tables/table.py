@@ -171,10 +171,11 @@ class Table:
         self._skips, self._on_missing, self._start = skips, on_missing, start
 
     def clock(self, time: Any) -> str | float:
-        """Write a time as a number or as ISO 8601, without zeros at its end, with Z if the file names a zone."""
+        """Write a time as a number, or as ISO 8601 with Z if the file names a zone."""
         if not isinstance(time, np.datetime64):
             return float(time)
-        return str(np.datetime_as_string(time, unit="auto")) + "Z" * self._times.is_utc
+        second = time.astype("datetime64[s]")
+        return str(second if second == time else np.datetime_as_string(time, unit="auto")) + "Z" * self._times.is_utc
 
     def batches(self, n_rows: int) -> Iterator[Batch]:
         """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive."""

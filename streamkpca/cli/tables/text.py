@@ -28,6 +28,7 @@ _WORDS = {**dict.fromkeys(MISSING, math.nan), "true": 1.0, "false": 0.0}
 _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER_WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[\d.']*\d,\d+")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 _DIGITS = re.compile(r"\d,(?=\d)")
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 # Cells from which columns of text are told from columns of numbers.
@@ -390,7 +391,8 @@ def _value(value: Any, name: str) -> float:
 def _has_decimal_commas(rows: Sequence[Sequence[str]]) -> bool:
     """Tell whether numbers have commas before their decimals: some do, and none has a point there."""
     cells = [cell.strip() for row in rows for cell in row]
-    return any(map(_NUMBER_WITH_COMMA.fullmatch, cells)) and not any(map(_NUMBER_WITH_POINT.fullmatch, cells))
+    numbers = [cell for cell in cells if _NUMBER_WITH_COMMA.fullmatch(cell)]
+    return not (all(map(_THOUSANDS.fullmatch, numbers)) or any(map(_NUMBER_WITH_POINT.fullmatch, cells)))
 
 
 def _text_in(name: str, cell: str) -> str:

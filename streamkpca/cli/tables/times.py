@@ -17,7 +17,18 @@ _TYPES = (pyarrow.float64(), pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "U
 # Units of times that are numbers since 1970, in nanoseconds.
 EPOCHS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAYS = "%Y-%m-%d %Y/%m/%d %Y.%m.%d %Y%m%d %d.%m.%Y %d.%m.%y %d/%m/%Y %m/%d/%Y %d-%m-%Y %m-%d-%Y %d/%m/%y %m/%d/%y %d-%b-%Y".split()
-_CLOCKS = (" %H:%M:%S", " %H:%M", " %I:%M:%S %p", " %I:%M %p", " %H.%M.%S", "T%H:%M:%S", ", %H:%M:%S", " %H:%M:%S UTC", "")
+_CLOCKS = (
+    " %H:%M:%S",
+    " %H%M%S",
+    " %H:%M",
+    " %I:%M:%S %p",
+    " %I:%M %p",
+    " %H.%M.%S",
+    "T%H:%M:%S",
+    ", %H:%M:%S",
+    " %H:%M:%S UTC",
+    "",
+)
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d:?\d\d)?)?")
 _YEARS = np.datetime64("1900"), np.datetime64("2200")
 
@@ -47,7 +58,9 @@ class Times:
         array = parts[0] if len(parts) == 1 else compute.binary_join_element_wise(*parts, " ")
         if self.format in EPOCHS:
             numbers = array.cast(pyarrow.float64()).to_numpy(zero_copy_only=False) * EPOCHS[self.format]
-            return np.where(np.isfinite(numbers), numbers.astype(np.int64), np.iinfo(np.int64).min).view("datetime64[ns]")
+            return np.where(np.isfinite(numbers), numbers.astype(np.int64), np.iinfo(np.int64).min).view(
+                "datetime64[ns]"
+            )
         if self.format:
             self.is_utc = "%z" in self.format or self.format.endswith("UTC")
             return formatted_times(array, self.format)
