@@ -17,17 +17,13 @@ from streamkpca.cli.options import (
     follow_option,
     json_option,
     labels_option,
-    model_option,
     monitor_options,
     parameter_options,
     picture_option,
     results_option,
     table_options,
     units_option,
-    watched_options,
 )
-
-PLOTS = ("projections", "spectrum")
 
 
 @click.command()
@@ -58,7 +54,7 @@ def demo(**options: Any) -> None:
 @click.option("--model", type=FILE, help="Go on with the model in this file, if there is one, and save it there.")
 @click.option("--from-start", is_flag=True, help="With --model: watch a file anew that was watched before.")
 @follow_option
-@watched_options
+@table_options
 @monitor_options
 @labels_option
 @results_option
@@ -177,30 +173,6 @@ def impute(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(PLOTS))
-@click.argument("file", required=False, metavar="[FILE]", type=FILE)
-@model_option
-@click.option("--save", required=True, type=FILE, help="Ends in .png, .svg or .pdf.")
-@click.option("--labels", metavar="COLUMN", help="Column with a class for each row.")
-@table_options
-@json_option
-def plot(**options: Any) -> None:
-    """Draw a model, or the rows of a file.
-
-    \b
-    projections  rows in the plane of the first two components
-    spectrum     the variance along each axis, and guaranteed bounds
-
-    \b
-    streamkpca plot projections today.csv --model plant.npz --save projections.png
-    streamkpca plot spectrum --model plant.npz --save spectrum.png
-    """  # noqa: D301
-    from streamkpca.cli.plot import plot
-
-    plot(**options)
-
-
-@click.command()
 @click.argument("model", metavar="MODEL", type=FILE)
 @json_option
 def info(**options: Any) -> None:
@@ -263,4 +235,4 @@ def warm_up(**options: Any) -> None:
     manage.warm_up(**options)
 
 
-COMMANDS = (demo, watch, fit, score, transform, impute, plot, info, merge, export, warm_up)
+COMMANDS = (demo, watch, fit, score, transform, impute, info, merge, export, warm_up)

@@ -134,7 +134,7 @@ class Autosave:
     """
 
     def __init__(self, file: ModelFile | None, seconds: float, before: Saved | None) -> None:
-        self._file, self._seconds = file, seconds
+        self._file, self._seconds, self.path = file, seconds, file and file.path
         self.columns = before.columns if before else ()
         self.places = dict(before.places) if before else {}
         self.time = before.time if before else ((), None)

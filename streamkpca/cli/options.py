@@ -134,7 +134,7 @@ monitor_options = _grouped(
         help="Alarms, beyond one in twenty rows, that are a lasting change; --learn normal learns them then.",
     ),
 )
-_TABLE = (
+table_options = _grouped(
     click.option(
         "--columns",
         metavar="A,B,...",
@@ -155,6 +155,12 @@ _TABLE = (
         help="How times are written: as '%d.%m.%Y %H:%M', or s, ms, us or ns since 1970.  [default: numbers, or dates "
         "as 2024-05-31 10:00]",
     ),
+    click.option(
+        "--on-bad-rows",
+        type=click.Choice(("raise", "skip")),
+        help="Rows that are no numbers: stop there, or leave them out and count them.  [default: skip in watch and "
+        "score, raise in others]",
+    ),
     click.option("--header/--no-header", default=None, help="CSV: whether the first line holds names."),
     click.option(
         "--delimiter",
@@ -166,19 +172,6 @@ _TABLE = (
     click.option("--chunk-rows", type=COUNT, default=4096, help="Most rows read at a time."),
 )
 
-
-def _on_bad_rows(default: str) -> Decorator:
-    return click.option(
-        "--on-bad-rows",
-        type=click.Choice(("raise", "skip")),
-        default=default,
-        help="Rows that are no numbers: stop there, or leave them out and count them.",
-    )
-
-
-table_options = _grouped(*_TABLE, _on_bad_rows("raise"))
-# One pass does not come back: a fault of the file must not stop it.
-watched_options = _grouped(*_TABLE, _on_bad_rows("skip"))
 picture_option = click.option(
     "--plot", type=FILE, help="Draw scores, alarms and events; the name ends in .png, .svg or .pdf."
 )

@@ -11,6 +11,7 @@ import click
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_warning
+from streamkpca.cli.models import Saved
 from streamkpca.cli.options import MODEL_PARAMETERS, given_options
 from streamkpca.cli.tables import Batch, Table, TableError, open_table
 from streamkpca.kernels import kernel_from
@@ -24,16 +25,14 @@ def open_tables(
     files: Sequence[str],
     options: Mapping[str, Any],
     *,
-    learned: Sequence[str] | int = (),
-    time: tuple[Sequence[str], str | None] = ((), None),
+    saved: Saved | None = None,
     on_missing: str = "raise",
     places: Mapping[str, Any] = {},
     looks: bool = False,
 ) -> list[Table]:
     """Open all files before the first row is read, so that a mistake in the last costs nothing.
 
-    `learned` are the columns of a model, or their number, `time` those of its times, and `places` those where files go
-    on.
+    `saved` is the model whose columns are read, and `places` those where files go on.
     """
     if list(files).count("-") > 1:
         raise click.UsageError("- (standard input) can be read only once; name it once")
@@ -41,6 +40,8 @@ def open_tables(
         raise click.UsageError(f"--follow never reaches the end of {files[0]}; name one file only")
     reading = {name: options[name] for name in _READING if options.get(name) is not None}
     tables: list[Table] = []
+    # Results of several files have the same columns, but not each file may have a time.
+    learned, time = saved.learned if saved else (), saved.time if saved and len(files) == 1 else ((), None)
     for file in files:
         start = places.get(os.path.realpath(file)) if file != "-" else None
         try:

@@ -405,7 +405,7 @@ def test_day_and_month_are_those_between_which_the_dates_are_closest():
 def test_a_look_finds_counters_constants_gaps_and_empty_columns():
     random = np.random.default_rng(0)
     rows = [f"{i},{i * i},{3},{'' if i % 4 else x},," for i, x in enumerate(random.normal(size=40))]
-    table = opened("\n".join(["id,total,valve,x,empty,remark", *rows]), looks=True, on_missing="marginal")
+    table = opened("\n".join(["id,total,valve,x,empty,remark", *rows, ""]), looks=True, on_missing="marginal")
     found = table.look
     assert (table.names, found.counters, found.empty) == (("valve", "x"), ["id", "total"], ["empty", "remark"])
     assert (found.time, found.constants, found.gaps) == ((), {"valve": 3.0}, {"x": 0.75})

@@ -49,7 +49,7 @@ BASES: dict[str, list[str]] = {
     "score": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "transform": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "impute": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
-    "plot": ["novelty", "x.csv", "--drop", "t,l", "--model", "m.npz", "--save", "o.svg"],
+    "watch": ["x.csv", "--drop", "t,l"],
     "info": ["m.npz"],
     "merge": ["m.npz", "--out", "o.npz"],
     "export": ["m.npz", "o.c"],
@@ -147,13 +147,12 @@ USES = [
     ["info", "m.npz"],
     ["info", "m.npz", "--json"],
     ["score", "x.csv", "--model", "m.npz"],
-    ["score", "x.csv", "--model", "m.npz", "--save-model", "o.npz", "--json"],
+    ["watch", "x.csv", "--model", "m.npz", "--json"],
     ["transform", "x.csv", "--model", "m.npz", "--save", "o.csv"],
     ["fit", "x.csv", "--model", "m.npz", "--resume"],
     ["export", "m.npz", "o.c"],
     ["merge", "m.npz", "good.npz", "--out", "o.npz"],
-    ["plot", "spectrum", "--model", "m.npz", "--save", "o.svg"],
-    ["plot", "novelty", "x.csv", "--model", "m.npz", "--save", "o.svg"],
+    ["score", "x.csv", "--model", "m.npz", "--plot", "o.svg"],
 ]
 
 

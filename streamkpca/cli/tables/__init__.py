@@ -112,7 +112,7 @@ def open_table(
         if looks:
             asked = columns or (() if isinstance(learned, int) else learned)
             found = look(reader, asked, {*drop, *filter(None, [labels])}, time, time_format)
-            time, time_format = found.time, found.time_format
+            time, time_format = time or found.time, found.time_format
             drop = drop if asked else [*drop, *found.counters, *found.empty]
         chosen = choose_columns(source.name, reader, columns, drop, time, labels, learned)
         times = Times(reader.names, chosen.time, time_format)

@@ -144,7 +144,8 @@ class Table:
     names: the columns of `Batch.numbers`, "0", "1", ... if not `named` by the file. left_out: columns without numbers
     that nobody asked for. unit: what `Batch.rows` counts, "line" or "row". total: size in the unit of `Batch.done`,
     None if unknown. rereadable: whether `batches` can be called again. notes: warnings for the user, to which a
-    followed file adds. look: what a look at the first rows has shown, if there was one. n_bad, bad_examples: how many rows `batches` has left out so far, and the first of them.
+    followed file adds. look: what a look at the first rows has shown, if there was one. n_bad, bad_examples: how many
+    rows `batches` has left out so far, and the first of them.
     """
 
     def __init__(
@@ -174,8 +175,8 @@ class Table:
         """Write a time as a number, or as ISO 8601 with Z if the file names a zone."""
         if not isinstance(time, np.datetime64):
             return float(time)
-        second = time.astype("datetime64[s]")
-        return str(second if second == time else np.datetime_as_string(time, unit="auto")) + "Z" * self._times.is_utc
+        text: str = np.datetime_as_string(time, unit="s" if time == time.astype("datetime64[s]") else "auto")
+        return text + "Z" * self._times.is_utc
 
     def batches(self, n_rows: int) -> Iterator[Batch]:
         """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive."""

@@ -111,7 +111,7 @@ class TextReader:
 
     def _parse_slowly(self, text: str, wanted: list[int], times: Times) -> Parsed:
         """Read record by record, which finds the rows at fault and reads whatever Python reads."""
-        numbers, whens, lines, bad = [], [np.empty(0)][:0], [], []
+        numbers, whens, lines, bad = [], list[Any](), [], []
         for record in self._lines.records(text):
             try:
                 row, cells = self._lines.values(record, wanted, times)

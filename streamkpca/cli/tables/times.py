@@ -16,18 +16,24 @@ from streamkpca.cli.tables.table import short
 _TYPES = (pyarrow.float64(), pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "UTC"))
 # Units of times that are numbers since 1970, in nanoseconds.
 EPOCHS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-_DAYS = "%Y-%m-%d %Y/%m/%d %Y.%m.%d %Y%m%d %d.%m.%Y %d.%m.%y %d/%m/%Y %m/%d/%Y %d-%m-%Y %m-%d-%Y %d/%m/%y %m/%d/%y %d-%b-%Y".split()
+_DAYS = (
+    *(
+        "%Y-%m-%d",
+        "%Y/%m/%d",
+        "%Y.%m.%d",
+        "%Y%m%d",
+        "%d.%m.%Y",
+        "%d.%m.%y",
+        "%d/%m/%Y",
+        "%m/%d/%Y",
+        "%d/%m/%y",
+        "%m/%d/%y",
+    ),
+    *("%d-%m-%Y", "%m-%d-%Y", "%d-%b-%Y"),
+)
 _CLOCKS = (
-    " %H:%M:%S",
-    " %H%M%S",
-    " %H:%M",
-    " %I:%M:%S %p",
-    " %I:%M %p",
-    " %H.%M.%S",
-    "T%H:%M:%S",
-    ", %H:%M:%S",
-    " %H:%M:%S UTC",
-    "",
+    *(" %H:%M:%S", " %H:%M", " %I:%M:%S %p", " %I:%M %p", " %H.%M.%S", " %H%M%S", "T%H:%M:%S", ", %H:%M:%S"),
+    *(" %H:%M:%S UTC", ""),
 )
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d:?\d\d)?)?")
 _YEARS = np.datetime64("1900"), np.datetime64("2200")
@@ -50,7 +56,7 @@ class Times:
         self._types: Sequence[Any] = _TYPES
         self.is_utc = format in EPOCHS
 
-    def read(self, columns: Sequence[Any]) -> npt.NDArray[Any] | None:
+    def read(self, columns: Sequence[Any]) -> Any:
         """Convert text to float64 or datetime64[ns] (n,), or raise ValueError; None without columns."""
         if not columns:
             return None
@@ -76,8 +82,7 @@ class Times:
 
 
 def formatted_times(cells: Any, format: str, *, strict: bool = True) -> npt.NDArray[Any]:
-    """Read times in a format of `strptime`, but for fractions of a second; years of two digits as such are NaT, and unless
-    `strict` all other text."""
+    """Read times in a format of `strptime`, without fractions of a second; unless `strict`, NaT where there are none."""
     cells = compute.replace_substring_regex(cells, r"(:\d\d)[.,]\d+", r"\1")
     times = compute.strptime(cells, format=format, unit="s", error_is_null=not strict).to_numpy(zero_copy_only=False)
     is_known = (times > _YEARS[0]) & (times < _YEARS[1])
@@ -92,17 +97,16 @@ def find_format(cells: Sequence[str]) -> tuple[str | None, npt.NDArray[Any]] | N
     >>> find_format(["01/02/2024 23:55", "02/02/2024 00:00"])[0]
     '%d/%m/%Y %H:%M'
     """
-    if sum(map(bool, map(_ISO.fullmatch, cells))) > 0.5 * len(cells):
+    known = [cell if _ISO.fullmatch(cell) else None for cell in cells]
+    if 2 * known.count(None) < len(cells):
         with suppress(ValueError):
-            known = [cell if _ISO.fullmatch(cell) else None for cell in cells]
             return None, Times(["time"], [0]).read([known])
-    found = []
+    found: list[tuple[Any, str, npt.NDArray[Any]]] = []
     for day, clock in product(_DAYS, _CLOCKS):
         for part in (cells[:20], cells):
             times = formatted_times(pyarrow.array(part, pyarrow.string()), day + clock, strict=False)
-            known = times[~np.isnat(times)]
-            if 2 * len(known) <= len(part):
+            if 2 * np.count_nonzero(~np.isnat(times)) <= len(part):
                 break
         else:
-            found.append((np.abs(np.diff(known)).sum(), day + clock, times))
+            found.append((np.abs(np.diff(times[~np.isnat(times)])).sum(), day + clock, times))
     return min(found, key=lambda one: one[0])[1:] if found else None
