@@ -63,7 +63,7 @@ def demo(**options: Any) -> None:
 def watch(**options: Any) -> None:
     """Find what is unusual in a file, in one pass.
 
-    FILE is CSV, JSON lines, Parquet, Arrow, npy or npz, its rows in the order of time; - is standard input.
+    FILE is CSV, JSON lines, Parquet, Arrow or npy, its rows in the order of time; - is standard input.
 
     \b
     streamkpca watch server.csv
@@ -101,7 +101,7 @@ def watch(**options: Any) -> None:
 def fit(**options: Any) -> None:
     """Learn rows of files or of a pipe.
 
-    FILE... are CSV, JSON lines, Parquet, Arrow, npy or npz; - is standard input.
+    FILE... are CSV, JSON lines, Parquet, Arrow or npy; - is standard input.
 
     \b
     streamkpca fit readings.csv --drop time --model plant.npz
@@ -130,7 +130,7 @@ def fit(**options: Any) -> None:
 def score(**options: Any) -> None:
     """Find rows unlike those that a saved model has learned.
 
-    FILE is CSV, JSON lines, Parquet, Arrow, npy or npz; - is standard input.
+    FILE is CSV, JSON lines, Parquet, Arrow or npy; - is standard input.
 
     \b
     streamkpca score today.csv --model plant.npz

@@ -12,7 +12,6 @@ from streamkpca.cli.tables import Table
 
 _SHOWN_NAMES = 8
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-_SPANS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 0.001}
 
 
 def tell_look(table: Table) -> None:
@@ -70,12 +69,8 @@ def _time_found(table: Table) -> str:
     found = table.look
     if not found.time:
         return "none found (--time NAME)"
-    is_number = isinstance(found.first, float)
-    text = f"{' '.join(found.time)}, as {found.time_format or ('numbers' if is_number else 'ISO 8601')}"
-    if found.first is None:
+    text = f"{' '.join(found.time)}, as {found.time_format or 'ISO 8601 or numbers'}"
+    if not found.times:
         return f"{text}, which these rows are not"
-    text = f"{text}, from {table.clock(found.first)}"
-    if found.step <= 0.0:
-        return text
-    span = next((unit for unit, seconds in _SPANS.items() if found.step >= seconds), "ms")
-    return f"{text} by {found.step:g}" if is_number else f"{text} every {found.step / _SPANS[span]:.3g} {span}"
+    first, last = map(table.clock, found.times)
+    return f"{text}: {first} to {last}"

@@ -1,4 +1,4 @@
-"""Rows of numbers from CSV, JSON lines, Parquet, Arrow, npy and npz in batches, and tables of results.
+"""Rows of numbers from CSV, JSON lines, Parquet, Arrow and npy in batches, and tables of results.
 
 `open_table` tells the format and returns a `Table`; `Writer` writes results.
 
@@ -7,7 +7,7 @@
 * `text`: CSV and JSON lines
 * `times`: columns of times
 * `look`: what the first rows show of the columns
-* `arrays`: npy, npz, Parquet, Arrow
+* `arrays`: npy, Parquet, Arrow
 * `writer`: results
 """
 
@@ -31,7 +31,6 @@ __all__ = ["WRITTEN", "Batch", "Table", "TableError", "Writer", "open_table"]
 # The first bytes of each. Letters that may also begin a column's name must not be followed by a delimiter.
 _BEGINNINGS = {
     "npy": re.compile(rb"\x93NUMPY"),
-    "npz": re.compile(rb"PK(\x03\x04|\x05\x06)"),
     "parquet": re.compile(rb"PAR1(?![,;\t|\r\n])"),
     "arrow": re.compile(rb"ARROW1(?![,;\t|\r\n])|\xff\xff\xff\xff"),
     "jsonl": re.compile(rb"(" + BOM + rb")?\s*[{\[]"),
@@ -78,8 +77,8 @@ def open_table(
     looks : whether to look at the first rows for a time that is not given, and to leave out counters and empty columns
         if no columns are given or learned; `Table.look` tells what was found.
 
-    Memory is that of a block of text (1 MiB), of some rows or pages, or of a batch in Arrow's file; an npz file is read
-    whole. Parquet, npz, npy and Arrow's file that are piped or compressed are copied to a temporary file first.
+    Memory is that of a block of text (1 MiB), of some rows or pages, or of a batch in Arrow's file. Parquet,
+    npy and Arrow's file that are piped or compressed are copied to a temporary file first.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
@@ -97,8 +96,8 @@ def open_table(
         if follow and source.rereadable and kind not in ("csv", "jsonl"):
             raise TableError(f"{path}: only text (CSV, JSON lines) grows row by row; leave --follow out")
         reader: Reader
-        if kind in ("npy", "npz"):
-            reader = ArrayReader(source, is_zip=kind == "npz")
+        if kind == "npy":
+            reader = ArrayReader(source)
         elif kind in ("parquet", "arrow"):
             reader = ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
         elif kind == "jsonl":

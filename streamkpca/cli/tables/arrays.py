@@ -1,6 +1,5 @@
-"""Tables whose rows are counted: npy and npz of numpy, Parquet and Arrow."""
+"""Tables whose rows are counted: numpy's npy, Parquet and Arrow."""
 
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,13 +9,12 @@ import pyarrow
 from pyarrow import ipc, parquet
 
 from streamkpca.cli.tables.source import Source
-from streamkpca.cli.tables.table import Block, Counts, Start, TableError, check_width, distinct, drop_hint, list_names
+from streamkpca.cli.tables.table import Block, Counts, Start, TableError, check_width, distinct, drop_hint
 from streamkpca.cli.tables.times import Times
 
-# Numbers of a block, and bytes of an array in an npz file, which is read whole.
+# Numbers of a block, and rows of a sample.
 _MOST_NUMBERS = 2**22
 _SAMPLE_ROWS = 10_000
-_LARGEST_WHOLE = 2**31
 
 
 class _RowReader:
@@ -50,16 +48,10 @@ def _block(first: int, numbers: npt.NDArray[Any], times: Any) -> Block:
 
 
 class ArrayReader(_RowReader):
-    """Rows of an array in two dimensions: an npy file, which is mapped, or the only one of an npz file."""
+    """Rows of an array in two dimensions, whose file is mapped."""
 
-    def __init__(self, source: Source, *, is_zip: bool) -> None:
-        path = source.on_disk()
-        if is_zip:
-            name = _only_array(source.name, path)
-            with np.load(path, allow_pickle=False) as archive:
-                self._rows = archive[name]
-        else:
-            self._rows = np.load(path, mmap_mode="r", allow_pickle=False)
+    def __init__(self, source: Source) -> None:
+        self._rows = np.load(source.on_disk(), mmap_mode="r", allow_pickle=False)
         shape, kind = self._rows.shape, self._rows.dtype
         if kind.kind not in "fiub":
             raise TableError(f"{source.name}: holds {kind} but real numbers are required; save it as float64")
@@ -80,18 +72,6 @@ class ArrayReader(_RowReader):
             rows = self._rows[first : first + n_rows]
             when = times.read([pyarrow.array(rows[:, j].astype(np.float64)) for j in times.columns])
             yield _block(first, rows[:, wanted], when)
-
-
-def _only_array(name: str, path: str) -> str:
-    """Find the array of an archive; refuse several, and one that is too large to be read whole."""
-    with zipfile.ZipFile(path) as archive:
-        sizes = {info.filename[:-4]: info.file_size for info in archive.infolist() if info.filename.endswith(".npy")}
-    if not sizes:
-        raise TableError(f"{name}: is a ZIP archive without arrays of numpy; save a spreadsheet as CSV")
-    if len(sizes) > 1 or max(sizes.values()) > _LARGEST_WHOLE:
-        what = f"expected one array of at most 2 GiB but it holds {list_names(list(sizes))}"
-        raise TableError(f"{name}: {what}; save the array of rows by numpy.save")
-    return next(iter(sizes))
 
 
 class ArrowReader(_RowReader):

@@ -23,16 +23,15 @@ _EPOCH = 1e9, 4e9
 class Look(NamedTuple):
     """Facts about the first `n_rows` rows, by names of columns.
 
-    time, time_format: as for `open_table`. first: the first time. step: the median step, in seconds or as numbers are.
-    back: share of the rows that are earlier than the one before. counters: columns that always grow; empty: those without numbers; constants: those of one value; gaps: share
-    of missing values where there are any.
+    time, time_format: as for `open_table`. times: the first and the last one. back: share of the rows that are earlier
+    than the one before. counters: columns that always grow; empty: those without numbers; constants: those of one
+    value; gaps: share of missing values where there are any.
     """
 
     n_rows: int
     time: tuple[str, ...]
     time_format: str | None
-    first: Any
-    step: float
+    times: tuple[Any, Any] | None
     back: float
     counters: list[str]
     empty: list[str]
@@ -65,14 +64,11 @@ def look(
     rest = {names[j]: values for j, values in numbers.items() if j not in out and (not asked or names[j] in asked)}
     known = {name: values[~np.isnan(values)] for name, values in rest.items()}
     times = np.empty(0) if times is None else times[~np.isnan(times)]
-    is_date = times.dtype.kind == "M"
-    unit: Any = np.timedelta64(1, "s") if is_date else 1.0
     return Look(
         n_rows=n,
         time=tuple(names[j] for j in columns),
         time_format=time_format,
-        first=(times[0] if is_date else float(times[0])) if len(times) else None,
-        step=float(np.median(np.diff(times) / unit)) if len(times) > 1 else 0.0,
+        times=(times[0], times[-1]) if len(times) else None,
         back=_back(times),
         counters=[names[j] for j in counters if j in out and j not in columns],
         empty=[name for name, values in known.items() if n >= _LEAST and not len(values)],

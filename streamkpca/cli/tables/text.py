@@ -21,6 +21,7 @@ from streamkpca.cli.tables.table import Array, Block, Counts, Start, TableError,
 from streamkpca.cli.tables.times import Times
 
 BOM = b"\xef\xbb\xbf"
+_UTF_16 = b"\xff\xfe", b"\xfe\xff"
 # How tables spell that a value is missing.
 MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 _NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
@@ -93,11 +94,11 @@ class TextReader:
     def _block(self, text: bytes, at: int, line: int, wanted: list[int], times: Times) -> Block:
         """Read whole lines that begin at a byte and a line of the file."""
         end, next_line, parsed = at + len(text), line + text.count(b"\n"), None
-        decoded = decode(text, self._source.name, line)
+        decoded = decode(text, self._source.name)
         text = text.removeprefix(BOM)
         if at == 0 and isinstance(self._lines, CsvLines) and (n_before := self._lines.n_before(decoded)):
             text, line = (text + b"\n").split(b"\n", n_before)[-1][:-1], line + n_before
-            decoded = text.decode()
+            decoded = decode(text, self._source.name)
         codes = np.frombuffer(text, np.uint8)
         ends = np.append(np.flatnonzero(codes[:-1] == ord("\n")) + 1, len(text))
         if isinstance(self._lines, CsvLines):
@@ -126,15 +127,14 @@ class TextReader:
         return np.array(numbers, float).reshape(shape), when, np.array(lines, int).reshape(-1, 2), bad
 
 
-def decode(text: bytes, name: str, line: int = 1) -> str:
-    """Decode UTF-8, and refuse other text with its line."""
+def decode(text: bytes, name: str) -> str:
+    """Decode UTF-8, or else the single bytes in which spreadsheets often write names and units; refuse UTF-16."""
     try:
         return text.removeprefix(BOM).decode()
-    except UnicodeDecodeError as error:
-        line += text.count(b"\n", 0, error.start)
-        kind = "utf-16" if text[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
-        remedy = f"convert it: iconv -f {kind} -t utf-8 FILE > OTHER"
-        raise TableError(f"{name}, line {line}: is not text in UTF-8; {remedy}") from None
+    except UnicodeDecodeError:
+        if text[:2] not in _UTF_16:
+            return text.decode("cp1252", "replace")
+        raise TableError(f"{name}: is UTF-16; convert it: iconv -f utf-16 -t utf-8 FILE > OTHER") from None
 
 
 def whole_lines(text: bytes, *, quotes: bool) -> int:
@@ -160,8 +160,9 @@ def beginning(source: Source, n_lines: int) -> str:
     head = source.peek(enough)
     if not head.strip():
         raise TableError(f"{source.name}: the file is empty; give a table with rows")
-    if _CONTROLS.search(head.partition(b"\n")[0]) and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        remedy = "give CSV, JSON lines, Parquet, Arrow, npy or npz, compressed ones with the suffix .gz, .bz2, ..."
+    if _CONTROLS.search(head.partition(b"\n")[0]) and head[:2] not in _UTF_16:
+        kinds = "CSV (save a spreadsheet as CSV), JSON lines, Parquet, Arrow or npy"
+        remedy = f"give {kinds}, compressed ones with the suffix .gz, .bz2, ..."
         raise TableError(f"{source.name}: is neither text nor any other known format; {remedy}")
     return decode(head[: whole_lines(head, quotes=True)] if enough(head) else head, source.name)
 

@@ -82,7 +82,7 @@ class Times:
 
 
 def formatted_times(cells: Any, format: str, *, strict: bool = True) -> npt.NDArray[Any]:
-    """Read times in a format of `strptime`, without fractions of a second; unless `strict`, NaT where there are none."""
+    """Read times in a format of `strptime`, without fractions of a second; unless `strict`, NaT for other text."""
     cells = compute.replace_substring_regex(cells, r"(:\d\d)[.,]\d+", r"\1")
     times = compute.strptime(cells, format=format, unit="s", error_is_null=not strict).to_numpy(zero_copy_only=False)
     is_known = (times > _YEARS[0]) & (times < _YEARS[1])
