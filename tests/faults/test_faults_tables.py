@@ -27,7 +27,11 @@ MOST_BYTES, LONGEST = 600 * 2**20, 60
 FOREIGN = ("object has no", "NoneType", "bad_alloc", "must be str", "Error(", "Traceback", "<class", "0x7f")
 # Sizes that are claimed: none, one too many, as many as a small field holds, more than any memory.
 CLAIMS = (0, 1, 127, 128, 255, 2**16, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1)
-WAYS = [{}, {"on_bad_rows": "skip", "on_missing": "marginal"}, {"time": "t", "on_bad_rows": "skip"}]
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"on_bad_rows": "skip", "on_missing": "marginal", "looks": True},
+    {"time": ["t"], "on_bad_rows": "skip"},
+]
 
 pytestmark = [
     pytest.mark.faults,

@@ -176,7 +176,7 @@ class Table:
         if not isinstance(time, np.datetime64):
             return float(time)
         text: str = np.datetime_as_string(time, unit="s" if time == time.astype("datetime64[s]") else "auto")
-        return text + "Z" * self._times.is_utc
+        return f"{text}{'Z' * self._times.is_utc}"
 
     def batches(self, n_rows: int) -> Iterator[Batch]:
         """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive."""
