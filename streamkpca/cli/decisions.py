@@ -69,8 +69,9 @@ def _time_found(table: Table) -> str:
     found = table.look
     if not found.time:
         return "none found (--time NAME)"
-    text = f"{' '.join(found.time)}, as {found.time_format or 'ISO 8601 or numbers'}"
+    text = " ".join(found.time)
     if not found.times:
-        return f"{text}, which these rows are not"
+        return f"{text}, but these rows do not hold such times"
     first, last = map(table.clock, found.times)
-    return f"{text}: {first} to {last}"
+    form = found.time_format or ("numbers" if isinstance(first, float) else "ISO 8601")
+    return f"{text}, as {form}: {first} to {last}"

@@ -359,9 +359,11 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
 def test_commas_before_decimals_are_found_where_no_number_has_a_point():
     for text in ("a;b\n1,5;2\n", 'a,b\n"1,5",2\n', "a\tb\n1,5\t2\n"):
         assert read(opened(text))[1].tolist() == [[1.5, 2.0]]
-    # Commas between thousands are none.
-    with pytest.raises(TableError, match="holds text"):
-        read(opened('a,b\n"1,500",2\n"12,250",3\n'))
+    thousands = [[1500.0, 2.0], [12250.5, 3.0]]
+    assert read(opened('a,b\n"1,500",2\n"12,250.5",3\n'))[1].tolist() == thousands
+    assert read(opened("a;b\n1.500;2,0\n12.250,5;3\n", decimal=","))[1].tolist() == thousands
+    # Three digits after a comma may be decimals too, where commas do not stand between fields.
+    assert read(opened("a;b\n1,500;2,250\n"))[1].tolist() == [[1.5, 2.25]]
 
 
 @pytest.mark.parametrize(
@@ -423,6 +425,7 @@ def test_a_look_finds_counters_constants_gaps_and_empty_columns():
         ("1,x\n2,3\n4,x\n", r"line 3: column 'x' holds text"),
         ("a;b\n1,5;2\n1.5;2\n", r"line 2: column 'a' holds text \('1,5'\).*decimal commas need --decimal ,"),
         ("a,b\nx,y\n", "no column of numbers is left of a, b"),
+        ("Plant 7\n\na;b\n1;2\n", r"first line has one field, but line 3 has more; .*tail -n \+3 FILE"),
         ('a,b\n1,2\n"1,2\n3,4\n', "line 3: has a quotation mark that opens a field and is never closed"),
         ("a,b\n1,2\né,2\n".encode("latin1"), "line 3: column 'a' holds text .'é'"),
         ("a,b\n1,2\n".encode("utf-16"), "iconv -f utf-16 -t utf-8"),

@@ -29,12 +29,14 @@ _WORDS = {**dict.fromkeys(MISSING, math.nan), "true": 1.0, "false": 0.0}
 _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER_WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[\d.']*\d,\d+")
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_SWAPPED = str.maketrans(".,", ",.")
 _DIGITS = re.compile(r"\d,(?=\d)")
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 # Cells from which columns of text are told from columns of numbers.
 _SAMPLE_CELLS = 10_000
 _SAMPLE_BYTES = 1 << 19
+_MOST_TITLES = 20
 # pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
 _MOST_FAST_COLUMNS = 2000
 
@@ -192,8 +194,13 @@ class CsvLines:
             raise TableError(f"{source.name}: its first line {sample[0]}; correct it")
         self._first: list[str] = sample[0]
         n = len(self._first)
+        for i, line in enumerate(head.split("\n")[1:_MOST_TITLES] if n == 1 else [], start=2):
+            if any(mark in _DIGITS.sub("0", line) for mark in _DELIMITERS):
+                what = f"its first line has one field, but line {i} has more"
+                remedy = f"leave out what stands above the names: tail -n +{i} FILE | streamkpca ... -"
+                raise TableError(f"{source.name}: {what}; {remedy}")
         rows = [row for row in sample if len(row) == n and isinstance(row, list)]
-        if decimal is None and _has_decimal_commas(rows):
+        if decimal is None and _has_decimal_commas(rows, self._delimiter):
             self._decimal = ","
         self.named = self._looks_named(rows[:2]) if header is None else header
         self.names = distinct([name.strip() for name in self._first]) if self.named else list(map(str, range(n)))
@@ -230,12 +237,14 @@ class CsvLines:
         return True
 
     def _number(self, cell: str) -> float:
-        text = cell if self._decimal == "." else cell.replace(".", "_").replace(",", ".")
+        text = (cell if self._decimal == "." else cell.translate(_SWAPPED)).strip().lower()
         try:
             return float(text if "_" not in text else "")
         except ValueError:
-            if (word := cell.strip().lower()) in _WORDS:
-                return _WORDS[word]
+            if text in _WORDS:
+                return _WORDS[text]
+            if _THOUSANDS.fullmatch(text):
+                return float(text.replace(",", ""))
             raise
 
     def records(self, text: str) -> Iterator[Record]:
@@ -389,11 +398,15 @@ def _value(value: Any, name: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def _has_decimal_commas(rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether numbers have commas before their decimals: some do, and none has a point there."""
+def _has_decimal_commas(rows: Sequence[Sequence[str]], delimiter: str) -> bool:
+    """Tell whether numbers have commas before their decimals: some do, and none has a point there.
+
+    Between commas, numbers whose commas are all followed by three digits have them between thousands.
+    """
     cells = [cell.strip() for row in rows for cell in row]
     numbers = [cell for cell in cells if _NUMBER_WITH_COMMA.fullmatch(cell)]
-    return not (all(map(_THOUSANDS.fullmatch, numbers)) or any(map(_NUMBER_WITH_POINT.fullmatch, cells)))
+    are_thousands = delimiter == "," and all(map(_THOUSANDS.fullmatch, numbers))
+    return bool(numbers) and not (are_thousands or any(map(_NUMBER_WITH_POINT.fullmatch, cells)))
 
 
 def _text_in(name: str, cell: str) -> str:
