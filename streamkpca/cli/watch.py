@@ -22,7 +22,7 @@ from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, open_tables, tell_bad
 from streamkpca.cli.reports import auroc, average_precision, check_picture, write_picture
 from streamkpca.cli.tables import Batch, Table
-from streamkpca.monitoring import Change, Event, Monitor, MonitorRecord
+from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
 
 Facts = dict[str, Any]
 
@@ -218,11 +218,9 @@ class Watch:
             "features": [self._cause(cause) for cause in event.features],
         }
 
-    def _cause(self, cause: Any) -> Facts:
+    def _cause(self, cause: Cause) -> Facts:
         facts: Facts = cause._asdict() | {"feature": self._name(cause.feature)}
-        if "since" in facts:
-            facts |= self._place("since", facts.pop("since"), facts.pop("since_time"))
-        return facts
+        return facts | self._place("since", facts.pop("since"), facts.pop("since_time"))
 
     def _lasting(self, change: Change) -> Facts:
         return {
@@ -341,19 +339,17 @@ def _tell(found: Facts, table: Table, *, as_json: bool = False) -> None:
     else:
         span = f"{begin}, 1 alarm" if found["alarms"] == 1 else f"{begin} to {end}, {found['alarms']:,} alarms"
         head = f"Severity {found['severity']:.3g}: {span}" + ", still open" * found["is_open"]
-        lines = [f"{printable(cause['feature'])} {_deviation(cause, table.unit)}" for cause in causes]
+        lines = [f"{printable(cause['feature'])}: {_deviation(cause, table.unit)}" for cause in causes]
     click.echo("\n  ".join(["\n" + head, *lines]))
 
 
 def _deviation(cause: Facts, unit: str) -> str:
-    """Write a value, the one that was expected, and the direction, with the digits that the range leaves sure."""
-    if "expected" not in cause:
-        return ""
+    """Write a value and the one that was expected, with the digits that the range leaves sure."""
     width = cause["high"] - cause["low"]
     digits = min(max(1 - math.floor(math.log10(width)), 0), 12) if width > 0.0 else 4
     value, expected, low, high = (f"{cause[name]:.{digits}f}" for name in ("value", "expected", "low", "high"))
-    since = _when(cause, "since", unit)
-    return f"{value}, expected {expected} ({low} to {high}), {cause['direction']} since {since}: {cause['share']:.0%}"
+    since = f"{cause['direction']} since {_when(cause, 'since', unit)}"
+    return f"{value}, expected {expected} ({low} to {high}), {since}; explains {cause['share']:.0%}"
 
 
 def _when(found: Facts, name: str, unit: str) -> str:

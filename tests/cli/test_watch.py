@@ -79,8 +79,13 @@ def test_one_pass_finds_an_event_with_its_rows_times_and_columns(folder):
     assert is_the_fault(event)
     assert event["first_time"] == str(START + (event["first_row"] - 2) * np.timedelta64(300, "s"))
     assert not event["is_open"]
+    cause = event["features"][0]
+    assert (cause["feature"], cause["direction"]) == ("flow, total", "above")
+    assert cause["low"] < cause["expected"] < cause["high"] < cause["value"]
+    assert abs(cause["value"] - cause["expected"] - 4.0) < 1.0
+    assert 892 < cause["since_row"] <= 904
+    assert cause["since_time"] == str(START + (cause["since_row"] - 2) * np.timedelta64(300, "s"))
     assert event["severity"] > 3.0 * lines[-1]["chance_severity"]
-    assert event["features"][0]["feature"] == "flow, total"
     assert (lines[-1]["rows"], lines[-1]["events"]) == (1400, len(events(lines)))
 
 
@@ -146,6 +151,12 @@ def test_people_read_when_where_and_how_sure(folder):
     result = run("watch", "all.csv")
     assert re.search(r"\nSeverity [\d.e+]+: 2024-05-04 0\d:\d\d:00 \(line 9\d\d\) to 2024-05-04 0\d:", result.stdout)
     assert result.stdout.splitlines()[0].startswith("all.csv, 1,400 rows, ")
+    line = next(line for line in result.stdout.splitlines() if line.startswith("  flow, total: "))
+    assert re.fullmatch(
+        r"  flow, total: -?[\d.]+, expected -?[\d.]+ \(-?[\d.]+ to -?[\d.]+\), (above|below) "
+        r"since 2024-05-0\d \d\d:\d\d:00 \(line [\d,]+\); explains \d+%",
+        line,
+    )
     assert "Components" not in result.stdout
 
 
