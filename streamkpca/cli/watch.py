@@ -22,6 +22,7 @@ from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, open_tables, tell_bad
 from streamkpca.cli.reports import auroc, average_precision, check_picture, write_picture
 from streamkpca.cli.tables import Batch, Table
+from streamkpca.models.warmup import cache_folder
 from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
 
 Facts = dict[str, Any]
@@ -97,6 +98,8 @@ def _go_through(
     (table,) = open_tables([file], options, saved=saved, places=places, looks=looks, on_missing=on_missing)
     if table.look:
         tell_look(table)
+        if (folder := cache_folder()) and not any(folder.rglob("*.nbi")):
+            click.echo("The first run compiles loops, about twenty seconds", err=True)
         if table.look.back > _MOST_BACK:
             path, n = shlex.quote(file), int(table.named)
             turned = f"(head -n {n} {path}; tail -n +{n + 1} {path} | tac) | streamkpca watch -"
