@@ -186,20 +186,6 @@ def info(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=FILE)
-@click.option("--out", required=True, type=FILE, help="Save the merged model here.")
-@json_option
-def merge(**options: Any) -> None:
-    """Make one model of several.
-
-    MODEL... have learned different rows with one kernel, scale included.
-    """
-    from streamkpca.cli import manage
-
-    manage.merge(**options)
-
-
-@click.command()
 @click.argument("model", metavar="MODEL", type=FILE)
 @click.argument("out", metavar="OUT.onnx|OUT.c", type=FILE)
 @click.option("--double", is_flag=True, help="Write numbers in double precision.  [default: single]")
@@ -235,4 +221,4 @@ def warm_up(**options: Any) -> None:
     manage.warm_up(**options)
 
 
-COMMANDS = (demo, watch, fit, score, transform, impute, info, merge, export, warm_up)
+COMMANDS = (demo, watch, fit, score, transform, impute, info, export, warm_up)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from streamkpca.cli.console import print_facts, written_names
+from streamkpca.cli.console import print_facts, printable, written_names
 from streamkpca.cli.tables import Table
 
 _SHOWN_NAMES = 8
@@ -54,7 +54,8 @@ def _command_line(stated: dict[str, Any]) -> str:
             words.append(option.opts[0] if value else option.secondary_opts[0])
         else:
             words += [option.opts[0], written_names(value) if isinstance(value, tuple) else str(value)]
-    return shlex.join(words)
+    line = shlex.join(words)
+    return line if line.isprintable() else printable(line)
 
 
 def _listed(names: Sequence[str], more: str = "") -> str | None:

@@ -311,8 +311,8 @@ def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> No
         for one in [*found.changes, *(e for e in found.events.values() if e in severe[:_SHOWN_EVENTS])]:
             _tell(one, table)
         if n_weak := found.n_events - len(severe):
-            more = f"{n_weak:,} more below severity {level:.2g}, which chance reaches once in {n:,} rows"
-            click.echo(f"\n{more}; --json lists all")
+            level_told = f"below severity {level:.2g}, which chance alone reaches about once in {n:,} rows"
+            click.echo(f"\n{n_weak:,} weaker events, {level_told}; --json lists all")
     if not as_json and "labelled_faults" in facts:
         print_facts("Labels", {name: facts.get(name) for name in list(facts)[6:9]})
     if found.n_back:

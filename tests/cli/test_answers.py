@@ -1,4 +1,4 @@
-"""What commands answer with a saved model: `transform`, `impute`, `info`, `merge`, `export`, `warmup`."""
+"""What commands answer with a saved model: `transform`, `impute`, `info`, `export`, `warmup`."""
 
 import json
 from pathlib import Path
@@ -94,26 +94,6 @@ def test_info_shows_what_a_model_is(model):
     StreamingKernelPCA().save("empty.npz")
     assert fact(run("info", "empty.npz").stdout, "rows") == "0"
     refused(run("info", "rows.csv"), "rows.csv")
-
-
-def test_merged_models_are_one(folder):
-    for name, rows in (("east", WHOLE[:200]), ("west", WHOLE[200:])):
-        np.savetxt(f"{name}.csv", rows, delimiter=",", header="a,b,c", comments="")
-        assert run("fit", f"{name}.csv", *SMALL, "--model", f"{name}.npz").exit_code == 0
-    merging = ["merge", "east.npz", "west.npz", "--out", "both.npz"]
-    result = run(*merging)
-    refused(result, "west.npz: has learned with the kernel RBF(", "one kernel, scale included: fit --kernel '")
-    # The refusal tells how to learn again.
-    kernel = result.stderr.rpartition("--kernel '")[2].rstrip("'\n")
-    assert run("fit", "west.csv", *SMALL, "--kernel", kernel, "--model", "west.npz").exit_code == 0
-    assert json.loads(run(*merging, "--json").stdout)["rows"] == 600
-    assert load("both.npz").n_samples_seen_ == 600
-    # It goes on where both have got to.
-    found = run("fit", "west.csv", "--model", "both.npz", "--resume", "--json")
-    assert json.loads(found.stdout)["new_rows"] == 0
-    refused(run("merge", "east.npz", "./east.npz", "--out", "o.npz"), "given twice", code=2)
-    load("west.npz").save("west.npz", {"command": {"columns": ["a", "c", "b"]}})
-    refused(run(*merging), "columns a, c, b, but east.npz a, b, c")
 
 
 def test_a_model_is_exported(model):
