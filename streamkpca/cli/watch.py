@@ -305,10 +305,10 @@ def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> No
         for one in [*found.news(least=0.0, live=True), facts]:
             print_json(one)
     elif not follows:
-        which = f"the {_SHOWN_EVENTS} most severe of {len(severe):,} events, in the order of the file"
-        which = which if len(severe) > _SHOWN_EVENTS else f"events in the order of the file: {len(severe)}"
-        click.echo(f"{table.path}, {n:,} rows, {which}")
-        for one in [*found.changes, *(e for e in found.events.values() if e in severe[:_SHOWN_EVENTS])]:
+        which = f"{len(severe):,} events" if len(severe) != 1 else "1 event"
+        order = f"the {_SHOWN_EVENTS} most severe" if len(severe) > _SHOWN_EVENTS else "the most severe first"
+        click.echo(f"{table.path}, {n:,} rows: {which}{', ' + order if len(severe) > 1 else ''}")
+        for one in [*severe[:_SHOWN_EVENTS], *found.changes]:
             _tell(one, table)
         if n_weak := found.n_events - len(severe):
             level_told = f"below severity {level:.2g}, which chance alone reaches about once in {n:,} rows"
@@ -341,9 +341,13 @@ def _tell(found: Facts, table: Table, *, as_json: bool = False) -> None:
         lines = [", ".join(map(printable, causes))]
     else:
         span = f"{begin}, 1 alarm" if found["alarms"] == 1 else f"{begin} to {end}, {found['alarms']:,} alarms"
-        head = f"Severity {found['severity']:.3g}: {span}" + ", still open" * found["is_open"]
+        head = f"Severity {_rounded(found['severity'])}: {span}" + ", still open" * found["is_open"]
         lines = [f"{printable(cause['feature'])}: {_deviation(cause, table.unit)}" for cause in causes]
     click.echo("\n  ".join(["\n" + head, *lines]))
+
+
+def _rounded(severity: float) -> str:
+    return f"{severity:,.0f}" if severity >= 100.0 else f"{severity:.2g}"
 
 
 def _deviation(cause: Facts, unit: str) -> str:

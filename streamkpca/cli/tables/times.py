@@ -54,7 +54,7 @@ class Times:
     def __init__(self, names: Sequence[str], columns: Sequence[int], format: str | None = None) -> None:
         self.columns, self._name, self.format = columns, " ".join(names[j] for j in columns), format
         self._types: Sequence[Any] = _TYPES
-        self.is_utc = format in EPOCHS
+        self.is_utc = format in EPOCHS or (format or "").endswith(("%z", "UTC"))
 
     def read(self, columns: Sequence[Any]) -> Any:
         """Convert text to float64 or datetime64[ns] (n,), or raise ValueError; None without columns."""
@@ -62,23 +62,26 @@ class Times:
             return None
         parts = [pyarrow.array(cells, pyarrow.string()) if isinstance(cells, list) else cells for cells in columns]
         array = parts[0] if len(parts) == 1 else compute.binary_join_element_wise(*parts, " ")
-        if self.format in EPOCHS:
-            numbers = array.cast(pyarrow.float64()).to_numpy(zero_copy_only=False) * EPOCHS[self.format]
-            return np.where(np.isfinite(numbers), numbers.astype(np.int64), np.iinfo(np.int64).min).view(
-                "datetime64[ns]"
-            )
         if self.format:
-            self.is_utc = "%z" in self.format or self.format.endswith("UTC")
-            return formatted_times(array, self.format)
-        for kind in self._types:
+            with suppress(pyarrow.ArrowException):
+                return epoch_times(array, self.format) if self.format in EPOCHS else formatted_times(array, self.format)
+        for kind in [] if self.format else self._types:
             with suppress(pyarrow.ArrowException):
                 times: npt.NDArray[Any] = array.cast(kind, safe=kind != _TYPES[0]).to_numpy(zero_copy_only=False)
                 if len(times):
                     self.is_utc = kind == _TYPES[2]
                     self._types = _TYPES[:1] if kind == _TYPES[0] else _TYPES[1:]
                 return times
-        what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected"
-        raise ValueError(f"{what}: a number, or a date as 2024-05-31 10:00:00 (for others, --time-format)")
+        expected = self.format or "a number, or a date as 2024-05-31 10:00:00"
+        what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected: {expected}"
+        raise ValueError(f"{what} (for other forms, --time-format)")
+
+
+def epoch_times(cells: Any, unit: str) -> npt.NDArray[Any]:
+    """Read numbers since 1970."""
+    numbers = cells.cast(pyarrow.float64()).to_numpy(zero_copy_only=False) * EPOCHS[unit]
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(numbers) < 2.0**63, numbers, np.nan).astype("datetime64[ns]")
 
 
 def formatted_times(cells: Any, format: str, *, strict: bool = True) -> npt.NDArray[Any]:
