@@ -33,6 +33,7 @@ _MOST_ROWS = 200_000
 _SHOWN_EVENTS = 10
 _SHOWN_FEATURES = 3
 _MANY_ALARMS = 0.1
+_MEASURES = ("labelled_faults", "area_under_roc_curve", "average_precision")
 _MOST_BACK = 0.5
 
 
@@ -164,6 +165,11 @@ class Watch:
 
     def take(self, batch: Batch) -> MonitorRecord:
         """Score the next rows, and learn those that are to be learned."""
+        while len(self.events) > _MOST_EVENTS:
+            ended = (start for start, event in self.events.items() if not event["is_open"])
+            mildest = min(ended, key=lambda start: self.events[start]["severity"])
+            del self.events[mildest]
+            self._told.pop(mildest, None)
         position, times = self._first + self.n_rows, batch.times
         self._batches.append((position, batch.rows))
         while position - self._batches[0][0] > _MOST_ROWS:
@@ -188,8 +194,6 @@ class Watch:
             if event.end > self._first and self.events.get(event.start, {}).get("is_open", True):
                 self.n_events += event.start not in self.events
                 self.events[event.start] = self._event(event)
-        while len(self.events) > _MOST_EVENTS:
-            del self.events[next(iter(self.events))]
         change = self.monitor.change_detected_
         if change is not None and change != self._change:
             self._change = change
@@ -314,7 +318,7 @@ def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> No
             level_told = f"below severity {level:.2g}, which chance alone reaches about once in {n:,} rows"
             click.echo(f"\n{n_weak:,} weaker events, {level_told}; --json lists all")
     if not as_json and "labelled_faults" in facts:
-        print_facts("Labels", {name: facts.get(name) for name in list(facts)[6:9]})
+        print_facts("Labels", {name: facts.get(name) for name in _MEASURES})
     if found.n_back:
         where = f"{table.path}, {table.unit} {found.first_back}"
         print_warning(f"{where}: times go back here, and in {found.n_back:,} rows are before one that was read")

@@ -290,7 +290,7 @@ def test_events_come_as_rows_come(folder, X):
     # People are told of events that chance does not explain.
     output = run("watch", "-", "--follow", "--chunk-rows", "5", stdin=text).stdout
     assert "still open" in output
-    assert all(float(severity.replace(',', '')) > 1.0 for severity in re.findall(r"Severity ([\d.,]+):", output))
+    assert all(float(severity.replace(",", "")) > 1.0 for severity in re.findall(r"Severity ([\d.,]+):", output))
     assert output.count(f"(line {first})") >= 2
 
 
