@@ -279,11 +279,12 @@ class Watch:
         return found
 
     def drawn(self) -> Any:
-        """Draw scores, thresholds, alarms, events and lasting changes."""
+        """Draw scores, thresholds, alarms, severe events and lasting changes."""
         records, labels = zip(*self._kept, strict=True)
         threshold = np.concatenate([record.threshold for record in records])
         times = None if records[0].time is None else np.concatenate([record.time for record in records])
-        events = [event for event in self.monitor.events_ if event.start in self.events]
+        level = self.chance_level
+        events = [e for e in self.monitor.events_ if e.start in self.events and e.severity >= level]
         figure, change = plots.make_figure(), self._change if self.changes else None
         axes = plots.draw_novelty(
             np.concatenate([record.smoothed for record in records]),
@@ -295,8 +296,11 @@ class Watch:
             ax=figure.add_subplot(),
         )
         if times is not None and times.dtype.kind == "M":
-            # Dates are long, and would overlap.
-            axes.tick_params(axis="x", rotation=30)
+            from matplotlib import dates
+
+            # As short as they can be: others would overlap.
+            short: Any = dates.ConciseDateFormatter
+            axes.xaxis.set_major_formatter(short(axes.xaxis.get_major_locator()))
         return figure
 
 
