@@ -221,4 +221,4 @@ def warm_up(**options: Any) -> None:
     manage.warm_up(**options)
 
 
-COMMANDS = (demo, watch, fit, score, transform, impute, info, export, warm_up)
+COMMANDS = (watch, demo, fit, score, transform, impute, info, export, warm_up)

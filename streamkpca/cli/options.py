@@ -147,7 +147,7 @@ table_options = _grouped(
         metavar="A[,B]",
         callback=_read_names,
         help="Column of times, or those of day and hour: not learned, but kept beside the results.  [default: those of "
-        "the model]",
+        "the model; watch looks for one]",
     ),
     click.option(
         "--time-format",
