@@ -2,10 +2,11 @@
 
 main : the group of commands, and errors of one line
 commands, options : the commands as users see them: arguments, options, help
-learn, score, plot, manage, demo : their work, imported when it is to be done
+watch, learn, manage, demo : their work, imported when it is to be done
+decisions : what a look at a file has found, and the command line that states it
 reading : from options to tables, new models, and batches with progress
 models : models in files, saved while learning goes on
-reports : what a model has learned, and how well scores find anomalies
+reports : what a model has learned, how well scores find anomalies, and pictures
 console : facts, tables and JSON on standard output, and signals
 tables : files of rows, read in batches, and results
 """

@@ -16,15 +16,14 @@ from streamkpca.cli.options import (
     files_argument,
     follow_option,
     json_option,
-    model_option,
+    labels_option,
     monitor_options,
     parameter_options,
+    picture_option,
     results_option,
     table_options,
     units_option,
 )
-
-PLOTS = ("novelty", "projections", "spectrum")
 
 
 @click.command()
@@ -51,6 +50,39 @@ def demo(**options: Any) -> None:
 
 
 @click.command()
+@click.argument("file", metavar="FILE", type=FILE)
+@click.option("--model", type=FILE, help="Go on with the model in this file, if there is one, and save it there.")
+@click.option("--from-start", is_flag=True, help="With --model: watch a file anew that was watched before.")
+@follow_option
+@table_options
+@monitor_options
+@labels_option
+@results_option
+@picture_option
+@json_option
+def watch(**options: Any) -> None:
+    """Find what is unusual in a file, in one pass.
+
+    FILE is CSV, JSON lines, Parquet, Arrow or npy, its rows in the order of time; - is standard input.
+
+    \b
+    streamkpca watch server.csv
+    streamkpca watch server.csv --model server.npz --plot events.png
+    streamkpca watch log.csv --model plant.npz --follow --json
+
+    First the file is looked at; a message says what was found and decided, and which line says so in full. Then each
+    row is scored by what was normal before it, and learned if it is normal itself. Rows above a threshold are alarms,
+    and alarms with few rows between them an event, which is told with its times, its severity (how many times the
+    threshold) and the columns that explain it.
+
+    With --follow, events are told as they come. With --json, each is an object on a line of its own.
+    """  # noqa: D301
+    from streamkpca.cli.watch import watch
+
+    watch(**options)
+
+
+@click.command()
 @files_argument
 @click.option("--model", type=FILE, help="Save the model here.")
 @click.option("--resume", is_flag=True, help="Continue the model in --model, if that file exists.")
@@ -69,7 +101,7 @@ def demo(**options: Any) -> None:
 def fit(**options: Any) -> None:
     """Learn rows of files or of a pipe.
 
-    FILE... are CSV, JSON lines, Parquet, Arrow, npy or npz; - is standard input.
+    FILE... are CSV, JSON lines, Parquet, Arrow or npy; - is standard input.
 
     \b
     streamkpca fit readings.csv --drop time --model plant.npz
@@ -87,39 +119,28 @@ def fit(**options: Any) -> None:
 
 @click.command()
 @click.argument("file", metavar="FILE", type=FILE)
-@click.option("--train", type=FILE, help="Rows to learn first, all as normal.")
-@click.option("--model", type=FILE, help="A saved model instead.")
-@click.option("--labels", metavar="COLUMN", help="Column that is not 0 in the anomalous rows of FILE.")
-@click.option(
-    "--save-model",
-    type=FILE,
-    help="Save the model here at the end, with its thresholds and events: score --model FILE goes on with them.",
-)
+@click.option("--model", type=FILE, help="A saved model.")
 @follow_option
 @table_options
-@units_option
 @monitor_options
+@labels_option
 @results_option
+@picture_option
 @json_option
-@parameter_options
 def score(**options: Any) -> None:
-    """Measure how novel rows are.
+    """Find rows unlike those that a saved model has learned.
 
-    Learn --train, or read a saved --model, then score the rows of FILE (- for standard input).
+    FILE is CSV, JSON lines, Parquet, Arrow or npy; - is standard input.
 
     \b
-    streamkpca score today.csv --model plant.npz --time when
-    streamkpca score new.csv --train old.csv --lags 3 --smoothing 0.3
+    streamkpca score today.csv --model plant.npz
+    streamkpca score today.csv --model plant.npz --labels fault --save scores.csv
     streamkpca score log.csv --model plant.npz --follow --json
 
-    The novelty of a row is the squared distance, in feature space, to the span of the atoms. Rows above a threshold are
-    alarms; alarms with less than ten rows between them are one event, which is shown with the columns that add most to
-    its peak. When alarms last, the change is told.
-
-    With --follow, alarms and events are printed as they come. With --labels, the area under the ROC curve and the
-    average precision are reported.
+    Events are told as by streamkpca watch. The model learns normal rows until the end of FILE, but its file stays as it
+    is: watch --model saves it.
     """  # noqa: D301
-    from streamkpca.cli.score import score
+    from streamkpca.cli.watch import score
 
     score(**options)
 
@@ -152,32 +173,6 @@ def impute(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(PLOTS))
-@click.argument("file", required=False, metavar="[FILE]", type=FILE)
-@model_option
-@click.option("--save", required=True, type=FILE, help="Ends in .png, .svg or .pdf.")
-@click.option("--labels", metavar="COLUMN", help="Column with a class for each row.")
-@table_options
-@monitor_options
-@json_option
-def plot(**options: Any) -> None:
-    """Draw a model, or the rows of a file.
-
-    \b
-    novelty      scores of rows, alarms, events, and lasting changes, as score finds them
-    projections  rows in the plane of the first two components
-    spectrum     the variance along each axis, and guaranteed bounds
-
-    \b
-    streamkpca plot novelty today.csv --time when --model plant.npz --save novelty.png
-    streamkpca plot spectrum --model plant.npz --save spectrum.png
-    """  # noqa: D301
-    from streamkpca.cli.plot import plot
-
-    plot(**options)
-
-
-@click.command()
 @click.argument("model", metavar="MODEL", type=FILE)
 @json_option
 def info(**options: Any) -> None:
@@ -188,20 +183,6 @@ def info(**options: Any) -> None:
     from streamkpca.cli import manage
 
     manage.info(**options)
-
-
-@click.command()
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=FILE)
-@click.option("--out", required=True, type=FILE, help="Save the merged model here.")
-@json_option
-def merge(**options: Any) -> None:
-    """Make one model of several.
-
-    MODEL... have learned different rows with one kernel, scale included.
-    """
-    from streamkpca.cli import manage
-
-    manage.merge(**options)
 
 
 @click.command()
@@ -240,4 +221,4 @@ def warm_up(**options: Any) -> None:
     manage.warm_up(**options)
 
 
-COMMANDS = (demo, fit, score, transform, impute, plot, info, merge, export, warm_up)
+COMMANDS = (watch, demo, fit, score, transform, impute, info, export, warm_up)

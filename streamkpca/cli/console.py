@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in line)
 
 
+def written_names(names: Iterable[str], mark: str = ",") -> str:
+    """Write names of columns as options take them: with commas between them, and quoted if they hold one."""
+    return mark.join('"' + name.replace('"', '""') + '"' if {*name} & {*',"'} else name for name in names)
+
+
 def print_warning(message: str) -> None:
     """Print a warning as one line on standard error."""
     click.echo(printable(f"Warning: {message}"), err=True)
@@ -59,11 +64,11 @@ def written(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else printable(str(value))
 
 
-def print_facts(title: str, facts: dict[str, Any]) -> None:
+def print_facts(title: str, facts: dict[str, Any], *, err: bool = False) -> None:
     """Print a heading, and names and values of what is not None or empty."""
     shown = {name.replace("_", " "): written(value) for name, value in facts.items() if value not in (None, [], {})}
     width = max(map(len, shown))
-    click.echo("\n".join([f"\n{title}", *(f"  {name:{width}}  {value}" for name, value in shown.items())]))
+    click.echo("\n".join([f"\n{title}", *(f"  {name:{width}}  {value}" for name, value in shown.items())]), err=err)
 
 
 def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:

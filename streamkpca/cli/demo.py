@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA, plots
 from streamkpca.cli.console import Signals, print_facts, print_json
-from streamkpca.cli.plot import write_picture
 from streamkpca.cli.reading import progress_bar
-from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model
+from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model, write_picture
 from streamkpca.cli.tables import Writer
 from streamkpca.plots.canvas import GROUP_COLORS, LINE, finish
 

@@ -10,18 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.cli.console import Signals, print_json, print_result, print_warning
+from streamkpca.cli.console import Signals, print_json, print_result
 from streamkpca.cli.models import Autosave, ModelFile, check_target, is_among, n_learned, read_saved
 from streamkpca.cli.options import MODEL_PARAMETERS, refuse_given
-from streamkpca.cli.reading import at, bad_facts, each_batch, make_model, open_tables, tell_bad
+from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, make_model, open_tables, tell_bad
 from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.tables import Batch, Table, Writer
 
 Array = npt.NDArray[np.float64]
-
-# A follower is likely to be killed rather than stopped in the end.
-_FOLLOW_SECONDS = 60.0
-_SHOWN_NAMES = 8
 
 
 def fit(
@@ -46,13 +42,13 @@ def fit(
         refuse_given({"units", *MODEL_PARAMETERS}, f"the model in {model} keeps the parameters that it began with")
     learner = saved.model if saved else make_model(options)
     if save_every is None:
-        save_every = _FOLLOW_SECONDS if options["follow"] else math.inf
+        save_every = FOLLOW_SECONDS if options["follow"] else math.inf
     autosave = Autosave(file, save_every, saved)
-    signals, constant, n_before = Signals(), Constant(), n_learned(learner)
+    signals, n_before = Signals(), n_learned(learner)
     tables = open_tables(
         files,
         options,
-        learned=saved.learned if saved else (),
+        saved=saved,
         on_missing=learner.on_missing,
         places={} if from_start else autosave.places,
     )
@@ -60,7 +56,6 @@ def fit(
         for table, batch in each_batch(tables, options["chunk_rows"], signals, "learning"):
             with at(table, batch):
                 learner.partial_fit(batch.numbers)
-            constant.add(batch.numbers)
             autosave.note(table, batch)
             autosave.save_if_due(learner)
         if n_learned(learner):
@@ -68,8 +63,6 @@ def fit(
             autosave.save(learner)
     tell_bad(tables)
     n_new = n_learned(learner) - n_before
-    if n_new:
-        constant.tell(files[0], tables[0].names)
     if as_json:
         facts = model_facts(learner, autosave.columns) if n_learned(learner) else None
         print_json({"model": facts, "new_rows": n_new} | bad_facts(tables))
@@ -106,7 +99,8 @@ def _apply(
     """Write what a saved model answers to each row."""
     saved, signals = read_saved(model), Signals()
     learner = saved.model
-    tables = open_tables(files, options, learned=saved.learned, on_missing=on_missing or learner.on_missing)
+    on_missing = on_missing or learner.on_missing
+    tables = open_tables(files, options, saved=saved, on_missing=on_missing)
     writer = make_writer(save or "-", [*files, model], live=options["follow"], as_json=as_json)
     with signals.handled(), writer:
         for table, batch in each_batch(tables, chunk_rows, signals, "writing", quiet=writer.is_output):
@@ -132,7 +126,7 @@ def row_columns(table: Table, batch: Batch, *, with_file: bool = False) -> dict[
     columns: dict[str, npt.ArrayLike] = {"file": [table.path] * len(batch.rows)} if with_file else {}
     columns["row"] = batch.rows
     if batch.times is not None:
-        columns[str(table.time_name)] = batch.times
+        columns[" ".join(table.time_names)] = batch.times
     if batch.labels is not None:
         columns["label"] = batch.labels
     return columns
@@ -141,27 +135,3 @@ def row_columns(table: Table, batch: Batch, *, with_file: bool = False) -> dict[
 def projections_of(model: StreamingKernelPCA, rows: Array) -> dict[str, Array]:
     """Return the projections of rows as columns of results."""
     return {f"component_{i}": column for i, column in enumerate(model.transform(rows).T)}
-
-
-class Constant:
-    """The columns that have not varied so far; NaN are gaps."""
-
-    def __init__(self) -> None:
-        self._low: Any = np.inf
-        self._high: Any = -np.inf
-
-    def add(self, rows: Array) -> None:
-        """Add rows (n, d)."""
-        self._low = np.fmin(self._low, np.fmin.reduce(rows))
-        self._high = np.fmax(self._high, np.fmax.reduce(rows))
-
-    def tell(self, source: str, names: Sequence[str]) -> None:
-        """Warn of the columns that never vary, if others do."""
-        varies = np.broadcast_to(self._low < self._high, len(names))
-        constant = [name for name, does_vary in zip(names, varies, strict=True) if not does_vary]
-        if 0 < len(constant) < len(names):
-            shown = ",".join(constant[:_SHOWN_NAMES]) + (",..." if len(constant) > _SHOWN_NAMES else "")
-            print_warning(
-                f"{source}: {len(constant)} of {len(names)} columns never vary, so any change in them will be novel; "
-                f"leave out those that do not matter (--drop {shown})"
-            )

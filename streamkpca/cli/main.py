@@ -57,9 +57,10 @@ def cli() -> None:
     """Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
 
     \b
-    streamkpca fit readings.csv --model plant.npz       learn a file, and save the model
-    streamkpca score today.csv --model plant.npz        find rows unlike those learned
-    streamkpca COMMAND --help                           options of a command
+    streamkpca watch readings.csv                   find what is unusual in a file: when, where, and how sure
+    streamkpca fit normal.csv --model plant.npz     learn a file, and save the model
+    streamkpca score today.csv --model plant.npz    find rows unlike those learned
+    streamkpca COMMAND --help                       options of a command
 
     Exit codes: 0 done; 1 bad input; 2 wrong use; 130, 143, 129 stopped by Ctrl-C, SIGTERM or SIGHUP.
     """  # noqa: D301

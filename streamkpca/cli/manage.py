@@ -1,16 +1,15 @@
-"""The work of the commands that manage models and the installation: info, merge, export, warmup."""
+"""The work of the commands that manage models and the installation: info, export, warmup."""
 
 import os
 from pathlib import Path
 
 import click
 
-from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, write_durably
 from streamkpca.cli.console import print_facts, print_json, print_result
-from streamkpca.cli.models import check_target, is_among, read_saved, with_notes
+from streamkpca.cli.models import check_target, read_saved
 from streamkpca.cli.options import refuse_given
-from streamkpca.cli.reports import model_facts, saved_facts, show_model
+from streamkpca.cli.reports import saved_facts, show_model
 from streamkpca.models.warmup import cache_folder, warmup
 
 
@@ -23,38 +22,6 @@ def info(model: str, as_json: bool) -> None:
     parameters = facts.pop("parameters")
     show_model(facts)
     print_facts("Parameters", parameters)
-
-
-def merge(models: tuple[str, ...], out: str, as_json: bool) -> None:
-    """Merge saved models that have learned different rows with one kernel, scale included."""
-    check_target(out)
-    if twice := [path for i, path in enumerate(models) if is_among(path, models[:i])]:
-        raise click.UsageError(f"{twice[0]}: this model is given twice, so its rows would count twice")
-    saved = [read_saved(path) for path in models]
-    columns, places = saved[0].columns, dict(saved[0].places)
-    for path, part in zip(models[1:], saved[1:], strict=True):
-        if columns and part.columns and part.columns != columns:
-            raise ValueError(
-                f"{path}: has learned the columns {', '.join(part.columns)}, but {models[0]} {', '.join(columns)}; "
-                "merge models of the same columns in the same order"
-            )
-        if part.model.kernel_ != saved[0].model.kernel_:
-            raise ValueError(
-                f"{path}: has learned with the kernel {part.model.kernel_!r}, but {models[0]} with "
-                f"{saved[0].model.kernel_!r}; learn all rows with one kernel, scale included: "
-                f"fit --kernel '{saved[0].model.kernel_.to_json()}'"
-            )
-        columns = columns or part.columns
-        # A file in which two models have read goes on where neither would learn a row again.
-        places = dict(part.places) | places
-    merged = merge_models(*(one.model for one in saved))
-    merged.save(out, with_notes({}, columns, places) or None)
-    facts = model_facts(merged, columns)
-    if as_json:
-        print_json(facts)
-    else:
-        show_model(facts)
-        click.echo(f"Model: {out}")
 
 
 def export(model: str, out: str, double: bool, name: str, quantile: float | None, as_json: bool) -> None:

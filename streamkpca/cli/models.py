@@ -26,6 +26,7 @@ class Saved(NamedTuple):
     """A model from a file, the monitor that was saved with it, and what the user saved beside them.
 
     columns: names of the learned columns, () if they have none. places: where each file that was learned goes on.
+    time: the columns of the time beside them, and its format.
     """
 
     model: StreamingKernelPCA
@@ -33,6 +34,7 @@ class Saved(NamedTuple):
     extra: Any = None
     columns: tuple[str, ...] = ()
     places: Mapping[str, dict[str, Any]] = MappingProxyType({})
+    time: tuple[tuple[str, ...], str | None] = ((), None)
 
     @property
     def learned(self) -> tuple[str, ...] | int:
@@ -61,11 +63,17 @@ def read_saved(path: str, *, fitted: bool = True) -> Saved:
     notes = notes if isinstance(notes, dict) else {}
     columns: Any = notes.get("columns")
     places: Any = notes.get("places")
+    time: Any = notes.get("time")
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         columns = getattr(model, "feature_names_in_", ())
     if not isinstance(places, dict) or not all(isinstance(place, dict) for place in places.values()):
         places = {}
-    return Saved(model, monitor, extra, tuple(columns), places)
+    try:
+        names, form = time
+        known = tuple(map(str, names)), None if form is None else str(form)
+    except (TypeError, ValueError):
+        known = (), None
+    return Saved(model, monitor, extra, tuple(columns), places, known)
 
 
 class ModelFile:
@@ -121,25 +129,28 @@ def _only_writer(folder: Path) -> Iterator[None]:
 class Autosave:
     """A model's file while the model learns: when to save it, and the notes beside it. A `file` of None saves nothing.
 
-    `before` is the model that goes on. A monitor that was saved with it is not kept, as its thresholds belong to
-    another state of the model.
+    `before` is the model that goes on. A monitor that was saved with a model is only kept if it is what learns, as its
+    thresholds belong to one state of the model.
     """
 
     def __init__(self, file: ModelFile | None, seconds: float, before: Saved | None) -> None:
-        self._file, self._seconds = file, seconds
+        self._file, self._seconds, self.path = file, seconds, file and file.path
         self.columns = before.columns if before else ()
         self.places = dict(before.places) if before else {}
+        self.time = before.time if before else ((), None)
         self._extra = before.extra if before and before.extra is not None else {}
         if file and not isinstance(self._extra, dict):
             raise ValueError(
                 f"{file.path}: expected the object saved beside the model (extra) to be a dictionary, to which notes "
                 f"can be added, but got {self._extra!r}; save the model again from Python with a dictionary"
             )
-        self._saved_rows, self._saved_at = n_learned(before.model) if before else 0, time.monotonic()
+        self._n_new, self._saved_at = 0, time.monotonic()
 
     def note(self, table: Table, batch: Batch) -> None:
         """Note the columns, and up to where the table was learned."""
-        self.columns = self.columns or noted_columns(table)
+        self.columns, self._n_new = self.columns or noted_columns(table), self._n_new + len(batch.rows)
+        if table.time_names:
+            self.time = table.time_names, table.time_format
         if batch.position is not None:
             # The newest stands last.
             self.places.pop(key := os.path.realpath(table.path), None)
@@ -147,17 +158,17 @@ class Autosave:
             while len(self.places) > _MOST_PLACES:
                 del self.places[next(iter(self.places))]
 
-    def save(self, model: StreamingKernelPCA) -> None:
+    def save(self, learner: StreamingKernelPCA | Monitor) -> None:
         """Save the model in place of its last file, which stays if writing fails."""
         if self._file is not None:
-            extra = with_notes(self._extra, self.columns, self.places)
-            self._file.replace(lambda path: model.save(path, extra))
-        self._saved_rows, self._saved_at = n_learned(model), time.monotonic()
+            extra = with_notes(self._extra, self.columns, self.places, self.time)
+            self._file.replace(lambda path: learner.save(path, extra))
+        self._n_new, self._saved_at = 0, time.monotonic()
 
-    def save_if_due(self, model: StreamingKernelPCA) -> None:
-        """Save the model if it has learned rows since the last time, and enough seconds have passed."""
-        if n_learned(model) > self._saved_rows and time.monotonic() - self._saved_at >= self._seconds:
-            self.save(model)
+    def save_if_due(self, learner: StreamingKernelPCA | Monitor) -> None:
+        """Save the model if rows were noted since the last time, and enough seconds have passed."""
+        if self._n_new and time.monotonic() - self._saved_at >= self._seconds:
+            self.save(learner)
 
 
 def noted_columns(table: Table) -> tuple[str, ...]:
@@ -165,9 +176,10 @@ def noted_columns(table: Table) -> tuple[str, ...]:
     return table.names if table.named and len(set(table.names)) == len(table.names) else ()
 
 
-def with_notes(extra: Any, columns: Sequence[str], places: Mapping[str, Any]) -> Any:
+def with_notes(extra: Any, columns: Sequence[str], places: Mapping[str, Any], time: tuple[Any, Any]) -> Any:
     """Return what the user saved beside a model with the command's notes."""
-    notes = ({"columns": list(columns)} if columns else {}) | ({"places": dict(places)} if places else {})
+    notes: dict[str, Any] = {"columns": list(columns)} if columns else {}
+    notes |= ({"places": dict(places)} if places else {}) | ({"time": [list(time[0]), time[1]]} if time[0] else {})
     return ((extra or {}) | {NOTES: notes}) if notes and isinstance(extra, dict | None) else extra
 
 

@@ -1,5 +1,6 @@
 """Options that several commands share. Those of the model come from the table in `stream.parameters`."""
 
+import csv
 import math
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -36,7 +37,7 @@ MONITOR_PARAMETERS = ("quantile", "lags", "smoothing", "learn", "accept_after")
 
 def _read_names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     del context, option
-    return None if value is None else tuple(filter(None, map(str.strip, value.split(","))))
+    return None if value is None else tuple(filter(None, map(str.strip, next(csv.reader([value]), ()))))
 
 
 def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str], Any]:
@@ -141,17 +142,41 @@ table_options = _grouped(
         help="Columns to read.  [default: those of the model, or all]",
     ),
     click.option("--drop", metavar="A,B,...", callback=_read_names, help="Columns to leave out."),
-    click.option("--time", metavar="COLUMN", help="Column of times: not learned, but kept beside the results."),
+    click.option(
+        "--time",
+        metavar="A[,B]",
+        callback=_read_names,
+        help="Column of times, or those of day and hour: not learned, but kept beside the results.  [default: those of "
+        "the model; watch looks for one]",
+    ),
+    click.option(
+        "--time-format",
+        metavar="FORMAT",
+        help="How times are written: as '%d.%m.%Y %H:%M', or s, ms, us or ns since 1970.  [default: numbers, or dates "
+        "as 2024-05-31 10:00]",
+    ),
     click.option(
         "--on-bad-rows",
         type=click.Choice(("raise", "skip")),
-        default="raise",
-        help="Rows that are no numbers: stop there, or leave them out and count them.",
+        help="Rows that are no numbers: stop there, or leave them out and count them.  [default: skip in watch and "
+        "score, raise in others]",
     ),
     click.option("--header/--no-header", default=None, help="CSV: whether the first line holds names."),
-    click.option("--delimiter", metavar="CHAR", help="CSV: character between fields.  [default: detected]"),
-    click.option("--decimal", type=click.Choice((".", ",")), default=".", help="CSV: mark before decimals."),
+    click.option(
+        "--delimiter",
+        metavar="CHAR",
+        callback=lambda _, __, value: "\t" if value == r"\t" else value,
+        help=r"CSV: character between fields, as ';' or '\t'.  [default: detected]",
+    ),
+    click.option("--decimal", type=click.Choice((".", ",")), help="CSV: mark before decimals.  [default: detected]"),
     click.option("--chunk-rows", type=COUNT, default=4096, help="Most rows read at a time."),
+)
+
+picture_option = click.option(
+    "--plot", type=FILE, help="Draw scores, alarms and events; the name ends in .png, .svg or .pdf."
+)
+labels_option = click.option(
+    "--labels", metavar="COLUMN", help="Column that is not 0 in rows known as faults: measure how well they are found."
 )
 follow_option = click.option(
     "--follow", is_flag=True, help="Wait for more rows at the end of FILE, as tail -F does, until Ctrl-C; text only."

@@ -11,24 +11,28 @@ import click
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_warning
+from streamkpca.cli.models import Saved
 from streamkpca.cli.options import MODEL_PARAMETERS, given_options
 from streamkpca.cli.tables import Batch, Table, TableError, open_table
 from streamkpca.kernels import kernel_from
 
-_READING = ("header", "delimiter", "decimal", "columns", "drop", "time", "labels", "on_bad_rows", "follow")
+_READING = "header delimiter decimal columns drop time time_format labels on_bad_rows follow".split()
+# A follower is likely to be killed rather than stopped in the end, so it saves its model so often.
+FOLLOW_SECONDS = 60.0
 
 
 def open_tables(
     files: Sequence[str],
     options: Mapping[str, Any],
     *,
-    learned: Sequence[str] | int = (),
+    saved: Saved | None = None,
     on_missing: str = "raise",
     places: Mapping[str, Any] = {},
+    looks: bool = False,
 ) -> list[Table]:
     """Open all files before the first row is read, so that a mistake in the last costs nothing.
 
-    `learned` are the columns of a model, or their number, and `places` those where files go on.
+    `saved` is the model whose columns are read, and `places` those where files go on.
     """
     if list(files).count("-") > 1:
         raise click.UsageError("- (standard input) can be read only once; name it once")
@@ -36,15 +40,18 @@ def open_tables(
         raise click.UsageError(f"--follow never reaches the end of {files[0]}; name one file only")
     reading = {name: options[name] for name in _READING if options.get(name) is not None}
     tables: list[Table] = []
+    # Results of several files have the same columns, but not each file may have a time.
+    learned, time = saved.learned if saved else (), saved.time if saved and len(files) == 1 else ((), None)
     for file in files:
         start = places.get(os.path.realpath(file)) if file != "-" else None
         try:
-            table = open_table(file, **reading, learned=learned, on_missing=on_missing, start=start)
+            known: Any = {"learned": learned, "learned_time": time, "on_missing": on_missing, "looks": looks}
+            table = open_table(file, **reading, **known, start=start)
         except TableError as error:
             if start is None:
                 raise
             raise TableError(f"{error} (--from-start)") from None
-        if table.left_out:
+        if table.left_out and not looks:
             print_warning(f"{file}: left out columns of text: {', '.join(table.left_out)}")
         _tell_notes(table)
         tables.append(table)

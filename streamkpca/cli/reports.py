@@ -1,18 +1,26 @@
-"""Reports of the commands: what a model has learned, and how well scores find anomalies."""
+"""Reports of the commands: what a model has learned, how well scores find anomalies, and pictures."""
 
+import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
 from streamkpca import StreamingKernelPCA
+from streamkpca._core.files import SHARED, write_durably
 from streamkpca.cli.console import print_facts, print_table
-from streamkpca.cli.models import NOTES, Saved, n_learned
+from streamkpca.cli.models import NOTES, Saved, check_target, n_learned
 from streamkpca.cli.options import MONITOR_PARAMETERS
 from streamkpca.kernels import Kernel
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ENDINGS = (".png", ".svg", ".pdf")
 # Variances below this share of the largest are rounding.
 _ROUNDING = 1e-12
 
@@ -102,3 +110,17 @@ def average_precision(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
     _, level = np.unique(-np.asarray(scores, dtype=np.float64), return_inverse=True)
     hits, found = np.cumsum(np.bincount(level, weights=anomalous)), np.cumsum(np.bincount(level))
     return float(np.diff(hits, prepend=0.0) @ (hits / found) / hits[-1]) if anomalous.any() else float("nan")
+
+
+def check_picture(path: str, inputs: Sequence[str]) -> None:
+    """Refuse, before the work begins, a picture in an unknown format or over an input."""
+    if Path(path).suffix.lower() not in _ENDINGS:
+        raise click.UsageError(f"{path}: pictures are written as {', '.join(_ENDINGS)}; end the name in one of these")
+    check_target(path, inputs)
+
+
+def write_picture(figure: "Figure", path: str | Path, *, dots_per_inch: int) -> None:
+    """Write a picture in the format of the name's ending; the file before stays if that fails."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=Path(path).suffix.lower().removeprefix("."), dpi=dots_per_inch)
+    write_durably(path, lambda file: file.write(drawn.getvalue()), mode=SHARED)

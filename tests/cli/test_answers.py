@@ -1,4 +1,4 @@
-"""What commands answer with a saved model: `transform`, `impute`, `plot`, `info`, `merge`, `export`, `warmup`."""
+"""What commands answer with a saved model: `transform`, `impute`, `info`, `export`, `warmup`."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import SMALL, fact, refused, run
-from matplotlib.axes import Axes
 
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.export import to_c
 from streamkpca.models.warmup import Warmth
-from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(7)
 ANGLES = RANDOM.uniform(0.0, 2.0 * np.pi, 600)
@@ -79,63 +77,6 @@ def test_results_are_not_written_over_an_input_or_where_they_cannot_be(model):
     assert not Path("o.csv").exists()
 
 
-# Pictures
-
-
-@pytest.mark.parametrize(("kind", "ending"), [("novelty", "png"), ("projections", "svg"), ("spectrum", "png")])
-def test_every_kind_is_drawn(model, kind, ending):
-    rows = ["rows.csv", "--time", "when", "--labels", "kind"] if kind in ("novelty", "projections") else []
-    args = ["plot", kind, *rows, "--model", "m.npz", "--save", f"p.{ending}"]
-    assert json.loads(run(*args, "--json").stdout) == {"picture": f"p.{ending}", "kind": kind}
-    begin = Path(f"p.{ending}").read_bytes()[:100]
-    assert begin.startswith(b"\x89PNG" if ending == "png" else b"<?xml")
-
-
-def test_a_picture_of_novelty_shows_what_a_monitor_finds(model, monkeypatch):
-    drawn = {}
-
-    def draw_novelty(novelty, **options):
-        drawn.update(options, novelty=novelty)
-        return options["ax"]
-
-    monkeypatch.setattr("streamkpca.plots.draw_novelty", draw_novelty)
-    strange = WHOLE.copy()
-    strange[500:520, 2] += 9.0
-    np.savetxt("new.csv", strange, delimiter=",", header="a,b,c", comments="")
-    monitor = Monitor(load("m.npz"), quantile=0.95)
-    expected = monitor.update(strange)
-    result = run("plot", "novelty", "new.csv", "--model", "m.npz", "--quantile", "0.95", "--save", "p.png")
-    assert result.exit_code == 0, result.stderr
-    np.testing.assert_allclose(drawn["novelty"], expected.smoothed, rtol=1e-9)
-    np.testing.assert_allclose(drawn["threshold"], expected.threshold, rtol=1e-9)
-    spans = [(event.start, event.end, event.peak_row) for event in monitor.events_]
-    assert [(event.start, event.end, event.peak_row) for event in drawn["events"]] == spans
-    assert any(event.features[0].feature == "c" for event in drawn["events"])
-
-
-def test_projections_are_those_of_the_first_components(model, monkeypatch):
-    drawn = []
-    scatter = Axes.scatter
-    monkeypatch.setattr(Axes, "scatter", lambda axes, *args, **more: drawn.append(args) or scatter(axes, *args, **more))
-    args = ["plot", "projections", "rows.csv", "--model", "m.npz", "--drop", "kind", "--save", "p.png"]
-    assert run(*args).exit_code == 0
-    points = np.column_stack([np.asarray(values, dtype=float) for values in drawn[0][:2]])
-    np.testing.assert_allclose(points, model.transform(WHOLE)[:, :2], atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("args", "part"),
-    [
-        (["spectrum", "rows.csv", "--save", "p.png"], "draws no rows; leave FILE out"),
-        (["novelty", "--save", "p.png"], "draws rows; name FILE"),
-        (["spectrum", "--save", "p.txt"], "pictures are written as .png, .svg, .pdf"),
-        (["spectrum", "--save", "absent/p.png"], "in an existing folder"),
-    ],
-)
-def test_a_picture_that_cannot_be_is_refused(model, args, part):
-    refused(run("plot", *args, "--model", "m.npz"), part, code=2)
-
-
 # Models in files
 
 
@@ -153,26 +94,6 @@ def test_info_shows_what_a_model_is(model):
     StreamingKernelPCA().save("empty.npz")
     assert fact(run("info", "empty.npz").stdout, "rows") == "0"
     refused(run("info", "rows.csv"), "rows.csv")
-
-
-def test_merged_models_are_one(folder):
-    for name, rows in (("east", WHOLE[:200]), ("west", WHOLE[200:])):
-        np.savetxt(f"{name}.csv", rows, delimiter=",", header="a,b,c", comments="")
-        assert run("fit", f"{name}.csv", *SMALL, "--model", f"{name}.npz").exit_code == 0
-    merging = ["merge", "east.npz", "west.npz", "--out", "both.npz"]
-    result = run(*merging)
-    refused(result, "west.npz: has learned with the kernel RBF(", "one kernel, scale included: fit --kernel '")
-    # The refusal tells how to learn again.
-    kernel = result.stderr.rpartition("--kernel '")[2].rstrip("'\n")
-    assert run("fit", "west.csv", *SMALL, "--kernel", kernel, "--model", "west.npz").exit_code == 0
-    assert json.loads(run(*merging, "--json").stdout)["rows"] == 600
-    assert load("both.npz").n_samples_seen_ == 600
-    # It goes on where both have got to.
-    found = run("fit", "west.csv", "--model", "both.npz", "--resume", "--json")
-    assert json.loads(found.stdout)["new_rows"] == 0
-    refused(run("merge", "east.npz", "./east.npz", "--out", "o.npz"), "given twice", code=2)
-    load("west.npz").save("west.npz", {"command": {"columns": ["a", "c", "b"]}})
-    refused(run(*merging), "columns a, c, b, but east.npz a, b, c")
 
 
 def test_a_model_is_exported(model):

@@ -41,7 +41,9 @@ USAGE_ERRORS = {
     "score x.csv --quantile 1": "--quantile",
     "score x.csv --smoothing nan": "'--smoothing': 'nan' is not a number",
     "transform x.csv": "Missing option '--model'",
-    "plot maps --model m.npz --save a.png": "'maps' is not one of",
+    "watch x.csv --plot a.txt": "pictures are written as .png, .svg, .pdf",
+    "watch x.csv --from-start": "name it with --model FILE",
+    "score x.csv": "score needs a model of what is normal",
 }
 
 
@@ -123,7 +125,6 @@ def test_a_parameter_cannot_change_when_a_model_continues(table, name):
     words = [name, *([] if name == "--no-center" else ["std" if name == "--units" else "2"])]
     shown = name.replace("--no-center", "--center")
     refused(run("fit", table, *words, "--model", "m.npz", "--resume"), "leave out", shown, code=2)
-    refused(run("score", table, *words, "--model", "m.npz"), "has its parameters already; leave out", shown, code=2)
 
 
 def test_units_are_chosen_unless_the_kernel_has_numbers_or_units(table):

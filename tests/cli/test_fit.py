@@ -185,13 +185,6 @@ def test_what_others_saved_beside_a_model_is_kept(folder, X):
 # What looks wrong, and wrong use
 
 
-def test_columns_that_never_vary_are_named(folder):
-    Path("x.csv").write_text("a,b\n" + "".join(f"1,{i % 7}\n" for i in range(50)))
-    said = run("fit", "x.csv", *SMALL).stderr
-    assert said.startswith("Warning: x.csv: 1 of 2 columns never vary, so any change in them will be novel; leave out")
-    assert said.endswith("(--drop a)\n")
-
-
 @pytest.mark.parametrize(
     ("args", "part", "code"),
     [

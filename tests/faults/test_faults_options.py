@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 VALUES = [
     "", "0", "-1", "2", "1.5", "nan", "inf", "1e400", "9" * 5000, "x", "none", "auto", " ", "1_0", "\u0663", "a,b", "t",
     "0,1", "a,a", ",", "\t", '"', "\u00e9", "\x1b[31m", "\n", "--", "-", ".", "/", "/dev/null", "/dev/full",
-    "/no/such/file", "m.npz", "x.csv", "x.npz", "o.csv", "o.parquet", "o.png", "o.c", "x" * 5000, "%s", "{}", "rbf",
+    "/no/such/file", "m.npz", "x.csv", "x.npy", "o.csv", "o.parquet", "o.png", "o.c", "x" * 5000, "%s", "{}", "rbf",
     '{"RBF": {}}', "[" * 3000, "3", "1s", "9" * 400 + "s", "range", "csv", "\udcff",
 ]  # fmt: skip
 BASES: dict[str, list[str]] = {
@@ -49,9 +49,8 @@ BASES: dict[str, list[str]] = {
     "score": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "transform": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "impute": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
-    "plot": ["novelty", "x.csv", "--drop", "t,l", "--model", "m.npz", "--save", "o.svg"],
+    "watch": ["x.csv", "--drop", "t,l"],
     "info": ["m.npz"],
-    "merge": ["m.npz", "--out", "o.npz"],
     "export": ["m.npz", "o.c"],
     "demo": ["--rows", "1000", "--out", "d"],
 }
@@ -86,7 +85,7 @@ def write_table() -> None:
         file.write("t,a,b,c,l\n")
         for i, line in enumerate(LINES):
             file.write(f"2024-01-01T00:{i // 60:02}:{i % 60:02},{line.rstrip()},{i % 2}\n")
-    np.savez("x.npz", r=DATA, l=np.zeros(80))
+    np.save("x.npy", DATA)
 
 
 def test_any_value_of_any_option_is_used_or_refused_in_a_line(folder: Path) -> None:
@@ -114,6 +113,7 @@ NOTES: list[Any] = [
     *({"command": {"columns": names}} for names in (
         ["a", "a", "b"], ["\x1b[31m", "*/", "\ud800"], [""] * 3, ["$\\frac", "$x$", "_a"], [1], "abc", [],
     )),
+    *({"command": {"time": time}} for time in ("t", [], [["t"], 5], [["t"], "%H"], [[1], None], [["absent"], None])),
 ]  # fmt: skip
 
 
@@ -147,13 +147,11 @@ USES = [
     ["info", "m.npz"],
     ["info", "m.npz", "--json"],
     ["score", "x.csv", "--model", "m.npz"],
-    ["score", "x.csv", "--model", "m.npz", "--save-model", "o.npz", "--json"],
+    ["watch", "x.csv", "--model", "m.npz", "--json"],
     ["transform", "x.csv", "--model", "m.npz", "--save", "o.csv"],
     ["fit", "x.csv", "--model", "m.npz", "--resume"],
     ["export", "m.npz", "o.c"],
-    ["merge", "m.npz", "good.npz", "--out", "o.npz"],
-    ["plot", "spectrum", "--model", "m.npz", "--save", "o.svg"],
-    ["plot", "novelty", "x.csv", "--model", "m.npz", "--save", "o.svg"],
+    ["score", "x.csv", "--model", "m.npz", "--plot", "o.svg"],
 ]
 
 

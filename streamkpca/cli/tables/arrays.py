@@ -1,6 +1,5 @@
-"""Tables whose rows are counted: npy and npz of numpy, Parquet and Arrow."""
+"""Tables whose rows are counted: numpy's npy, Parquet and Arrow."""
 
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,12 +9,12 @@ import pyarrow
 from pyarrow import ipc, parquet
 
 from streamkpca.cli.tables.source import Source
-from streamkpca.cli.tables.table import Block, Counts, Start, TableError, check_width, distinct, list_names
-from streamkpca.cli.tables.text import Times
+from streamkpca.cli.tables.table import Block, Counts, Start, TableError, check_width, distinct, drop_hint
+from streamkpca.cli.tables.times import Times
 
-# Numbers of a block, and bytes of an array in an npz file, which is read whole.
+# Numbers of a block, and rows of a sample.
 _MOST_NUMBERS = 2**22
-_LARGEST_WHOLE = 2**31
+_SAMPLE_ROWS = 10_000
 
 
 class _RowReader:
@@ -27,6 +26,7 @@ class _RowReader:
         self._source, self.names, self.named, self.total = source, list(names), named, total
         self.rereadable = source.rereadable
         self.texts: set[int] = set()
+        self.dialect: dict[str, Any] = {}
 
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse a position beyond the rows of this file."""
@@ -48,16 +48,10 @@ def _block(first: int, numbers: npt.NDArray[Any], times: Any) -> Block:
 
 
 class ArrayReader(_RowReader):
-    """Rows of an array in two dimensions: an npy file, which is mapped, or the only one of an npz file."""
+    """Rows of an array in two dimensions, whose file is mapped."""
 
-    def __init__(self, source: Source, *, is_zip: bool) -> None:
-        path = source.on_disk()
-        if is_zip:
-            name = _only_array(source.name, path)
-            with np.load(path, allow_pickle=False) as archive:
-                self._rows = archive[name]
-        else:
-            self._rows = np.load(path, mmap_mode="r", allow_pickle=False)
+    def __init__(self, source: Source) -> None:
+        self._rows = np.load(source.on_disk(), mmap_mode="r", allow_pickle=False)
         shape, kind = self._rows.shape, self._rows.dtype
         if kind.kind not in "fiub":
             raise TableError(f"{source.name}: holds {kind} but real numbers are required; save it as float64")
@@ -67,24 +61,17 @@ class ArrayReader(_RowReader):
         check_width(source.name, shape[1])
         super().__init__(source, list(map(str, range(shape[1]))), named=False, total=shape[0])
 
-    def blocks(self, wanted: list[int], time: int | None, n_rows: int, start: Start) -> Iterator[Block]:
+    def sample(self, column: int) -> Any:
+        """Return the first numbers of a column."""
+        return self._rows[:_SAMPLE_ROWS, column].astype(np.float64)
+
+    def blocks(self, wanted: list[int], times: Times, n_rows: int, start: Start) -> Iterator[Block]:
         """Yield the columns at these positions in blocks of at most `n_rows` rows."""
         n_rows = max(1, min(n_rows, _MOST_NUMBERS // len(self.names)))
         for first in range(0 if start is None else int(start["row"]), len(self._rows), n_rows):
             rows = self._rows[first : first + n_rows]
-            yield _block(first, rows[:, wanted], None if time is None else rows[:, time].astype(np.float64))
-
-
-def _only_array(name: str, path: str) -> str:
-    """Find the array of an archive; refuse several, and one that is too large to be read whole."""
-    with zipfile.ZipFile(path) as archive:
-        sizes = {info.filename[:-4]: info.file_size for info in archive.infolist() if info.filename.endswith(".npy")}
-    if not sizes:
-        raise TableError(f"{name}: is a ZIP archive without arrays of numpy; save a spreadsheet as CSV")
-    if len(sizes) > 1 or max(sizes.values()) > _LARGEST_WHOLE:
-        what = f"expected one array of at most 2 GiB but it holds {list_names(list(sizes))}"
-        raise TableError(f"{name}: {what}; save the array of rows by numpy.save")
-    return next(iter(sizes))
+            when = times.read([pyarrow.array(rows[:, j].astype(np.float64)) for j in times.columns])
+            yield _block(first, rows[:, wanted], when)
 
 
 class ArrowReader(_RowReader):
@@ -106,21 +93,29 @@ class ArrowReader(_RowReader):
             return parquet.ParquetFile(self._path)
         return (ipc.open_file if self._is_file else ipc.open_stream)(pyarrow.OSFile(self._path))
 
-    def blocks(self, wanted: list[int], time: int | None, n_rows: int, start: Start) -> Iterator[Block]:
+    def sample(self, column: int) -> Any:
+        """Return the first cells of a column, text as strings."""
+        batch = next(iter(self._batches(_SAMPLE_ROWS, [self.names[column]])), None)
+        if batch is None:
+            return np.empty(0)
+        if column not in self.texts:
+            return batch.column(0).cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return ["" if cell is None else str(cell) for cell in batch.column(0).to_pylist()]
+
+    def blocks(self, wanted: list[int], times: Times, n_rows: int, start: Start) -> Iterator[Block]:
         """Yield the columns at these positions in blocks of at most `n_rows` rows."""
         for j in self.texts & set(wanted):
             what = f"column {self.names[j]!r} holds {self._types[j]} but numbers are required"
-            raise TableError(f"{self._source.name}: {what}; leave it out (--drop {self.names[j]})")
+            raise TableError(f"{self._source.name}: {what}; {drop_hint(self.names[j])}")
         first, passed = 0, 0 if start is None else int(start["row"])
-        times = Times(self.names, time)
-        names = [self.names[j] for j in (*wanted, *([] if time is None else [time]))]
+        names = [self.names[j] for j in (*wanted, *times.columns)]
         for batch in self._batches(max(1, min(n_rows, _MOST_NUMBERS // len(self.names))), names):
             part, first = batch.slice(max(passed - first, 0)), first + len(batch)
             if len(part):
                 part.validate(full=True)
                 columns = [part.column(i).cast(pyarrow.float64(), safe=False) for i in range(len(wanted))]
                 numbers = np.column_stack([column.to_numpy(zero_copy_only=False) for column in columns])
-                yield _block(first - len(part), numbers, None if time is None else times.read(part.column(len(wanted))))
+                yield _block(first - len(part), numbers, times.read(part.columns[len(wanted) :]))
 
     def _batches(self, n_rows: int, names: list[str]) -> Iterator[Any]:
         opened: Any = self._opened()

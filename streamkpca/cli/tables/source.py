@@ -49,7 +49,7 @@ class Source:
         elif sys.stdin is None:
             raise TableError("-: standard input is closed; name a file, or redirect one")
         if stat.S_ISDIR(mode):
-            raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow, npy or npz file")
+            raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow or npy file")
         if is_compressed and follow:
             raise TableError(f"{path}: compressed files do not grow line by line; leave --follow out, or unpack it")
         self.rereadable = stat.S_ISREG(mode)

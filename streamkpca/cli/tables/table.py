@@ -1,5 +1,6 @@
 """The parts that all formats share: the choice of columns, rows in batches, bad rows and gaps, and the error."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 from click import ClickException
+
+from streamkpca.cli.console import written_names
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -53,6 +56,11 @@ def reading_errors(path: str) -> Iterator[None]:
 def short(text: str) -> str:
     """Cut text from a file to a length that an error can quote."""
     return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
+
+
+def drop_hint(name: str) -> str:
+    """Say how a column is left out."""
+    return f"to leave the column out: --drop {shlex.quote(written_names([short(name)]))}"
 
 
 def list_names(names: Sequence[str]) -> str:
@@ -103,6 +111,7 @@ class Reader(Protocol):
     names: list[str]
     named: bool
     texts: set[int]
+    dialect: dict[str, Any]
     unit: str
     total: int | None
     rereadable: bool
@@ -110,7 +119,10 @@ class Reader(Protocol):
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse a position that is not one of this file."""
 
-    def blocks(self, wanted: list[int], time: int | None, n_rows: int, start: Start) -> Iterator[Block]:
+    def sample(self, column: int) -> Any:
+        """Return the first cells of a column: a list of text, or numbers (n,) with NaN in gaps."""
+
+    def blocks(self, wanted: list[int], times: Any, n_rows: int, start: Start) -> Iterator[Block]:
         """Yield the columns at these positions, in blocks of any size, from a position on."""
 
     def position(self, after: Counts) -> dict[str, Any] | None:
@@ -118,10 +130,10 @@ class Reader(Protocol):
 
 
 class Chosen(NamedTuple):
-    """Positions of columns: features in order, times, labels, and texts that nobody asked for."""
+    """Positions of columns: features in order, those of the time, labels, and texts that nobody asked for."""
 
     features: list[int]
-    time: int | None
+    time: list[int]
     labels: int | None
     left_out: list[int]
 
@@ -132,26 +144,45 @@ class Table:
     names: the columns of `Batch.numbers`, "0", "1", ... if not `named` by the file. left_out: columns without numbers
     that nobody asked for. unit: what `Batch.rows` counts, "line" or "row". total: size in the unit of `Batch.done`,
     None if unknown. rereadable: whether `batches` can be called again. notes: warnings for the user, to which a
-    followed file adds. n_bad, bad_examples: how many rows `batches` has left out so far, and the first of them.
+    followed file adds. look: what a look at the first rows has shown, if there was one. n_bad, bad_examples: how many
+    rows `batches` has left out so far, and the first of them.
     """
 
     def __init__(
-        self, path: str, reader: Reader, chosen: Chosen, notes: list[str], *, skips: bool, on_missing: str, start: Start
+        self,
+        path: str,
+        reader: Reader,
+        chosen: Chosen,
+        times: Any,
+        notes: list[str],
+        *,
+        skips: bool,
+        on_missing: str,
+        start: Start,
+        look: Any = None,
     ) -> None:
-        self.path, self._reader, self._chosen, self.notes = path, reader, chosen, notes
+        self.path, self._reader, self._chosen, self._times, self.notes = path, reader, chosen, times, notes
         self.names = tuple(reader.names[j] for j in chosen.features)
         self.named, self.unit, self.total, self.rereadable = reader.named, reader.unit, reader.total, reader.rereadable
         self.left_out = tuple(reader.names[j] for j in chosen.left_out)
-        self.time_name = None if chosen.time is None else reader.names[chosen.time]
+        self.time_names, self.time_format = tuple(reader.names[j] for j in chosen.time), times.format
+        self.dialect, self.look = reader.dialect, look
         self.n_bad, self.bad_examples = 0, list[str]()
         self._wanted = [*chosen.features, *([] if chosen.labels is None else [chosen.labels])]
         self._skips, self._on_missing, self._start = skips, on_missing, start
+
+    def clock(self, time: Any) -> str | float:
+        """Write a time as a number, or as ISO 8601 with Z if the file names a zone."""
+        if not isinstance(time, np.datetime64):
+            return float(time)
+        text: str = np.datetime_as_string(time, unit="s" if time == time.astype("datetime64[s]") else "auto")
+        return f"{text}{'Z' * self._times.is_utc}"
 
     def batches(self, n_rows: int) -> Iterator[Batch]:
         """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive."""
         self.n_bad, self.bad_examples, is_empty, d = 0, [], self._start is None, len(self.names)
         with reading_errors(self.path):
-            for block in self._reader.blocks(self._wanted, self._chosen.time, n_rows, self._start):
+            for block in self._reader.blocks(self._wanted, self._times, n_rows, self._start):
                 kept = self._screened(block)
                 for begin in range(0, len(kept.rows), n_rows):
                     part, is_empty = kept[begin : begin + n_rows], False
@@ -188,13 +219,13 @@ class Table:
     def _fault(self, block: Block, i: Any) -> str:
         """Say what is wrong with row i of a block."""
         if block.times is not None and not np.isfinite(block.times[i]):
-            return f"column {short(str(self.time_name))!r} has no time"
+            return f"column {short(' '.join(self.time_names))!r} has no time"
         # An infinity is worse than a missing label, and that is worse than a gap.
         worst = np.where(np.isnan(block.numbers[i]), np.arange(len(self._wanted)) >= len(self.names), -1)
         worst[np.isinf(block.numbers[i])] = 2
         j = int(np.argmax(worst))
-        name, what = short(self._reader.names[self._wanted[j]]), "is infinite" if worst[j] == 2 else "has no value"
-        return f"column {name!r} {what} (to leave the column out: --drop {name})"
+        name, what = self._reader.names[self._wanted[j]], "is infinite" if worst[j] == 2 else "has no value"
+        return f"column {short(name)!r} {what} ({drop_hint(name)})"
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -204,7 +235,8 @@ def distinct(names: Sequence[str]) -> list[str]:
     ['x', 'y', 'x.2']
     """
     first: dict[str, int] = {}
-    return [name if first.setdefault(name, j) == j else f"{name}.{j}" for j, name in enumerate(names)]
+    named = [name or str(j) for j, name in enumerate(names)]
+    return [name if first.setdefault(name, j) == j else f"{name}.{j}" for j, name in enumerate(named)]
 
 
 def check_width(path: str, n_columns: int) -> None:
@@ -218,10 +250,11 @@ def choose_columns(
     reader: Reader,
     columns: Sequence[str],
     drop: Sequence[str],
-    beside: Sequence[str | None],
+    time: Sequence[str],
+    labels: str | None,
     learned: Learned,
 ) -> Chosen:
-    """Apply the options of `open_table` to the columns of a file; `beside` names the time and the labels."""
+    """Apply the options of `open_table` to the columns of a file."""
     names = reader.names
     positions = {name: j for j, name in enumerate(names)}
 
@@ -231,8 +264,8 @@ def choose_columns(
         known = f"it has {len(names):,}: {list_names(names)}; give one of these names, or rename the file's columns"
         raise TableError(f"{path}: no column {short(wanted)!r}; {known}")
 
-    time, labels = (None if name is None else find(name) for name in beside)
-    out = {find(name) for name in drop} | {time, labels}
+    times, label = [find(name) for name in time], None if labels is None else find(labels)
+    out = {find(name) for name in drop} | {*times, label}
     left_out: list[int] = []
     if columns:
         wanted = [find(name) for name in columns]
@@ -252,4 +285,4 @@ def choose_columns(
         raise TableError(
             f"{path}: expected {n_learned} columns (as learned) but got {len(features)}: {found}; {remedy}"
         )
-    return Chosen(features, time, labels, left_out)
+    return Chosen(features, times, label, left_out)

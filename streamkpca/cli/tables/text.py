@@ -8,7 +8,6 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -18,21 +17,28 @@ import pyarrow
 import pyarrow.csv
 
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source
-from streamkpca.cli.tables.table import Array, Block, Counts, Start, TableError, check_width, distinct, short
+from streamkpca.cli.tables.table import Array, Block, Counts, Start, TableError, check_width, distinct, drop_hint, short
+from streamkpca.cli.tables.times import Times
 
 BOM = b"\xef\xbb\xbf"
+_UTF_16 = b"\xff\xfe", b"\xfe\xff"
 # How tables spell that a value is missing.
 MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 _NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
 _WORDS = {**dict.fromkeys(MISSING, math.nan), "true": 1.0, "false": 0.0}
 _DELIMITERS = (",", ";", "\t", "|")
+_NUMBER_WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[\d.']*\d,\d+")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_SWAPPED = str.maketrans(".,", ",.")
+_DIGITS = re.compile(r"\d,(?=\d)")
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
 # Cells from which columns of text are told from columns of numbers.
 _SAMPLE_CELLS = 10_000
+_SAMPLE_BYTES = 1 << 19
+_MOST_TITLES = 20
 # pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
 _MOST_FAST_COLUMNS = 2000
-_TIME_TYPES = (pyarrow.float64(), pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "UTC"))
 
 
 class Record(NamedTuple):
@@ -47,31 +53,6 @@ class Record(NamedTuple):
 Parsed = tuple[Array, npt.NDArray[Any] | None, Counts, list[tuple[int, str]]]
 
 
-class Times:
-    """Converts a column of a table, if it has one of times: to numbers, or to dates, as the first ones are.
-
-    >>> Times(["t", "x"], 0).read(["2024-05-31 10:00", "2024-06-01"])
-    array(['2024-05-31T10:00:00.000000000', '2024-06-01T00:00:00.000000000'],
-          dtype='datetime64[ns]')
-    """
-
-    def __init__(self, names: Sequence[str], column: int | None) -> None:
-        self.column, self._name = column, "" if column is None else names[column]
-        self._types: Sequence[Any] = _TIME_TYPES
-
-    def read(self, cells: Any) -> npt.NDArray[Any]:
-        """Convert text to float64 or datetime64[ns] (n,), or raise ValueError."""
-        array = pyarrow.array(cells, pyarrow.string()) if isinstance(cells, list) else cells
-        for kind in self._types:
-            with suppress(pyarrow.ArrowException):
-                times: npt.NDArray[Any] = array.cast(kind, safe=kind != _TIME_TYPES[0]).to_numpy(zero_copy_only=False)
-                if len(times):
-                    self._types = _TIME_TYPES[:1] if kind == _TIME_TYPES[0] else _TIME_TYPES[1:]
-                return times
-        what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected"
-        raise ValueError(f"{what}: a number, or a date as 2024-05-31 10:00:00")
-
-
 class TextReader:
     """Rows of text, in blocks of whole lines."""
 
@@ -79,7 +60,7 @@ class TextReader:
 
     def __init__(self, source: Source, lines: "CsvLines | JsonLines") -> None:
         self._source, self._lines = source, lines
-        self.names, self.named, self.texts = lines.names, lines.named, lines.texts
+        self.names, self.named, self.texts, self.dialect = lines.names, lines.named, lines.texts, lines.dialect
         self.total, self.rereadable, self.check_start = source.size, source.rereadable, source.check_start
         check_width(source.name, len(self.names))
 
@@ -88,11 +69,14 @@ class TextReader:
         place = {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
         return place if self.rereadable else None
 
-    def blocks(self, wanted: list[int], time: int | None, n_rows: int, start: Start) -> Iterator[Block]:
+    def sample(self, column: int) -> Any:
+        """Return the first cells of a column, as the lines have them."""
+        return self._lines.sample(column)
+
+    def blocks(self, wanted: list[int], times: Times, n_rows: int, start: Start) -> Iterator[Block]:
         """Yield the columns at these positions, in blocks of the size in which bytes arrive."""
         del n_rows
         at, line, rest = (0, 1, b"") if start is None else (int(start["byte"]), int(start["line"]), b"")
-        times = Times(self.names, time)
         for piece in chain(self._source.pieces(at), [b""]):
             if piece is None:
                 if rest.strip():
@@ -112,11 +96,11 @@ class TextReader:
     def _block(self, text: bytes, at: int, line: int, wanted: list[int], times: Times) -> Block:
         """Read whole lines that begin at a byte and a line of the file."""
         end, next_line, parsed = at + len(text), line + text.count(b"\n"), None
-        decoded = decode(text, self._source.name, line)
+        decoded = decode(text, self._source.name)
         text = text.removeprefix(BOM)
         if at == 0 and isinstance(self._lines, CsvLines) and (n_before := self._lines.n_before(decoded)):
             text, line = (text + b"\n").split(b"\n", n_before)[-1][:-1], line + n_before
-            decoded = text.decode()
+            decoded = decode(text, self._source.name)
         codes = np.frombuffer(text, np.uint8)
         ends = np.append(np.flatnonzero(codes[:-1] == ord("\n")) + 1, len(text))
         if isinstance(self._lines, CsvLines):
@@ -130,30 +114,29 @@ class TextReader:
 
     def _parse_slowly(self, text: str, wanted: list[int], times: Times) -> Parsed:
         """Read record by record, which finds the rows at fault and reads whatever Python reads."""
-        numbers, whens, lines, bad = [], [np.empty(0)][:0], [], []
+        numbers, whens, lines, bad = [], list[Any](), [], []
         for record in self._lines.records(text):
             try:
-                row, cell = self._lines.values(record, wanted, times)
-                whens += [] if times.column is None else [times.read([cell])]
+                row, cells = self._lines.values(record, wanted, times)
+                whens += [times.read([[cell] for cell in cells])] if cells else []
             except ValueError as error:
                 bad.append((record.line, str(error)))
             else:
                 numbers.append(row)
                 lines.append(record[:2])
-        when = None if times.column is None else np.concatenate(whens or [np.empty(0)])
+        when = np.concatenate(whens or [np.empty(0)]) if times.columns else None
         shape = len(lines), len(wanted)
         return np.array(numbers, float).reshape(shape), when, np.array(lines, int).reshape(-1, 2), bad
 
 
-def decode(text: bytes, name: str, line: int = 1) -> str:
-    """Decode UTF-8, and refuse other text with its line."""
+def decode(text: bytes, name: str) -> str:
+    """Decode UTF-8, or else the single bytes in which spreadsheets often write names and units; refuse UTF-16."""
     try:
         return text.removeprefix(BOM).decode()
-    except UnicodeDecodeError as error:
-        line += text.count(b"\n", 0, error.start)
-        kind = "utf-16" if text[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
-        remedy = f"convert it: iconv -f {kind} -t utf-8 FILE > OTHER"
-        raise TableError(f"{name}, line {line}: is not text in UTF-8; {remedy}") from None
+    except UnicodeDecodeError:
+        if text[:2] not in _UTF_16:
+            return text.decode("cp1252", "replace")
+        raise TableError(f"{name}: is UTF-16; convert it: iconv -f utf-16 -t utf-8 FILE > OTHER") from None
 
 
 def whole_lines(text: bytes, *, quotes: bool) -> int:
@@ -179,8 +162,9 @@ def beginning(source: Source, n_lines: int) -> str:
     head = source.peek(enough)
     if not head.strip():
         raise TableError(f"{source.name}: the file is empty; give a table with rows")
-    if _CONTROLS.search(head.partition(b"\n")[0]) and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        remedy = "give CSV, JSON lines, Parquet, Arrow, npy or npz, compressed ones with the suffix .gz, .bz2, ..."
+    if _CONTROLS.search(head.partition(b"\n")[0]) and head[:2] not in _UTF_16:
+        kinds = "CSV (save a spreadsheet as CSV), JSON lines, Parquet, Arrow or npy"
+        remedy = f"give {kinds}, compressed ones with the suffix .gz, .bz2, ..."
         raise TableError(f"{source.name}: is neither text nor any other known format; {remedy}")
     return decode(head[: whole_lines(head, quotes=True)] if enough(head) else head, source.name)
 
@@ -192,35 +176,57 @@ class CsvLines:
     second has its text in the same columns. With `delimiter` None, the one that cuts the first line into most fields.
     """
 
-    def __init__(self, source: Source, *, header: bool | None, delimiter: str | None, decimal: str) -> None:
-        self._source, self._decimal = source, decimal
+    def __init__(self, source: Source, *, header: bool | None, delimiter: str | None, decimal: str | None) -> None:
+        self._source, self._decimal = source, decimal or "."
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
             what = f"expected a delimiter of one ASCII character but got {short(delimiter)!r}"
             raise TableError(f"{source.name}: {what}; give one such as --delimiter ';'")
         head = beginning(source, 1 if header is False else 2)
-        first = next(line for line in head.split("\n") if line.strip())
+        first, *more = islice((line for line in head.split("\n") if line.strip()), 2)
+        # Commas between digits may be decimal ones.
+        lines = [_DIGITS.sub("0", line) for line in (first, *more)]
         self._delimiter = delimiter or max(
             (mark for mark in _DELIMITERS if mark != decimal),
-            key=lambda mark: len(next(csv.reader([first], delimiter=mark))),
+            key=lambda mark: min(len(next(csv.reader([line], delimiter=mark))) for line in lines),
         )
-        sample = [record.fields for record in self.records(head[: 64 * _SAMPLE_CELLS + 2 * len(first)])]
+        sample = [record.fields for record in self.records(head[: _SAMPLE_BYTES + 2 * len(first)])]
         if isinstance(sample[0], str):
             raise TableError(f"{source.name}: its first line {sample[0]}; correct it")
         self._first: list[str] = sample[0]
         n = len(self._first)
-        rows = [row for row in sample[: max(3, _SAMPLE_CELLS // n)] if len(row) == n and isinstance(row, list)]
+        for i, line in enumerate(head.split("\n")[1:_MOST_TITLES] if n == 1 else [], start=2):
+            if any(mark in _DIGITS.sub("0", line) for mark in _DELIMITERS):
+                what = f"its first line has one field, but line {i} has more"
+                remedy = f"leave out what stands above the names: tail -n +{i} FILE | streamkpca ... -"
+                raise TableError(f"{source.name}: {what}; {remedy}")
+        rows = [row for row in sample if len(row) == n and isinstance(row, list)]
+        if decimal is None and _has_decimal_commas(rows, self._delimiter):
+            self._decimal = ","
         self.named = self._looks_named(rows[:2]) if header is None else header
         self.names = distinct([name.strip() for name in self._first]) if self.named else list(map(str, range(n)))
-        columns = [
-            [cell for cell in column if cell.strip().lower() not in MISSING]
-            for column in zip(*rows[self.named :], strict=True)
-        ]
-        self.texts = {j for j, cells in enumerate(columns) if cells and not any(map(self._is_number, cells))}
+        self._columns = list(zip(*rows[self.named :], strict=True)) or [()] * n
+        self.texts = {j for j, cells in enumerate(self._columns) if self._is_text(cells[: max(2, _SAMPLE_CELLS // n)])}
+        self.dialect = {"header": self.named, "delimiter": self._delimiter, "decimal": self._decimal}
 
     def _looks_named(self, rows: Sequence[Sequence[str]]) -> bool:
         text, *second = ([not self._is_number(cell) for cell in row] for row in rows)
         # Text above text may be a row too, unless there is nothing else.
         return all(text) or (any(text) and (not second or any(a and not b for a, b in zip(text, *second, strict=True))))
+
+    def _is_text(self, cells: Sequence[str]) -> bool:
+        known = [cell for cell in cells if cell.strip().lower() not in MISSING]
+        return bool(known) and 2 * sum(map(self._is_number, known)) < len(known)
+
+    def sample(self, column: int) -> Any:
+        """Return the first cells of a column: text, or numbers with NaN for others."""
+        cells = self._columns[column]
+        return list(cells) if column in self.texts else np.array([self._number_or_gap(cell) for cell in cells], float)
+
+    def _number_or_gap(self, cell: str) -> float:
+        try:
+            return self._number(cell)
+        except ValueError:
+            return math.nan
 
     def _is_number(self, cell: str) -> bool:
         """Tell whether a cell holds a number or nothing, or is meant to be a number."""
@@ -231,12 +237,14 @@ class CsvLines:
         return True
 
     def _number(self, cell: str) -> float:
-        text = cell if self._decimal == "." else cell.replace(".", "_").replace(",", ".")
+        text = (cell if self._decimal == "." else cell.translate(_SWAPPED)).strip().lower()
         try:
             return float(text if "_" not in text else "")
         except ValueError:
-            if (word := cell.strip().lower()) in _WORDS:
-                return _WORDS[word]
+            if text in _WORDS:
+                return _WORDS[text]
+            if _THOUSANDS.fullmatch(text):
+                return float(text.replace(",", ""))
             raise
 
     def records(self, text: str) -> Iterator[Record]:
@@ -272,7 +280,7 @@ class CsvLines:
             raise TableError(f"{self._source.name}: {what}; read files of other columns separately")
         return first.following if first.fields == self._first else 0
 
-    def values(self, record: Record, wanted: list[int], times: Times) -> tuple[list[float], str]:
+    def values(self, record: Record, wanted: list[int], times: Times) -> tuple[list[float], list[str]]:
         """Read the chosen fields of a record."""
         fields = record.fields
         if isinstance(fields, str):
@@ -288,7 +296,7 @@ class CsvLines:
                 if _NUMBER_WITH_COMMA.fullmatch(fields[j].strip()):
                     hint = "; numbers with decimal commas need --decimal ,"
                 raise ValueError(_text_in(self.names[j], fields[j]) + hint) from None
-        return numbers, "" if times.column is None else fields[times.column]
+        return numbers, [fields[j] for j in times.columns]
 
     def parse_fast(self, text: bytes, n_lines: int, wanted: list[int], times: Times) -> Parsed | None:
         """Read text with a row on every line by pyarrow; None where any row needs `values`."""
@@ -303,7 +311,7 @@ class CsvLines:
             return "skip"
 
         types = {str(j): pyarrow.float64() for j in wanted}
-        types |= {} if times.column is None else {str(times.column): pyarrow.string()}
+        types |= {str(j): pyarrow.string() for j in times.columns}
         names, size = list(map(str, range(n))), len(text) + 1
         options = (
             pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=size),
@@ -314,7 +322,7 @@ class CsvLines:
         )
         try:
             table = pyarrow.csv.read_csv(pyarrow.BufferReader(text), *options)
-            when = None if times.column is None else times.read(table.column(str(times.column)))
+            when = times.read([table.column(str(j)) for j in times.columns])
         except ValueError:
             # Among these is ArrowInvalid.
             return None
@@ -348,16 +356,25 @@ class JsonLines:
         samples = ([row.get(name) for row in rows[: max(2, _SAMPLE_CELLS // len(self.names))]] for name in self.names)
         known = [{type(cell) for cell in cells if cell is not None} for cells in samples]
         self.texts = {j for j, kinds in enumerate(known) if kinds and not kinds & {float, bool}}
+        self.dialect: dict[str, Any] = {}
+        self._rows = rows
+
+    def sample(self, column: int) -> Any:
+        """Return the first cells of a column: text, or numbers with NaN for others."""
+        cells = [row.get(self.names[column]) for row in self._rows]
+        if column in self.texts:
+            return ["" if cell is None else str(cell) for cell in cells]
+        return np.array([cell if isinstance(cell, float | bool) else math.nan for cell in cells], float)
 
     def records(self, text: str) -> Iterator[Record]:
         """Give every line that is not blank."""
         return (Record(i, i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip())
 
-    def values(self, record: Record, wanted: list[int], times: Times) -> tuple[list[float], str]:
+    def values(self, record: Record, wanted: list[int], times: Times) -> tuple[list[float], list[str]]:
         """Read the chosen values of a line."""
         row = _row(record.fields)
         numbers = [_value(row.get(self.names[j]), self.names[j]) for j in wanted]
-        return numbers, "" if times.column is None else str(row.get(self.names[times.column]))
+        return numbers, [str(row.get(self.names[j])) for j in times.columns]
 
 
 def _row(line: str) -> dict[str, Any]:
@@ -381,6 +398,16 @@ def _value(value: Any, name: str) -> float:
     return math.nan if value is None else float(value)
 
 
+def _has_decimal_commas(rows: Sequence[Sequence[str]], delimiter: str) -> bool:
+    """Tell whether numbers have commas before their decimals: some do, and none has a point there.
+
+    Between commas, numbers whose commas are all followed by three digits have them between thousands.
+    """
+    cells = [cell.strip() for row in rows for cell in row]
+    numbers = [cell for cell in cells if _NUMBER_WITH_COMMA.fullmatch(cell)]
+    are_thousands = delimiter == "," and all(map(_THOUSANDS.fullmatch, numbers))
+    return bool(numbers) and not (are_thousands or any(map(_NUMBER_WITH_POINT.fullmatch, cells)))
+
+
 def _text_in(name: str, cell: str) -> str:
-    name, remedy = short(name), f"to leave the column out: --drop {short(name)}"
-    return f"column {name!r} holds text ({cell[:40]!r}) but numbers are required ({remedy})"
+    return f"column {short(name)!r} holds text ({cell[:40]!r}) but numbers are required ({drop_hint(name)})"

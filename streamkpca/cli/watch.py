@@ -1,0 +1,374 @@
+"""The work of watch and score: a monitor goes through the rows of a file, and events and lasting changes are told."""
+
+import math
+import os
+import shlex
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from streamkpca import plots
+from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
+from streamkpca.cli.decisions import tell_look
+from streamkpca.cli.learn import make_writer, row_columns
+from streamkpca.cli.models import Autosave, ModelFile, Saved, check_target, read_saved
+from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
+from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, open_tables, tell_bad
+from streamkpca.cli.reports import auroc, average_precision, check_picture, write_picture
+from streamkpca.cli.tables import Batch, Table
+from streamkpca.models.warmup import cache_folder
+from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
+
+Facts = dict[str, Any]
+
+# Events that are kept, rows whose numbers are, and events and features that are shown.
+_MOST_EVENTS = 1000
+_MOST_ROWS = 200_000
+_SHOWN_EVENTS = 10
+_SHOWN_FEATURES = 3
+_MANY_ALARMS = 0.1
+_MEASURES = ("labelled_faults", "area_under_roc_curve", "average_precision")
+_MOST_BACK = 0.5
+
+
+def score(file: str, model: str | None, **options: Any) -> None:
+    """Score the rows of a file by a saved model, whose file stays as it is."""
+    if model is None:
+        raise click.UsageError(
+            "score needs a model of what is normal (--model FILE, as streamkpca fit and watch save it); to find events "
+            f"without one, in one pass: streamkpca watch {shlex.quote(file)}"
+        )
+    saved = read_saved(model)
+    _go_through(file, _monitor_of(saved, model, options), saved, None, inputs=[file, model], **options)
+
+
+def watch(file: str, model: str | None, from_start: bool, **options: Any) -> None:
+    """Score each row of a file before it is learned, with a new monitor or one that goes on and is saved again."""
+    if from_start and model is None:
+        raise click.UsageError(
+            "--from-start watches a file anew that a saved model has seen; name it with --model FILE"
+        )
+    if model is not None:
+        check_target(model, [file])
+    if model is not None and Path(model).exists():
+        saved = read_saved(model, fitted=False)
+        monitor = _monitor_of(saved, model, options)
+    else:
+        # Rows without gaps are scored and learned as they are without this.
+        saved = Saved(Monitor().model.set_params(on_missing="marginal"))
+        monitor = _monitor_of(saved, "", options)
+    keeper = Autosave(ModelFile(model) if model else None, FOLLOW_SECONDS if options["follow"] else math.inf, saved)
+    saved = saved._replace(places={}) if from_start else saved
+    _go_through(file, monitor, saved, keeper, inputs=[file, *([model] if model else [])], looks=True, **options)
+
+
+def _monitor_of(saved: Saved, path: str, options: Facts) -> Monitor:
+    """Make the monitor of a saved model, or go on with the one that was saved with it."""
+    if saved.monitor is None:
+        return Monitor(saved.model, **{name: options[name] for name in MONITOR_PARAMETERS})
+    refuse_given(MONITOR_PARAMETERS, f"{path} was saved with thresholds and events of its own")
+    return saved.monitor
+
+
+def _go_through(
+    file: str,
+    monitor: Monitor,
+    saved: Saved,
+    keeper: Autosave | None,
+    *,
+    inputs: Sequence[str],
+    save: str | None,
+    plot: str | None,
+    as_json: bool,
+    chunk_rows: int,
+    looks: bool = False,
+    **options: Any,
+) -> None:
+    """Let a monitor score the rows of a file, and learn those that are to be learned; tell what it finds."""
+    if plot:
+        check_picture(plot, inputs)
+    on_missing, places = monitor.model.on_missing, saved.places if keeper else {}
+    # One pass does not come back, so a bad row must not stop it.
+    options["on_bad_rows"] = options["on_bad_rows"] or "skip"
+    (table,) = open_tables([file], options, saved=saved, places=places, looks=looks, on_missing=on_missing)
+    if table.look:
+        tell_look(table)
+        if (folder := cache_folder()) and not any(folder.rglob("*.nbi")):
+            click.echo("The first run compiles loops, about twenty seconds", err=True)
+        if table.look.back > _MOST_BACK:
+            path, n = shlex.quote(file), int(table.named)
+            turned = f"(head -n {n} {path}; tail -n +{n + 1} {path} | tac) | streamkpca watch -"
+            raise ValueError(f"{file}: its newest rows come first, but a stream begins with the oldest; try: {turned}")
+    if table.time_names and os.path.realpath(file) not in places:
+        # Another file may begin before the last one ended.
+        monitor.reset_context()
+    writer = make_writer(save, inputs, live=options["follow"], as_json=as_json) if save else None
+    tells, follows = not (writer and writer.is_output), options["follow"]
+    found, signals = Watch(monitor, table, draws=plot is not None), Signals()
+    # Pieces in which at most one lasting change can be found.
+    n_rows = min(chunk_rows, monitor.accept_after)
+    with signals.handled(), writer or nullcontext():
+        for _, batch in each_batch([table], n_rows, signals, "watching", quiet=follows or not tells):
+            with at(table, batch):
+                record = found.take(batch)
+            if writer:
+                scores = {"novelty": record.novelty, "smoothed": record.smoothed, "threshold": record.threshold}
+                writer.write(row_columns(table, batch) | scores | {"alarm": record.is_alarm})
+            if tells and (as_json or follows):
+                for one in found.news(least=0.0 if as_json else found.chance_level, live=follows):
+                    _tell(one, table, as_json=as_json)
+            if keeper:
+                keeper.note(table, batch)
+                keeper.save_if_due(monitor)
+        if keeper and found.n_rows:
+            keeper.save(monitor)
+    tell_bad([table])
+    if tells:
+        _conclude(found, table, as_json=as_json, follows=follows)
+    if plot and found.n_rows:
+        write_picture(found.drawn(), plot, dots_per_inch=150)
+    for what, name in (("Picture", plot), ("Results", save), ("Model", keeper.path if keeper else None)):
+        if tells and name and not as_json:
+            click.echo(f"{what}: {name}")
+    signals.leave_if_stopped(f"after {found.n_rows:,} rows")
+
+
+class Watch:
+    """A monitor that goes through the rows of a file, and what it finds there, by the file's rows, times and columns.
+
+    `events`, by the positions of their first rows, and `changes` are as JSON has them.
+    """
+
+    def __init__(self, monitor: Monitor, table: Table, *, draws: bool) -> None:
+        self.monitor, self.n_rows, self.n_alarms, self.n_events = monitor, 0, 0, 0
+        self.threshold: float | None = None
+        self.n_back, self.first_back = 0, 0
+        self.events: dict[int, Facts] = {}
+        self.changes: list[Facts] = []
+        self._table, self._draws = table, draws
+        # Events that were told, and whether as ended; and the number of changes that were.
+        self._told: dict[int, bool] = {}
+        self._n_told = 0
+        self._kept: list[tuple[MonitorRecord, Any]] = []
+        self._latest: Any = None
+        # The positions, among all rows that the monitor has seen, of the first one here and of the latest batches.
+        self._first = getattr(monitor, "n_rows_", 0)
+        self._batches: deque[tuple[int, Any]] = deque()
+        self._change = getattr(monitor, "change_detected_", None)
+        self._n_known = getattr(monitor, "n_events_", 0)
+
+    def take(self, batch: Batch) -> MonitorRecord:
+        """Score the next rows, and learn those that are to be learned."""
+        while len(self.events) > _MOST_EVENTS:
+            ended = (start for start, event in self.events.items() if not event["is_open"])
+            mildest = min(ended, key=lambda start: self.events[start]["severity"])
+            del self.events[mildest]
+            self._told.pop(mildest, None)
+        position, times = self._first + self.n_rows, batch.times
+        self._batches.append((position, batch.rows))
+        while position - self._batches[0][0] > _MOST_ROWS:
+            self._batches.popleft()
+        if times is not None:
+            # Clocks are set back once a year, and logs are not always in order.
+            times = np.maximum.accumulate(times if self._latest is None else np.maximum(times, self._latest))
+            if (back := np.flatnonzero(batch.times < times)).size:
+                self.first_back = self.first_back or int(batch.rows[back[0]])
+            self.n_back, self._latest = self.n_back + len(back), times[-1]
+        record = self.monitor.update(batch.numbers, time=times)
+        self.n_rows += len(batch.rows)
+        self.n_alarms += int(record.is_alarm.sum())
+        if np.isfinite(record.threshold[-1]):
+            self.threshold = float(record.threshold[-1])
+        if self._draws or batch.labels is not None:
+            self._kept.append((record, batch.labels))
+        n_recent = self.monitor.n_events_ - self._n_known + 1
+        self._n_known = self.monitor.n_events_
+        for event in self.monitor.events_[-n_recent:]:
+            # An event that ended in an earlier file is not one of this file.
+            if event.end > self._first and self.events.get(event.start, {}).get("is_open", True):
+                self.n_events += event.start not in self.events
+                self.events[event.start] = self._event(event)
+        change = self.monitor.change_detected_
+        if change is not None and change != self._change:
+            self._change = change
+            self.changes.append(self._lasting(change))
+        return record
+
+    def _row(self, position: int) -> int | None:
+        """Return the number of a row in its file; None for one before this run, or very long ago."""
+        for first, rows in reversed(self._batches):
+            if position >= first:
+                return int(rows[position - first])
+        return None
+
+    def _place(self, name: str, position: int, time: Any) -> Facts:
+        place: Facts = {f"{name}_row": self._row(position)}
+        return place if time is None else place | {f"{name}_time": self._table.clock(time)}
+
+    def _event(self, event: Event) -> Facts:
+        known = self.events.get(event.start, {})
+        return {
+            "kind": "event",
+            **self._place("first", event.start, event.start_time),
+            **{name: known[name] for name in ("first_row",) if name in known},
+            **self._place("last", event.end - 1, event.end_time),
+            **self._place("peak", event.peak_row, event.peak_time),
+            "alarms": event.n_alarms,
+            "severity": event.severity,
+            "is_open": event.is_open,
+            "features": [self._cause(cause) for cause in event.features],
+        }
+
+    def _cause(self, cause: Cause) -> Facts:
+        facts: Facts = cause._asdict() | {"feature": self._name(cause.feature)}
+        return facts | self._place("since", facts.pop("since"), facts.pop("since_time"))
+
+    def _lasting(self, change: Change) -> Facts:
+        return {
+            "kind": "change",
+            **self._place("first", change.start, change.start_time),
+            **self._place("detected", change.detected - 1, change.detected_time),
+            "share_of_alarms": change.share,
+            "is_accepted": change.is_accepted,
+            "features": [self._name(one.feature) for one in change.features],
+        }
+
+    def _name(self, feature: str | int) -> str:
+        return self._table.names[feature] if isinstance(feature, int) else feature
+
+    @property
+    def chance_level(self) -> float:
+        """The severity that chance is expected to reach once in as many rows.
+
+        Of scores with an exponential tail, a share 1 - quantile is above the threshold, and a share
+        (1 - quantile)^s above s times the threshold.
+        """
+        return max(1.0, math.log(max(self.n_rows, 1)) / -math.log(1.0 - self.monitor.quantile))
+
+    def news(self, *, least: float, live: bool) -> Iterator[Facts]:
+        """Yield changes, and events of a severity from `least` on, that were not told yet.
+
+        Events are told when they have ended; `live` ones as soon as they are as severe too.
+        """
+        yield from self.changes[self._n_told :]
+        self._n_told = len(self.changes)
+        for start, event in self.events.items():
+            is_new = not self._told.get(start, False) if not event["is_open"] else live and start not in self._told
+            if is_new and event["severity"] >= least:
+                self._told[start] = not event["is_open"]
+                yield event
+
+    def facts(self) -> Facts:
+        """Return a summary as JSON has it."""
+        n_alarms = None if self.threshold is None else self.n_alarms
+        found: Facts = {"kind": "summary", "rows": self.n_rows, "events": self.n_events, "alarms": n_alarms}
+        found |= {"threshold": self.threshold, "chance_severity": self.chance_level}
+        if self._kept and self._kept[0][1] is not None:
+            records, labels = zip(*self._kept, strict=True)
+            is_fault, scores = np.concatenate(labels) != 0, np.concatenate([one.smoothed for one in records])
+            found["labelled_faults"] = int(is_fault.sum())
+            if 0 < is_fault.mean() < 1:
+                found["area_under_roc_curve"] = auroc(is_fault, scores)
+                found["average_precision"] = average_precision(is_fault, scores)
+        return found
+
+    def drawn(self) -> Any:
+        """Draw scores, thresholds, alarms, severe events and lasting changes."""
+        records, labels = zip(*self._kept, strict=True)
+        threshold = np.concatenate([record.threshold for record in records])
+        times = None if records[0].time is None else np.concatenate([record.time for record in records])
+        level = self.chance_level
+        events = [e for e in self.monitor.events_ if e.start in self.events and e.severity >= level]
+        figure, change = plots.make_figure(), self._change if self.changes else None
+        axes = plots.draw_novelty(
+            np.concatenate([record.smoothed for record in records]),
+            time=times,
+            threshold=np.where(np.isfinite(threshold), threshold, np.nan),
+            labels=None if labels[0] is None else np.concatenate(labels),
+            events=[replace(e, start=max(e.start - self._first, 0), end=e.end - self._first) for e in events],
+            changes=[replace(change, start=max(change.start - self._first, 0))] if change else [],
+            ax=figure.add_subplot(),
+        )
+        if times is not None and times.dtype.kind == "M":
+            from matplotlib import dates
+
+            # As short as they can be: others would overlap.
+            short: Any = dates.ConciseDateFormatter
+            axes.xaxis.set_major_formatter(short(axes.xaxis.get_major_locator()))
+        return figure
+
+
+def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> None:
+    """Print what is still to be told, a summary, and what looks wrong."""
+    facts = found.facts() | bad_facts([table])
+    n, n_alarms, level = found.n_rows, found.n_alarms, found.chance_level
+    severe = sorted((e for e in found.events.values() if e["severity"] >= level), key=lambda e: -e["severity"])
+    if as_json:
+        for one in [*found.news(least=0.0, live=True), facts]:
+            print_json(one)
+    elif not follows:
+        which = f"{len(severe):,} events" if len(severe) != 1 else "1 event"
+        order = f"the {_SHOWN_EVENTS} most severe" if len(severe) > _SHOWN_EVENTS else "the most severe first"
+        click.echo(f"{table.path}, {n:,} rows: {which}{', ' + order if len(severe) > 1 else ''}")
+        for one in [*severe[:_SHOWN_EVENTS], *found.changes]:
+            _tell(one, table)
+        if n_weak := found.n_events - len(severe):
+            level_told = f"below severity {level:.2g}, which chance alone reaches about once in {n:,} rows"
+            click.echo(f"\n{n_weak:,} weaker events, {level_told}; --json lists all")
+    if not as_json and "labelled_faults" in facts:
+        print_facts("Labels", {name: facts.get(name) for name in _MEASURES})
+    if found.n_back:
+        where = f"{table.path}, {table.unit} {found.first_back}"
+        print_warning(f"{where}: times go back here, and in {found.n_back:,} rows are before one that was read")
+    if not n:
+        print_warning(f"{table.path}: no new rows since it was read for this model; --from-start watches it anew")
+    elif found.threshold is None:
+        print_warning("too few rows were learned for a threshold (64 at least), so there are no alarms; learn more")
+    elif not found.changes and n_alarms > n * max(_MANY_ALARMS, 3.0 * (1.0 - found.monitor.quantile)):
+        learns_all = found.monitor.learn == "all"
+        remedy = "raise --quantile" if learns_all else "if these rows are normal, learn them (--learn all)"
+        print_warning(f"{n_alarms / n:.0%} of the rows are alarms; {remedy}")
+
+
+def _tell(found: Facts, table: Table, *, as_json: bool = False) -> None:
+    """Print an event or a change: when, where, how sure, and each column with the value that was expected."""
+    if as_json:
+        print_json(found)
+        return
+    begin, end = (_when(found, name, table.unit) for name in ("first", "last" if "last_row" in found else "detected"))
+    causes = found["features"][:_SHOWN_FEATURES]
+    if found["kind"] == "change":
+        state = "learned as normal" if found["is_accepted"] else "not learned (--learn)"
+        head = f"Lasting change from {begin} on, noticed at {end}, {state}"
+        lines = [", ".join(map(printable, causes))]
+    else:
+        span = f"{begin}, 1 alarm" if found["alarms"] == 1 else f"{begin} to {end}, {found['alarms']:,} alarms"
+        head = f"Severity {_rounded(found['severity'])}: {span}" + ", still open" * found["is_open"]
+        lines = [f"{printable(cause['feature'])}: {_deviation(cause, table.unit)}" for cause in causes]
+    click.echo("\n  ".join(["\n" + head, *lines]))
+
+
+def _rounded(severity: float) -> str:
+    return f"{severity:,.0f}" if severity >= 100.0 else f"{severity:.2g}"
+
+
+def _deviation(cause: Facts, unit: str) -> str:
+    """Write a value and the one that was expected, with the digits that the range leaves sure."""
+    width = cause["high"] - cause["low"]
+    digits = min(max(1 - math.floor(math.log10(width)), 0), 12) if width > 0.0 else 4
+    value, expected, low, high = (f"{cause[name]:.{digits}f}" for name in ("value", "expected", "low", "high"))
+    since = f"{cause['direction']} since {_when(cause, 'since', unit)}"
+    return f"{value}, expected {expected} ({low} to {high}), {since}; explains {cause['share']:.0%}"
+
+
+def _when(found: Facts, name: str, unit: str) -> str:
+    """Write the time and the number of a row."""
+    row, time = found[f"{name}_row"], found.get(f"{name}_time")
+    where = "before the rows read here" if row is None else f"{unit} {row:,}"
+    return where if time is None else f"{str(time).replace('T', ' ')} ({where})"

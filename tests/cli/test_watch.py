@@ -1,0 +1,373 @@
+"""`watch` and `score`: what is found by rows, times and columns of the file; decisions that can be stated; going on."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from commands import append, fact, learned, refused, run
+from pyarrow import csv
+
+from streamkpca import StreamingKernelPCA, load
+from streamkpca.monitoring import Monitor
+
+NAMES = ["heat [°C]", "flow, total", "load"]
+START = np.datetime64("2024-05-01T00:00")
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(5)
+    rows = np.repeat(rng.normal(size=(1400, 1)), 3, axis=1) + 0.1 * rng.normal(size=(1400, 3))
+    rows[900:920, 1] += 4.0
+    rows[1000, 2] += 3.0
+    return np.round(rows, 6)
+
+
+def write(name, X, *, names=NAMES, first=None, form="%Y-%m-%dT%H:%M", mark=",", decimal="."):
+    cells = [[repr(number).replace(".", decimal) for number in row] for row in X.tolist()]
+    if first is not None:
+        whens = (START + (first + i) * np.timedelta64(5, "m") for i in range(len(X)))
+        cells = [[f"{when.item():{form}}", *row] for when, row in zip(whens, cells, strict=True)]
+    head = [f'"{name}"' for name in ([*["when"] * (first is not None), *names])]
+    Path(name).write_text("".join(mark.join(row) + "\n" for row in [head, *cells]))
+
+
+@pytest.fixture
+def folder(tmp_path, X, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("all.csv", X, first=0)
+    return tmp_path
+
+
+def told(*args, stdin=None):
+    result = run(*args, "--json", stdin=stdin)
+    assert result.exit_code == 0, result.stderr
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["kind"] for line in lines].count("summary") == (lines[-1]["kind"] == "summary") == 1
+    return lines, result.stderr
+
+
+def events(lines):
+    return [line for line in lines if line["kind"] == "event"]
+
+
+def worst(lines):
+    return max(events(lines), key=lambda event: event["severity"])
+
+
+def is_the_fault(event):
+    """Tell whether an event is the fault in lines 902 to 921; a false alarm near them may belong to it."""
+    return 892 < event["first_row"] <= 902 and 921 <= event["last_row"] <= 931 and event["alarms"] >= 19
+
+
+def table_of(path):
+    strings = csv.ConvertOptions(column_types={"when": pa.string()})
+    return csv.read_csv(path, convert_options=strings).to_pandas()
+
+
+# Any file
+
+
+def test_one_pass_finds_an_event_with_its_rows_times_and_columns(folder):
+    lines, _ = told("watch", "all.csv")
+    event = worst(lines)
+    # Lines of the file, the header included.
+    assert is_the_fault(event)
+    assert event["first_time"] == str(START + (event["first_row"] - 2) * np.timedelta64(300, "s"))
+    assert not event["is_open"]
+    cause = event["features"][0]
+    assert (cause["feature"], cause["direction"]) == ("flow, total", "above")
+    assert cause["low"] < cause["expected"] < cause["high"] < cause["value"]
+    assert abs(cause["value"] - cause["expected"] - 4.0) < 1.0
+    assert 892 < cause["since_row"] <= 904
+    assert cause["since_time"] == str(START + (cause["since_row"] - 2) * np.timedelta64(300, "s"))
+    assert event["severity"] > 3.0 * lines[-1]["chance_severity"]
+    assert (lines[-1]["rows"], lines[-1]["events"]) == (1400, len(events(lines)))
+
+
+def ugly(X, kind):
+    """Write a file with one kind of trouble, in which the event stays where it is; return the names it has."""
+    if kind == "decimal commas":
+        write("x.csv", X, first=0, form="%d.%m.%Y %H:%M", mark=";", decimal=",")
+    elif kind == "month first, with text":
+        write("x.csv", X, first=0, form="%m/%d/%Y %I:%M:%S %p")
+    elif kind == "seconds since 1970":
+        seconds = 1_700_000_000 + 60 * np.arange(len(X))
+        write("x.csv", np.column_stack([seconds, X]), names=["ts", *NAMES])
+    elif kind == "a day and an hour, tabs":
+        write("x.csv", X, first=0, form="%Y/%m/%d\t%H.%M.%S", mark="\t")
+        Path("x.csv").write_text(Path("x.csv").read_text().replace('"when"', "day\thour", 1))
+    else:
+        write("x.csv", X, first=0)
+    lines = Path("x.csv").read_text().splitlines()
+    if kind == "columns that tell nothing":
+        lines = [f"{line},{i},{3},,{'ok' if i % 9 else ''}" for i, line in enumerate(lines)]
+        lines[0] = lines[0].rpartition(",0,")[0] + ",id,valve,empty,note"
+    elif kind == "gaps and bad rows":
+        lines[50] = lines[50].rpartition(",")[0] + ","
+        lines[60] = lines[60].rpartition(",")[0] + ",n/a"
+        lines[70] = lines[70].rpartition(",")[0] + ",ERROR"
+        lines[80] += ",1"
+    Path("x.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    {
+        "decimal commas": [
+            "decimals +commas",
+            "fields +semicolons",
+            "when, as %d.%m.%Y %H:%M: 2024-05-01T00:00:00 to 2024-05-05T20:35:00",
+        ],
+        "month first, with text": ["when, as %m/%d/%Y %I:%M:%S %p"],
+        "seconds since 1970": ["ts, as s: 2023-11-14T22:13:20Z to "],
+        "a day and an hour, tabs": ["fields +tabs", "day hour, as %Y/%m/%d %H.%M.%S"],
+        "columns that tell nothing": ["text +note", "growing +id", "empty +empty", r"constant so far +valve \(3\)"],
+        "gaps and bad rows": [r"gaps +load \(0.21%\)", "2 rows left out, the first: x.csv, line 71: .*'ERROR'"],
+    }.items(),
+)
+def test_an_ugly_file_is_read_rightly_and_the_line_that_is_printed_does_the_same(folder, X, kind, says):
+    ugly(X, kind)
+    lines, said = told("watch", "x.csv")
+    for part in says:
+        assert re.search(part, said), said
+    event = worst(lines)
+    assert is_the_fault(event)
+    assert event["features"][0]["feature"] == "flow, total"
+    words = shlex.split(said.partition("The same in full: ")[2].partition("\n")[0])
+    assert words[:3] == ["streamkpca", "watch", "x.csv"]
+    assert words[-1] == "--json"
+    again, stated = told(*words[1:-1])
+    assert again == lines
+    # There is nothing left to decide.
+    assert words == shlex.split(stated.partition("The same in full: ")[2].partition("\n")[0])
+
+
+def test_people_read_when_where_and_how_sure(folder):
+    result = run("watch", "all.csv")
+    title, _, event, line, *_ = result.stdout.splitlines()
+    assert re.fullmatch(r"all.csv, 1,400 rows: \d+ events, the (10 most severe|most severe first)", title)
+    assert re.match(r"Severity [\d.,]+: 2024-05-04 0\d:\d\d:00 \(line 9\d\d\) to 2024-05-04 0\d:", event)
+    assert re.fullmatch(
+        r"  flow, total: -?[\d.]+, expected -?[\d.]+ \(-?[\d.]+ to -?[\d.]+\), (above|below) "
+        r"since 2024-05-0\d \d\d:\d\d:00 \(line [\d,]+\); explains \d+%",
+        line,
+    )
+    assert "Components" not in result.stdout
+
+
+def test_a_file_of_the_newest_rows_first_is_refused_with_a_line_that_turns_it(folder):
+    head, *rest = Path("all.csv").read_text().splitlines()
+    Path("all.csv").write_text("\n".join([head, *rest[::-1]]) + "\n")
+    result = run("watch", "all.csv")
+    refused(result, "newest rows come first", "(head -n 1 all.csv; tail -n +2 all.csv | tac) | streamkpca watch -")
+
+
+def test_clocks_that_are_set_back_do_not_stop_it(folder, X):
+    lines = Path("all.csv").read_text().splitlines()
+    lines[500:] = [
+        line.replace(line[:16], str(np.datetime64(line[:16]) - np.timedelta64(1, "h"))) for line in lines[500:]
+    ]
+    Path("all.csv").write_text("\n".join(lines) + "\n")
+    found, said = told("watch", "all.csv")
+    assert "all.csv, line 501: times go back here, and in 11 rows are before one that was read" in said
+    assert worst(found)["first_time"].startswith("2024-05-04T0")
+
+
+def test_few_rows_have_no_threshold_and_many_alarms_are_told(folder, X):
+    write("few.csv", X[:40])
+    assert "too few rows were learned for a threshold" in told("watch", "few.csv")[1]
+    rows = X.copy()
+    rows[300::3, 2] += 8.0
+    write("many.csv", rows)
+    assert (
+        "% of the rows are alarms; if these rows are normal, learn them (--learn all)" in told("watch", "many.csv")[1]
+    )
+
+
+def test_the_command_finds_what_the_monitor_finds_whatever_the_chunks(folder, X):
+    options = ["--lags", "2", "--smoothing", "0.25", "--quantile", "0.95"]
+    monitor = Monitor(lags=2, smoothing=0.25, quantile=0.95)
+    record = monitor.update(X)
+    spans = [(event.start + 2, event.end + 1, event.n_alarms) for event in monitor.events_]
+    for n in (7, 4096):
+        lines, _ = told("watch", "all.csv", *options, "--chunk-rows", n, "--save", "o.csv")
+        assert sorted((e["first_row"], e["last_row"], e["alarms"]) for e in events(lines)) == spans
+        table = table_of("o.csv")
+        assert table.columns.tolist() == ["row", "when", "novelty", "smoothed", "threshold", "alarm"]
+        np.testing.assert_array_equal(table["row"], np.arange(2, 1402))
+        for name in ("novelty", "smoothed", "threshold"):
+            np.testing.assert_allclose(table[name], getattr(record, name), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("learn", "accepted"), [("normal", True), ("none", False)])
+def test_a_lasting_change_is_told_with_its_row(folder, X, learn, accepted):
+    rows = X[200:800].copy()
+    rows[300:, 2] += 5.0
+    write("x.csv", rows, first=0)
+    learned(X[:800]).save("m.npz")
+    args = ["score", "x.csv", "--model", "m.npz", "--accept-after", "100", "--learn", learn, "--time", "when"]
+    (change,) = [line for line in told(*args)[0] if line["kind"] == "change"]
+    assert (change["first_row"], change["first_time"]) == (302, "2024-05-02T01:00:00")
+    assert (change["is_accepted"], change["features"][0]) == (accepted, "load")
+    done = "learned as normal" if accepted else r"not learned \(--learn\)"
+    assert re.search(
+        rf"Lasting change from 2024-05-02 01:00:00 \(line 302\) on, noticed at .*, {done}\n  load", run(*args).stdout
+    )
+
+
+# Going on
+
+
+def test_a_saved_monitor_goes_on_with_its_columns_and_its_time(folder, X):
+    write("first.csv", X[:950], first=0)
+    write("second.csv", X[950:][:, ::-1], names=NAMES[::-1], first=950)
+    told("watch", "first.csv", "--lags", "2", "--model", "m.npz")
+    assert Monitor.load("m.npz").n_rows_ == 950
+    info = json.loads(run("info", "m.npz", "--json").stdout)
+    assert (info["monitor"]["lags"], info["column_names"]) == (2, NAMES)
+    refused(run("watch", "second.csv", "--model", "m.npz", "--lags", "1"), "of its own; leave out --lags", code=2)
+    later, _ = told("score", "second.csv", "--model", "m.npz")
+    assert all(event["first_time"] >= "2024-05-04T07:10" for event in events(later))
+    assert all(event["first_row"] >= 2 for event in events(later))
+    # The score leaves the file as it is.
+    assert Monitor.load("m.npz").n_rows_ == 950
+    assert told("watch", "second.csv", "--model", "m.npz")[0] == later
+    assert Monitor.load("m.npz").n_rows_ == 1400
+
+
+def test_without_times_files_are_one_stream(folder, X):
+    for name, rows in (("first", X[:950]), ("second", X[950:]), ("both", X)):
+        write(f"{name}.csv", rows)
+    told("watch", "first.csv", "--smoothing", "0.3", "--model", "m.npz")
+    told("watch", "second.csv", "--model", "m.npz", "--save", "second.out.csv")
+    told("watch", "both.csv", "--smoothing", "0.3", "--save", "both.out.csv")
+    later, whole = table_of("second.out.csv"), table_of("both.out.csv")
+    np.testing.assert_allclose(later["smoothed"], whole["smoothed"][950:], rtol=1e-9)
+    np.testing.assert_array_equal(later["alarm"], whole["alarm"][950:])
+
+
+def test_a_file_that_has_grown_goes_on_where_it_was_left(folder, X):
+    lines = Path("all.csv").read_text().splitlines(keepends=True)
+    Path("all.csv").write_text("".join(lines[:911]))
+    begun, _ = told("watch", "all.csv", "--model", "m.npz")
+    assert worst(begun)["is_open"]
+    none, said = told("watch", "all.csv", "--model", "m.npz")
+    assert none[-1]["rows"] == 0
+    assert "no new rows since it was read for this model; --from-start watches it anew" in said
+    append("all.csv", *lines[911:])
+    rest, _ = told("watch", "all.csv", "--model", "m.npz")
+    event = worst(rest)
+    # Its first row was read before.
+    assert event["first_row"] is None
+    assert event["first_time"] == worst(begun)["first_time"]
+    assert 921 <= event["last_row"] <= 931
+    assert rest[-1]["rows"] == 1401 - 911
+    assert told("watch", "all.csv", "--model", "m.npz", "--from-start")[0][-1]["rows"] == 1400
+
+
+def test_a_model_that_was_fitted_goes_on(folder, X):
+    write("old.csv", X[:800])
+    assert run("fit", "old.csv", "--model", "m.npz").exit_code == 0
+    write("new.csv", X[800:], first=800)
+    assert worst(told("watch", "new.csv", "--model", "m.npz")[0])["first_row"] == 102
+    assert Monitor.load("m.npz").n_rows_ == 600
+    assert load("m.npz").n_samples_seen_ > 1000
+
+
+def test_events_come_as_rows_come(folder, X):
+    text = Path("all.csv").read_text()
+    lines, _ = told("watch", "-", "--follow", "--chunk-rows", "5", stdin=text)
+    first = worst(lines)["first_row"]
+    began, ended = [event for event in events(lines) if event["first_row"] == first]
+    assert (began["is_open"], ended["is_open"]) == (True, False)
+    assert began["last_row"] < 921 <= ended["last_row"]
+    assert lines[-1]["events"] == len({event["first_row"] for event in events(lines)})
+    # People are told of events that chance does not explain.
+    output = run("watch", "-", "--follow", "--chunk-rows", "5", stdin=text).stdout
+    assert "still open" in output
+    assert all(float(severity.replace(",", "")) > 1.0 for severity in re.findall(r"Severity ([\d.,]+):", output))
+    assert output.count(f"(line {first})") >= 2
+
+
+# Options of both
+
+
+def test_labels_measure_how_well_novelty_finds_faults(folder, X):
+    strange = X[:600].copy()
+    strange[300:360, 1] += 9.0
+    write("x.csv", np.column_stack([strange, (np.arange(600) // 60) == 5]), names=[*NAMES, "fault"])
+    output = run("watch", "x.csv", "--labels", "fault").stdout
+    assert fact(output, "labelled faults") == "60"
+    assert float(fact(output, "area under roc curve")) > 0.99
+    assert float(fact(output, "average precision")) > 0.9
+
+
+def test_a_picture_shows_what_the_monitor_finds(folder, X, monkeypatch):
+    drawn = {}
+
+    def draw_novelty(novelty, **options):
+        drawn.update(options, novelty=novelty)
+        return options["ax"]
+
+    write("new.csv", X[700:], first=700)
+    write("old.csv", X[:700], first=0)
+    told("watch", "old.csv", "--model", "m.npz")
+    result = run("score", "new.csv", "--model", "m.npz", "--plot", "p.png")
+    assert result.stdout.endswith("Picture: p.png\n")
+    assert Path("p.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr("streamkpca.plots.draw_novelty", draw_novelty)
+    assert run("score", "new.csv", "--model", "m.npz", "--plot", "p.svg").exit_code == 0
+    monitor = Monitor.load("m.npz").reset_context()
+    record = monitor.update(X[700:])
+    np.testing.assert_allclose(drawn["novelty"], record.smoothed, rtol=1e-9)
+    np.testing.assert_allclose(drawn["threshold"], record.threshold, rtol=1e-9)
+    assert drawn["time"][0] == START + 700 * np.timedelta64(5, "m")
+    # Those that chance does not explain.
+    found = [event for event in monitor.events_ if event.end > 700 and event.severity >= np.log(700) / np.log(100)]
+    spans = [(event.start - 700, event.end - 700) for event in found]
+    assert [(event.start, event.end) for event in drawn["events"]] == spans
+
+
+def test_rows_with_gaps_are_learned_and_scored(folder, X):
+    gapped = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    np.save("x.npy", gapped)
+    lines, _ = told("watch", "x.npy", "--model", "m.npz")
+    n = int((~np.isnan(gapped).all(axis=1)).sum())
+    assert (lines[-1]["rows"], lines[-1]["rows_skipped"]) == (n, 1400 - n)
+    # Rows of arrays are counted from 0.
+    assert worst(lines)["first_row"] in range(898, 903)
+    assert told("score", "x.npy", "--model", "m.npz")[0][-1]["rows"] == n
+
+
+@pytest.mark.parametrize(
+    ("args", "part", "code"),
+    [
+        (["score", "all.csv"], "to find events without one, in one pass: streamkpca watch all.csv", 2),
+        (["score", "all.csv", "--model", "all.csv"], "all.csv", 1),
+        (["score", "all.csv", "--model", "absent.npz"], "absent.npz", 1),
+        (["score", "all.csv", "--model", "empty.npz"], "has not learned any rows yet", 1),
+        (["score", "all.csv", "--model", "m.npz", "--save", "m.npz"], "is read as input", 2),
+        (["score", "all.csv", "--model", "m.npz", "--save", "o.txt"], "o.txt", 1),
+        (["score", "all.csv", "--model", "m.npz", "--lags", "2"], "lags=2", 1),
+        (["watch", "all.csv", "--model", "all.csv"], "is read as input", 2),
+        (["watch", "all.csv", "--plot", "all.csv"], "pictures are written as", 2),
+        (["watch", "absent.csv"], "absent.csv: no such file", 1),
+        (["watch", "all.csv", "--time", "hour"], "no column 'hour'; it has 4: when, heat", 1),
+        (
+            ["watch", "all.csv", "--time-format", "%H:%M", "--time", "when"],
+            "it has no rows of numbers (1400 skipped",
+            1,
+        ),
+    ],
+)
+def test_wrong_use_is_refused(folder, X, args, part, code):
+    learned(X[:100]).save("m.npz")
+    StreamingKernelPCA().save("empty.npz")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    refused(run(*args), part, code=code)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
