@@ -228,6 +228,7 @@ class Monitor:
             "quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True, where=where
         )
         self._state: MonitorState | None = None
+        self._answers: MonitorRecord | None = None
         self.extra_: Any = None
         if self._known is not None:
             width = self.model.n_features_in_
@@ -335,7 +336,7 @@ class Monitor:
             except BaseException:
                 self.model.state_ = stream
                 raise
-            self._state = state
+            self._state, self._answers = state, record
         return record
 
     def stacked(self, X: Any) -> Array:
@@ -622,6 +623,13 @@ class Monitor:
         True
         """
         return self._fitted("change_detected_").change
+
+    @property
+    def record_(self) -> MonitorRecord:
+        """Answers to the latest call of `update`, which `plots.draw_novelty` draws; files do not hold them."""
+        if self._answers is None:
+            raise not_fitted("Monitor", "record_")
+        return self._answers
 
     @property
     def n_rows_(self) -> int:

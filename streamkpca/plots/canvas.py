@@ -1,7 +1,9 @@
 """The parts that all pictures share: figures without global state, colours, legends, and a check."""
 
+import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -9,9 +11,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Drawn = TypeVar("Drawn", "Axes", "Figure")
+
 # Okabe and Ito's colours, which colour-blind readers can tell apart, also in grey print.
 LINE, BAR, ALARM, GOOD, EXTRA = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
-FAINT = "#999999"
+FAINT, EVENT = "#999999", "#F0E442"
 GROUP_COLORS = (ALARM, GOOD, EXTRA, "#E69F00", "#000000", "#F0E442")
 _FEW_COLORS = (LINE, "#E69F00", GOOD, EXTRA, BAR, ALARM)
 # Tol's "muted" colours, made for the same readers, for more groups: the ten digits, for example.
@@ -57,8 +61,23 @@ def make_figure(*, width: float = 7.0, height: float = 4.5) -> "Figure":
 
 
 def axes_or_new(ax: "Axes | None") -> "Axes":
-    """Return the given axes, or those of a new figure."""
-    return make_figure().add_subplot() if ax is None else ax
+    """Return the given axes, or those of a new figure, which notebooks show."""
+    if ax is not None:
+        return ax
+    figure = make_figure()
+    return shown(figure.add_subplot(), figure)
+
+
+def shown(picture: Drawn, figure: "Figure") -> Drawn:
+    """Let notebooks show a picture as the last line of a cell, though its figure belongs to no window."""
+    picture.__dict__["_repr_png_"] = partial(_png_of, figure)
+    return picture
+
+
+def _png_of(figure: "Figure") -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=100)
+    return content.getvalue()
 
 
 def ink(axes: "Axes") -> Any:

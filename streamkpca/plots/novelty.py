@@ -1,11 +1,13 @@
 """Scores over time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.monitoring import Monitor
 from streamkpca.plots import canvas
 
 if TYPE_CHECKING:
@@ -18,14 +20,14 @@ Array = npt.NDArray[np.float64]
 # Longer series are drawn as ranges of pieces.
 _PIECES = 1500
 _MOST_SINGLE_ROWS = 2 * _PIECES
-_EVENT = "#F0E442"
+
 
 # Lowest score drawn, as a share of the median. The 1e-16 of atoms would squeeze all other scores.
 _LOWEST_SHARE = 1e-4
 
 
 def draw_novelty(
-    novelty: npt.ArrayLike,
+    novelty: "npt.ArrayLike | Monitor",
     *,
     name: str = "novelty",
     time: npt.ArrayLike | None = None,
@@ -40,8 +42,9 @@ def draw_novelty(
 
     Parameters
     ----------
-    novelty : array-like of shape (n,)
-        Scores; the higher, the more novel. NaN for a row without a score.
+    novelty : array-like of shape (n,), or Monitor
+        Scores; the higher, the more novel. NaN for a row without a score. Of a monitor, the answers to its last call of
+        `update`, with their times, thresholds, events and change.
     name : str
         Name of the scores: another for Hotelling's T^2, for example.
     time : array-like of shape (n,), optional
@@ -85,8 +88,25 @@ def draw_novelty(
     >>> record = monitor.update(rows)
     >>> draw_novelty(record.novelty, threshold=record.threshold, events=monitor.events_).get_title()
     'novelty over time'
+    >>> draw_novelty(monitor).get_title()
+    'novelty over time'
     """
     where = "draw_novelty"
+    if isinstance(novelty, Monitor):
+        record = novelty.record_
+        first = novelty.n_rows_ - len(record.novelty)
+        change = novelty.change_detected_
+        return draw_novelty(
+            record.smoothed,
+            name=name,
+            time=record.time,
+            threshold=record.threshold,
+            labels=labels,
+            label_names=label_names,
+            events=[replace(event, start=event.start - first, end=event.end - first) for event in novelty.events_],
+            changes=[replace(change, start=change.start - first)] if change else (),
+            ax=ax,
+        )
     scores = np.asarray(novelty, dtype=np.float64)
     if scores.ndim != 1:
         raise ValueError(f"{where} expected one score for each row but got an array of shape {scores.shape}; ravel it")
@@ -165,7 +185,13 @@ def _draw_events(axes: "Axes", when: npt.NDArray[Any], events: "Sequence[Event]"
         elif first <= last:
             spans.append([first, last])
     # The edge keeps an event of a single row visible.
-    style: dict[str, Any] = {"facecolor": _EVENT, "edgecolor": _EVENT, "linewidth": 0.5, "alpha": 0.4, "zorder": 0}
+    style: dict[str, Any] = {
+        "facecolor": canvas.EVENT,
+        "edgecolor": canvas.EVENT,
+        "linewidth": 0.5,
+        "alpha": 0.4,
+        "zorder": 0,
+    }
     for i, (first, last) in enumerate(spans):
         axes.axvspan(when[first], when[last], label=None if i else "event", **style)
 

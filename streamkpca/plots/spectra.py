@@ -1,6 +1,6 @@
 """Variances along the axes."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ _MOST_NUMBERS = 16
 
 
 def draw_spectrum(
-    eigenvalues: npt.ArrayLike,
+    eigenvalues: Any,
     *,
     explained: npt.ArrayLike | None = None,
     bounds: npt.ArrayLike | None = None,
@@ -25,8 +25,8 @@ def draw_spectrum(
 
     Parameters
     ----------
-    eigenvalues : array-like of shape (q,)
-        A model's `eigenvalues_`, in units of k(x, x).
+    eigenvalues : array-like of shape (q,), or estimator
+        A model's `eigenvalues_`, in units of k(x, x); or the fitted model, whose shares and bounds are drawn too.
     explained : array-like of shape (q,), optional
         A model's `explained_variance_ratio_`; its running sum is written over the bars.
     bounds : array-like of shape (q, 2), optional
@@ -52,6 +52,10 @@ def draw_spectrum(
     'variance, in units of k(x, x)'
     """
     where = "draw_spectrum"
+    if hasattr(eigenvalues, "fit"):
+        model, eigenvalues = eigenvalues, eigenvalues.eigenvalues_
+        explained = getattr(model, "explained_variance_ratio_", None) if explained is None else explained
+        bounds = getattr(model, "eigenvalue_bounds_", None) if bounds is None else bounds
     heights = np.asarray(eigenvalues, dtype=np.float64)
     if heights.ndim != 1 or not np.isfinite(heights).all():
         raise ValueError(f"{where} expected finite numbers, one for each axis, but got {heights}; pass eigenvalues_")
