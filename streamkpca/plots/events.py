@@ -89,7 +89,7 @@ def draw_event(
     for axes, feature in zip(figure.subplots(len(features), sharex=True, squeeze=False)[:, 0], features, strict=True):
         if isinstance(feature, str) and (names is None or feature not in names):
             raise ValueError(f"{where}: the event is one of {feature!r}, but X has no such name; pass the table")
-        column = feature if isinstance(feature, int) else list(names).index(feature)
+        column = feature if isinstance(feature, int) else list(names or ()).index(feature)
         part, drawn = rows[begin:end].copy(), when[begin:end]
         values = part[:, column].copy()
         # Its own last values are no evidence, as they may be wrong too.
