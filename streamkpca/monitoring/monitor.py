@@ -626,7 +626,14 @@ class Monitor:
 
     @property
     def record_(self) -> MonitorRecord:
-        """Answers to the latest call of `update`, which `plots.draw_novelty` draws; files do not hold them."""
+        """Answers to the latest call of `update`, which `plots.draw_novelty` draws; files do not hold them.
+
+        Examples
+        --------
+        >>> monitor = Monitor()
+        >>> monitor.update([[1.0, 2.0]]) is monitor.record_
+        True
+        """
         if self._answers is None:
             raise not_fitted("Monitor", "record_")
         return self._answers

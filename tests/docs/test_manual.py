@@ -134,13 +134,13 @@ def command_lines() -> list[tuple[str, str]]:
 
 def arguments_of(line: str) -> list[str]:
     """Return the arguments of the command in a line of shell."""
-    return line.partition("streamkpca ")[2].replace("'", "").split()
+    return line.partition("streamkpca ")[2].partition(" | ")[0].replace("'", "").split()
 
 
 def write_tables() -> None:
     """Write the files of rows that the pages name."""
     random = np.random.default_rng(0)
-    for name in ("readings", "yesterday", "today", "tomorrow", "log"):
+    for name in ("readings", "yesterday", "today", "tomorrow", "log", "server"):
         load = random.normal(size=600)
         faults = np.where(np.arange(600) > 590, 1, 0)
         columns = {"load": load, "heat": 2 * load + 9 * faults}
