@@ -11,8 +11,8 @@ from streamkpca.rows.times import Time
 
 Array = npt.NDArray[np.float64]
 
-# Alarms of an event that are kept, and features that it names, at most.
-_MOST_ROWS, _MOST_CAUSES = 32, 5
+# Alarms of an event that are kept, those of them that decide which features it names, and these features, at most.
+_MOST_ROWS, _DECIDING, _MOST_CAUSES = 32, 8, 5
 # Surprise of a feature that is named, as a share of the largest: usual numbers surprise, too.
 _LEAST_SHARE = 0.1
 DIRECTIONS = ("above", "below")
@@ -95,24 +95,25 @@ def causes_of(
 ) -> tuple[Cause, ...]:
     """Return the features that surprise most in an event, so many as bring its rows below the threshold.
 
-    Surprises are means over its rows. Features come with their predecessors: what is expected of them follows from the
-    features that are not named, at all lags.
+    Surprises are means over some of its rows. Features come with their predecessors: what is expected of them follows
+    from the features that are not named, at all lags.
     """
     rows, expectation = kept.rows, answers.expectation
+    few = rows[:: -(-len(rows) // _DECIDING)]
     with np.errstate(all="ignore"):
-        added = expectation.surprise(rows, lags).mean(axis=0)
+        added = expectation.surprise(few, lags).mean(axis=0)
         order = np.argsort(-added, kind="stable")[:_MOST_CAUSES]
         order = order[added[order] > _LEAST_SHARE * added[order[0]]]
         if not len(order):
             return ()
         for n in range(1, len(order) + 1):
             columns = (order[:n] + len(added) * np.arange(lags)[:, None]).ravel()
-            expected, spread = expectation.given(rows, columns)
-            usual = rows.copy()
-            usual[:, columns] = np.where(np.isnan(rows[:, columns]), np.nan, expected)
+            usual = few.copy()
+            usual[:, columns] = np.where(np.isnan(few[:, columns]), np.nan, expectation.given(few, columns)[0])
             if answers.novelty(usual).mean() <= threshold:
                 break
         order = order[:n]
+        expected, spread = expectation.given(rows, columns)
         away = np.nan_to_num((rows[:, order] - expected[:, :n]) / spread[:, :n])
     causes = []
     for k, (j, share) in enumerate(zip(order.tolist(), added[order] / added[order].sum(), strict=True)):
