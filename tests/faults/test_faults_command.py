@@ -130,9 +130,16 @@ def test_processes_that_save_at_once_replace_no_model_that_they_have_not_seen(fo
             path.unlink()
         processes = []
         for number in range(n):
-            (folder / f"{number}.csv").write_text(HEADER + "".join(LINES[500 * number : 500 * number + 64 + number]))
+            os.mkfifo(folder / f"{number}.csv")
             args = ["fit", f"{number}.csv", "--model", "m.npz", "--save-every", "0", "--chunk-rows", "8", *SMALL]
             processes.append(Command(folder, *args, name=f"process{number}"))
+        # Opened once all have begun, as they look for the model before they read: one that begins when another is done
+        # has seen its model.
+        pipes = [open(folder / f"{number}.csv", "w", encoding="utf-8") for number in range(n)]
+        for number, pipe in enumerate(pipes):
+            with pipe:
+                pipe.write(HEADER + "".join(LINES[500 * number : 500 * number + 64 + number]))
+            (folder / f"{number}.csv").unlink()
         codes = [process.wait() for process in processes]
         outcomes.update(f"code {code}" for code in codes)
         for process, code in zip(processes, codes, strict=True):
