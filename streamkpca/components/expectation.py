@@ -50,8 +50,10 @@ class Expectation:
 
     @one_blas_thread()
     def __init__(self, rows: Array) -> None:
-        self._mean = rows.mean(axis=0)
-        deviation = np.maximum(rows.std(axis=0), 0.01 * np.ptp(rows, axis=0))
+        spread = np.ptp(rows, axis=0)
+        # The mean and the deviation of equal numbers are so up to rounding.
+        self._mean = np.where(spread > 0.0, rows.mean(axis=0), rows[0])
+        deviation = np.where(spread > 0.0, np.maximum(rows.std(axis=0), 0.01 * spread), 0.0)
         # A feature that never varied has no unit but its size.
         unit = np.where(deviation > 0.0, deviation, 0.01 * np.abs(self._mean))
         self._unit = np.where(unit > 0.0, unit, 0.01 * np.median(unit[unit > 0.0]) if unit.any() else 1.0)

@@ -103,7 +103,9 @@ def causes_of(
     with np.errstate(all="ignore"):
         added = expectation.surprise(few, lags).mean(axis=0)
         order = np.argsort(-added, kind="stable")[:_MOST_CAUSES]
-        order = order[added[order] > _LEAST_SHARE * added[order[0]]]
+        # A feature may be surprising by its predecessors alone, where its own number is missing.
+        has_values = ~np.isnan(rows[:, order]).all(axis=0)
+        order = order[has_values & (added[order] > _LEAST_SHARE * added[order[0]])]
         if not len(order):
             return ()
         for n in range(1, len(order) + 1):
@@ -117,7 +119,7 @@ def causes_of(
         away = np.nan_to_num((rows[:, order] - expected[:, :n]) / spread[:, :n])
     causes = []
     for k, (j, share) in enumerate(zip(order.tolist(), added[order] / added[order].sum(), strict=True)):
-        far = np.abs(away[:, k])
+        far = np.where(np.isnan(rows[:, j]), -1.0, np.abs(away[:, k]))
         outside = np.flatnonzero(far >= min(RANGE, far.max()))
         at = int(outside[np.argsort(far[outside], kind="stable")[len(outside) // 2]])
         value, middle, half = float(rows[at, j]), float(expected[at, k]), RANGE * float(spread[at, k])

@@ -254,7 +254,7 @@ class Monitor:
             value = check_choice(name, value, choices=_LEARN, where=where)
         elif name == "accept_after":
             value = check_integer(name, value, least=_CHUNK, where=where)
-        elif name == "end_after" or (name == "min_duration" and isinstance(value, (int, np.integer))):
+        elif name == "end_after" or (name == "min_duration" and _is_count(value)):
             value = check_integer(name, value, least=1, where=where)
         elif name in ("max_gap", "min_duration") and value is not None:
             value = as_seconds(name, value, where)
@@ -375,7 +375,7 @@ class Monitor:
         return out.reshape(n, -1)
 
     def reset_context(self) -> Self:
-        """Forget the predecessors of the next row, the smoothed score and the last time, as after a gap.
+        """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event.
 
         Returns
         -------
@@ -391,7 +391,8 @@ class Monitor:
         """
         with self.model.write_lock:
             if self._state is not None:
-                self._state = replace(self._state, context=None, last_smoothed=None, last_time=None)
+                log = self._closed(self._state)
+                self._state = replace(self._state, log=log, context=None, last_smoothed=None, last_time=None)
         return self
 
     def forget_alarms(self) -> Self:
@@ -412,10 +413,11 @@ class Monitor:
         >>> monitor.n_events_
         0
         """
-        if self._state is not None:
-            run = AlarmRun.none(self._state.n_features)
-            self._state = replace(self._state, run=run, log=EventLog(), change=None, left_out=self._state.left_out[:0])
-        return self.reset_context()
+        with self.model.write_lock:
+            if self._state is not None:
+                run, rest = AlarmRun.none(self._state.n_features), self._state.left_out[:0]
+                self._state = replace(self._state, run=run, log=EventLog(), change=None, left_out=rest)
+            return self.reset_context()
 
     def save(self, path: FileName, extra: Any = None) -> None:
         """Write the monitor and its model to a file, which `load` of either reads.
@@ -611,6 +613,10 @@ class Monitor:
     def _ended(self, state: MonitorState, log: EventLog) -> EventLog:
         return log.ended(self._explained(state, log), _MOST_EVENTS)
 
+    def _closed(self, state: MonitorState) -> EventLog:
+        """Return the log without an open event."""
+        return state.log if state.log.current is None else self._ended(state, state.log)
+
     @property
     def change_detected_(self) -> Change | None:
         """The latest lasting change: since which row, and which features; None if there was none.
@@ -701,7 +707,8 @@ class Monitor:
         if self.model.on_missing == "marginal":
             return rows_with_numbers(rows)
         # Rows are refused with a number that is not finite, unless the model skips them.
-        return finite_rows(rows) if self.model.on_bad_rows == "skip" else np.ones(len(rows), dtype=bool)
+        skips = "skip" in (self.model.on_bad_rows, self.model.on_missing)
+        return finite_rows(rows) if skips else np.ones(len(rows), dtype=bool)
 
     def _logged(
         self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int, times: Times | None
@@ -785,6 +792,8 @@ class Monitor:
         state = replace(state, change=change)
         if self.learn == "none":
             return state, False
+        # Its alarms are explained by the model that raised them.
+        state = replace(state, log=self._closed(state))
         is_normal = self._are_normal(state)
         normal, rows = state.late[is_normal], np.concatenate([state.left_out, state.late[~is_normal]])
         # Rows that stand out among the others are no part of the change.
@@ -914,6 +923,11 @@ class Monitor:
         if self._state is None:
             raise not_fitted("Monitor", request)
         return self._state
+
+
+def _is_count(value: Any) -> bool:
+    """Tell whether a value is a whole number; numpy takes its durations for such."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64)
 
 
 def _stacked(rows: Array, context: Array) -> Array:

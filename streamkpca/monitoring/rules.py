@@ -1,6 +1,6 @@
 """Rules by which events are not reported: they are short, or all that is odd in them is to be ignored."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.monitoring.causes import DIRECTIONS, Cause
 from streamkpca.monitoring.events import Event
 
-Rules = dict[str | int, tuple[str | float, ...]]
+Rules = Mapping[str | int, tuple[str | float, ...]]
 
 
 def as_seconds(name: str, value: Any, where: str) -> float:
@@ -22,13 +22,19 @@ def as_seconds(name: str, value: Any, where: str) -> float:
 
 def checked_rules(ignore: Any, where: str) -> Rules:
     """Return for each feature its rules: directions, and largest differences from what is expected."""
-    pairs = list(ignore.items() if isinstance(ignore, Mapping) else ignore or ())
-    rules: Rules = {}
+    # A list of pairs is how files hold them.
+    pairs = list(ignore.items()) if isinstance(ignore, Mapping) else [] if ignore is None else ignore
+    if not isinstance(pairs, list) or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+        raise TypeError(
+            f"{where} expected ignore to be a dictionary of features and rules but got {ignore!r}; pass "
+            '{"disk": "below"}, for example'
+        )
+    rules: dict[str | int, tuple[str | float, ...]] = {}
     for feature, given in pairs:
         key = (
             feature if isinstance(feature, str) else check_integer("a feature of ignore", feature, least=0, where=where)
         )
-        several = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+        several = list(given) if isinstance(given, (list, tuple)) else [given]
         rules[key] = tuple(_checked_rule(key, rule, where) for rule in several)
     return rules
 

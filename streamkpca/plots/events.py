@@ -72,6 +72,9 @@ def draw_event(
     n_features = check_integer("n_features", n_features, least=1, where=where)
     rows, names = monitor.stacked(X), feature_names(X)
     n, d = len(rows), rows.shape[1] // monitor.lags
+    known = getattr(monitor.model, "feature_names_in_", None)
+    if known is not None and names is not None and monitor.lags == 1 and list(names) != list(known):
+        raise ValueError(f"{where} expected the columns {list(known)} but got {list(names)}; sort them so")
     if not first <= event.start < event.end <= first + n:
         raise ValueError(
             f"{where} expected the rows of the event, {event.start} to {event.end}, but got {n} rows from row {first} "
@@ -87,9 +90,10 @@ def draw_event(
     features = [cause.feature for cause in event.features[:n_features]]
     figure = canvas.make_figure(height=1.2 + 1.6 * len(features))
     for axes, feature in zip(figure.subplots(len(features), sharex=True, squeeze=False)[:, 0], features, strict=True):
-        if isinstance(feature, str) and (names is None or feature not in names):
+        columns = [] if names is None else [str(name) for name in names]
+        if isinstance(feature, str) and feature not in columns:
             raise ValueError(f"{where}: the event is one of {feature!r}, but X has no such name; pass the table")
-        column = feature if isinstance(feature, int) else list(names or ()).index(feature)
+        column = feature if isinstance(feature, int) else columns.index(feature)
         part, drawn = rows[begin:end].copy(), when[begin:end]
         values = part[:, column].copy()
         # Its own last values are no evidence, as they may be wrong too.

@@ -32,6 +32,8 @@ def without_times(X: Any, time: Any, where: str) -> tuple[Any, Any]:
             f"{where} expected time to name a column of X but got {time!r}, and X has "
             f"{f'the columns {names}' if names else 'no names'}; pass one of them, or a time a row"
         )
+    if len(set(names)) < len(names):
+        raise ValueError(f"{where}: X has several columns of one name among {names}; rename them, or pass the times")
     rest = [name for name in names if name != time]
     return (X.select(rest) if is_arrow_table(X) else X[rest]), X[time]
 
