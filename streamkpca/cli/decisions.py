@@ -75,4 +75,8 @@ def _time_found(table: Table) -> str:
         return f"{text}, but these rows do not hold such times"
     first, last = map(table.clock, found.times)
     form = found.time_format or ("numbers" if isinstance(first, float) else "ISO 8601")
-    return f"{text}, as {form}: {first} to {last}"
+    # Rows of several days show which number is the day; those of one do not, up to the 12th.
+    one, other, dates = form[:2], form[3:5], [str(time)[:10] for time in found.times]
+    is_either = {one, other} == {"%d", "%m"} and form[2] in "/-" and dates[0] == dates[1] and int(dates[0][8:]) <= 12
+    other = f"; or is it --time-format '{other}{form[2]}{one}{form[5:]}'?" if is_either else ""
+    return f"{text}, as {form}: {first} to {last}{other}"

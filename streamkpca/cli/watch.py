@@ -34,7 +34,9 @@ _SHOWN_EVENTS = 10
 _SHOWN_FEATURES = 3
 _MANY_ALARMS = 0.1
 _MEASURES = ("labelled_faults", "area_under_roc_curve", "average_precision")
-_MOST_BACK = 0.5
+_MOST_BACK = 0.3
+# Share from which a file is the wrong way round; equal times are neither.
+_NEWEST_FIRST = 0.8
 
 
 def score(file: str, model: str | None, **options: Any) -> None:
@@ -100,10 +102,12 @@ def _go_through(
     if table.look:
         tell_look(table)
         if (folder := cache_folder()) and not any(folder.rglob("*.nbi")):
-            click.echo("The first run compiles loops, about twenty seconds", err=True)
+            click.echo("The first run compiles loops, some fifteen seconds", err=True)
         if table.look.back > _MOST_BACK:
             path, n = shlex.quote(file), int(table.named)
             turned = f"(head -n {n} {path}; tail -n +{n + 1} {path} | tac) | streamkpca watch -"
+            if table.look.back < _NEWEST_FIRST:
+                raise ValueError(f"{file}: its rows are in no order of time; sort them, and watch it again")
             raise ValueError(f"{file}: its newest rows come first, but a stream begins with the oldest; try: {turned}")
     if table.time_names and os.path.realpath(file) not in places:
         # Another file may begin before the last one ended.
@@ -244,10 +248,9 @@ class Watch:
 
     @property
     def chance_level(self) -> float:
-        """The severity that chance is expected to reach once in as many rows.
+        """The severity that scores with an exponential tail reach once in as many rows; many have a longer one.
 
-        Of scores with an exponential tail, a share 1 - quantile is above the threshold, and a share
-        (1 - quantile)^s above s times the threshold.
+        A share 1 - quantile of them is above the threshold, and a share (1 - quantile)^s above s times the threshold.
         """
         return max(1.0, math.log(max(self.n_rows, 1)) / -math.log(1.0 - self.monitor.quantile))
 
@@ -318,9 +321,9 @@ def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> No
         click.echo(f"{table.path}, {n:,} rows: {which}{', ' + order if len(severe) > 1 else ''}")
         for one in [*severe[:_SHOWN_EVENTS], *found.changes]:
             _tell(one, table)
-        if n_weak := found.n_events - len(severe):
-            level_told = f"below severity {level:.2g}, which chance alone reaches about once in {n:,} rows"
-            click.echo(f"\n{n_weak:,} weaker events, {level_told}; --json lists all")
+        n_more, n_weak = max(len(severe) - _SHOWN_EVENTS, 0), found.n_events - len(severe)
+        if n_more or n_weak:
+            click.echo(f"\nNot shown: {n_more:,} more, and {n_weak:,} below severity {level:.2g}; --json lists all")
     if not as_json and "labelled_faults" in facts:
         print_facts("Labels", {name: facts.get(name) for name in _MEASURES})
     if found.n_back:

@@ -394,6 +394,9 @@ def test_day_and_month_are_those_between_which_the_dates_are_closest():
     days = ["09/02/2024 23:55", "10/02/2024 00:00", "11/02/2024 00:00"]
     assert find_format(days)[0] == "%d/%m/%Y %H:%M"
     assert find_format(["02" + day[2:3] + day[:2] + day[5:] for day in days])[0] == "%m/%d/%Y %H:%M"
+    # Within one day both are as close.
+    assert find_format(["2/12/2026 03:00:00 PM", "2/12/2026 03:00:01 PM"])[0] == "%m/%d/%Y %I:%M:%S %p"
+    assert find_format(["2/12/2026 15:00:00", "2/12/2026 15:00:01"])[0] == "%d/%m/%Y %H:%M:%S"
     assert find_format(["red", "green"]) is None
 
 

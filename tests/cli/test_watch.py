@@ -167,6 +167,13 @@ def test_a_file_of_the_newest_rows_first_is_refused_with_a_line_that_turns_it(fo
     refused(result, "newest rows come first", "(head -n 1 all.csv; tail -n +2 all.csv | tac) | streamkpca watch -")
 
 
+def test_a_file_in_no_order_of_time_is_refused(folder):
+    head, *rest = Path("all.csv").read_text().splitlines()
+    mixed = [rest[i] for i in np.random.default_rng(0).permutation(len(rest))]
+    Path("all.csv").write_text("\n".join([head, *mixed]) + "\n")
+    refused(run("watch", "all.csv"), "all.csv", "in no order of time")
+
+
 def test_clocks_that_are_set_back_do_not_stop_it(folder, X):
     lines = Path("all.csv").read_text().splitlines()
     lines[500:] = [

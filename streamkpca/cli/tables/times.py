@@ -95,7 +95,8 @@ def formatted_times(cells: Any, format: str, *, strict: bool = True) -> npt.NDAr
 def find_format(cells: Sequence[str]) -> tuple[str | None, npt.NDArray[Any]] | None:
     """Find how most cells write dates: a format, None for ISO 8601, and the dates, NaT for other cells.
 
-    If several do, as day and month may be either, the one in which the dates are closest together.
+    If several do, as day and month may be either, the one in which the dates are closest together; of equals the one
+    with the month first where clocks say AM or PM, and else the day.
 
     >>> find_format(["01/02/2024 23:55", "02/02/2024 00:00"])[0]
     '%d/%m/%Y %H:%M'
@@ -112,4 +113,6 @@ def find_format(cells: Sequence[str]) -> tuple[str | None, npt.NDArray[Any]] | N
                 break
         else:
             found.append((np.abs(np.diff(times[~np.isnat(times)])).sum(), day + clock, times))
-    return min(found, key=lambda one: one[0])[1:] if found else None
+    if not found:
+        return None
+    return min(found, key=lambda one: (one[0], one[1].endswith("%p") != one[1].startswith("%m")))[1:]

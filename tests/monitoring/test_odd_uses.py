@@ -1,0 +1,116 @@
+"""Odd uses that once broke: gaps in an event, durations of numpy, constants, and events that end in other ways."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamkpca import StreamingKernelPCA
+from streamkpca.monitoring import Monitor
+
+RANDOM = np.random.default_rng(0)
+ROWS = np.repeat(RANDOM.normal(size=(1500, 2)), 2, axis=1) + 0.1 * RANDOM.normal(size=(1500, 4))
+SHIFT = np.array([0.0, 0.0, 0.0, 9.0])
+CLOCK = np.datetime64("2026-01-01", "s") + np.arange(1500)
+
+
+def test_a_feature_without_numbers_is_no_cause() -> None:
+    rows = ROWS.copy()
+    for start in range(1000, 1480, 40):
+        rows[start, 3] += 3.0
+        rows[start + 1 : start + 8, 3] = np.nan
+    model = StreamingKernelPCA(max_atoms=32, on_missing="marginal", noise_variance=None)
+    monitor = Monitor(model, lags=3, smoothing=0.1)
+    monitor.update(rows)
+    causes = [cause for event in monitor.events_ for cause in event.features]
+    assert causes
+    assert all(np.isfinite([cause.value, cause.expected, cause.low, cause.high]).all() for cause in causes)
+    assert Monitor.from_bytes(monitor.to_bytes()).events_ == monitor.events_
+
+
+def test_a_model_that_skips_gaps_skips_them_in_a_monitor() -> None:
+    rows = ROWS.copy()
+    rows[[700, 1040], 1] = np.nan
+    monitor = Monitor(StreamingKernelPCA(max_atoms=64, on_missing="skip", noise_variance=None))
+    record = monitor.update(rows)
+    assert np.isnan(record.novelty[[700, 1040]]).all()
+    assert not record.is_alarm[[700, 1040]].any()
+    monitor.to_bytes()
+
+
+@pytest.mark.parametrize(
+    "least", [5.0, timedelta(seconds=5), np.timedelta64(5, "s"), np.timedelta64(5 * 10**9, "ns")], ids=repr
+)
+def test_a_least_duration_is_one_time_in_any_type(least: Any) -> None:
+    rows = ROWS.copy()
+    rows[1200:1230, 3] += 4.0
+    monitor = Monitor(min_duration=least)
+    monitor.update(rows, time=CLOCK)
+    assert monitor.min_duration == 5.0
+    assert [event.start for event in monitor.events_ if event.n_alarms > 20] == [1200]
+
+
+def test_a_change_that_is_accepted_keeps_the_causes_of_its_event() -> None:
+    rows = np.concatenate([ROWS, ROWS[:1200] + SHIFT])
+    monitor = Monitor()
+    monitor.update(rows)
+    assert monitor.change_detected_ is not None
+    (event,) = (event for event in monitor.events_ if event.n_alarms > 100)
+    assert [cause.feature for cause in event.features] == [3]
+    ignoring = Monitor(ignore={3: "above"})
+    ignoring.update(rows)
+    assert all(event.n_alarms < 100 for event in ignoring.events_)
+
+
+@pytest.mark.parametrize("constant", [0.5, 0.1, 0.007, 0.0])
+def test_the_rounding_of_a_constant_is_no_unit(constant: float) -> None:
+    rows = np.column_stack([ROWS, np.full(1500, constant)])
+    rows[1200:1230, 3] += 4.0
+    rows[1200:1230, 4] += 1e-12
+    monitor = Monitor()
+    monitor.update(rows)
+    worst = max(monitor.events_, key=lambda event: event.severity)
+    assert worst.features[0].feature == 3
+    expected, low, high = monitor.model.expected(rows[:1], 4)[0]
+    assert low < constant == expected < high
+
+
+def test_an_event_ends_with_its_recording() -> None:
+    bad = ROWS[:30] + SHIFT
+    monitor = Monitor(min_duration=5.0)
+    monitor.update(ROWS, time=CLOCK)
+    before = monitor.n_events_
+    monitor.update(bad, time=CLOCK[-1] + np.arange(30))
+    monitor.reset_context().update(bad, time=np.arange(30.0))
+    monitor.update(ROWS[:40], time=30.0 + np.arange(40.0))
+    assert monitor.n_events_ == before + 2
+    assert all(type(event.start_time) is type(event.end_time) for event in monitor.events_)
+
+
+def test_alarms_are_forgotten_though_another_thread_updates() -> None:
+    monitor = Monitor()
+    monitor.update(ROWS + np.where(np.arange(1500)[:, None] // 20 == 50, 6.0, 0.0))
+    old = {event.start for event in monitor.events_}
+    assert old
+    writer = threading.Thread(target=monitor.update, args=(np.tile(ROWS, (10, 1)),))
+    writer.start()
+    monitor.forget_alarms()
+    writer.join()
+    assert not old & {event.start for event in monitor.events_}
+
+
+@pytest.mark.parametrize(
+    "rules", [["above"], 5, "above", np.array([1, 2]), {0: {"above": 2.0}}, {0: b"above"}], ids=repr
+)
+def test_rules_of_another_kind_are_refused(rules: Any) -> None:
+    with pytest.raises(TypeError, match="ignore"):
+        Monitor(ignore=rules)
+
+
+def test_a_table_with_columns_of_one_name_is_refused() -> None:
+    pandas = pytest.importorskip("pandas", reason="a table with names; needs the extra pandas")
+    table = pandas.DataFrame(np.column_stack([ROWS[:, :2], np.arange(1500.0)]), columns=["a", "a", "t"])
+    with pytest.raises(ValueError, match="several columns of one name"):
+        Monitor().update(table, time="t")
