@@ -72,12 +72,11 @@ class Command:
         code: object = 1
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+            main()
         except KeyboardInterrupt:
-            # Python itself, too, ends by a Ctrl-C that comes before it has begun.
+            # Python itself, too, ends by a Ctrl-C that comes before the command has begun.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.raise_signal(signal.SIGINT)
-        try:
-            main()
         except SystemExit as end:
             code = end.code
         except BaseException:

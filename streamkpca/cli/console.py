@@ -107,9 +107,12 @@ class Signals:
     def until_stopped(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield items until they end or a signal comes; signals wait while the caller works on one."""
         iterator = iter(items)
-        while not self.number:
+        while True:
             try:
                 self._is_working = False
+                # Asked after a signal can raise: one that came just before would wait for rows that may never come.
+                if self.number:
+                    break
                 item = next(iterator)
                 self._is_working = True
             except StopIteration:

@@ -39,6 +39,8 @@ _SAMPLE_BYTES = 1 << 19
 _MOST_TITLES = 20
 # pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
 _MOST_FAST_COLUMNS = 2000
+# A Ctrl-C that comes while pyarrow reads would be lost where there is nothing left to read.
+pyarrow.enable_signal_handlers(False)
 
 
 class Record(NamedTuple):
