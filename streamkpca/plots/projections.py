@@ -89,6 +89,8 @@ def draw_projections(
         bar = axes.figure.colorbar(dots, ax=axes, label=color_name, shrink=0.9, pad=0.015, **ticks)
         bar.outline.set_visible(False)
         bar.ax.tick_params(labelsize="small")
+    # Distances are those of feature space, so both axes have one scale.
+    axes.set_aspect("equal", adjustable="datalim")
     canvas.finish(axes, "projections", f"component {components[0]}", f"component {components[1]}")
     return axes
 

@@ -407,6 +407,8 @@ def test_a_look_finds_counters_constants_gaps_and_empty_columns():
     found = table.look
     assert (table.names, found.counters, found.empty) == (("valve", "x"), ["id", "total"], ["empty", "remark"])
     assert (found.time, found.constants, found.gaps) == ((), {"valve": 3.0}, {"x": 0.75})
+    # A row that the end of the look cuts has no gap.
+    assert opened("a,b\n" + "1,2\n" * 140_000, looks=True).look.gaps == {}
     # Columns that are asked for are all kept.
     assert opened("\n".join(["id,x", *map("{0},{0}".format, range(40))]), looks=True, columns=["id"]).names == ("id",)
 
@@ -429,6 +431,7 @@ def test_a_look_finds_counters_constants_gaps_and_empty_columns():
         ("a;b\n1,5;2\n1.5;2\n", r"line 2: column 'a' holds text \('1,5'\).*decimal commas need --decimal ,"),
         ("a,b\nx,y\n", "no column of numbers is left of a, b"),
         ("Plant 7\n\na;b\n1;2\n", r"first line has one field, but line 3 has more; .*tail -n \+3 FILE"),
+        ("sep=;\na;b\n1;2\n", r"first line 'sep=;' is for spreadsheets; .*tail -n \+2 FILE .* --delimiter ';'"),
         ('a,b\n1,2\n"1,2\n3,4\n', "line 3: has a quotation mark that opens a field and is never closed"),
         ("a,b\n1,2\né,2\n".encode("latin1"), "line 3: column 'a' holds text .'é'"),
         ("a,b\n1,2\n".encode("utf-16"), "iconv -f utf-16 -t utf-8"),

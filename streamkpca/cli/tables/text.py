@@ -30,6 +30,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER_WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[\d.']*\d,\d+")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_SEPARATOR = re.compile(r"sep=(.)", re.IGNORECASE)
 _SWAPPED = str.maketrans(".,", ",.")
 _DIGITS = re.compile(r"\d,(?=\d)")
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")
@@ -185,13 +186,18 @@ class CsvLines:
             raise TableError(f"{source.name}: {what}; give one such as --delimiter ';'")
         head = beginning(source, 1 if header is False else 2)
         first, *more = islice((line for line in head.split("\n") if line.strip()), 2)
+        if mark := _SEPARATOR.fullmatch(first.strip()):
+            remedy = f"leave it out: tail -n +2 FILE | streamkpca ... - --delimiter '{mark[1]}'"
+            raise TableError(f"{source.name}: its first line {short(first.strip())!r} is for spreadsheets; {remedy}")
         # Commas between digits may be decimal ones.
         lines = [_DIGITS.sub("0", line) for line in (first, *more)]
         self._delimiter = delimiter or max(
             (mark for mark in _DELIMITERS if mark != decimal),
             key=lambda mark: min(len(next(csv.reader([line], delimiter=mark))) for line in lines),
         )
-        sample = [record.fields for record in self.records(head[: _SAMPLE_BYTES + 2 * len(first)])]
+        cut = head[: _SAMPLE_BYTES + 2 * len(first)]
+        whole = cut if len(cut) == len(head) else cut[: cut.rindex("\n") + 1]
+        sample = [record.fields for record in self.records(whole)]
         if isinstance(sample[0], str):
             raise TableError(f"{source.name}: its first line {sample[0]}; correct it")
         self._first: list[str] = sample[0]
