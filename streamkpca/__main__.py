@@ -9,7 +9,7 @@ _NEEDED = ("click", "pyarrow", "matplotlib")
 
 def main() -> None:
     """Run the command, or say in one line which libraries it lacks."""
-    # Until a command handles it, Ctrl-C ends the process: as an exception it may fall into a callback of an import, where
+    # Until a command handles it, Ctrl-C ends the process. As an exception it may come in a callback of an import, where
     # Python drops it, and a command that follows a file would then follow it for ever.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
