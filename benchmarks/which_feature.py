@@ -118,6 +118,12 @@ def labelled(path: Path) -> tuple[Array, list[Case]]:
     return train, cases
 
 
+def by_surprise(model: StreamingKernelPCA, healthy: Array, rows: Array) -> Array:
+    """Return how surprising each feature is, as a monitor's causes have it."""
+    expectation = model.snapshot_.expectation
+    return expectation.surprise(expectation.compared(rows), 1).mean(axis=0)
+
+
 def by_z_scores(model: StreamingKernelPCA, healthy: Array, rows: Array) -> Array:
     """Return the mean deviation of each feature."""
     scale = np.maximum(healthy.std(axis=0), 0.01 * np.ptp(healthy, axis=0))
@@ -136,7 +142,7 @@ def by_leaving_out(model: StreamingKernelPCA, healthy: Array, rows: Array) -> Ar
 
 
 RANKINGS: dict[str, Callable[[StreamingKernelPCA, Array, Array], Array]] = {
-    "causes": lambda model, healthy, rows: model.snapshot_.expectation.surprise(rows, 1).mean(axis=0),
+    "causes": by_surprise,
     "z-scores": by_z_scores,
     "contributions": lambda model, healthy, rows: model.contributions(rows).sum(axis=0),
     "left out": by_leaving_out,
@@ -151,7 +157,8 @@ def judged(model: StreamingKernelPCA, healthy: Array, case: Case) -> dict[str, t
         n = len(case.failed)
         found[name] = float(order[0] in case.failed), len(set(order[:n]) & set(case.failed)) / n
     if case.truth is not None:
-        expected, spread = model.snapshot_.expectation.given(case.rows, np.array(case.failed))
+        expectation = model.snapshot_.expectation
+        expected, spread = expectation.given(expectation.compared(case.rows), np.array(case.failed))
         error = np.abs(expected - case.truth[:, case.failed])
         found["causes"] += (
             float((np.median(error, axis=0) <= 2.0 * case.noise).mean()),

@@ -1,7 +1,8 @@
 """What is expected of some numbers of a row, given its others, and how surprising its numbers are."""
 
 import math
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ _USUAL, _SQUARED_NORMAL = 0.9, 2.7055
 _RIDGE = 0.01
 # Deviations in widths beyond which a number counts less, and from which on it does not matter how far it is.
 _NEAR, _FARTHEST = 5.0, 1e8
+# Logarithm of the share of the likeliest healthy row from which on one counts.
+_UNLIKELY = -40.0
 # Half the length of a range, in standard deviations.
 RANGE = 2.0
 # Most healthy rows, and least; most numbers in them.
@@ -33,6 +36,16 @@ _MOST_ROWS, _LEAST_ROWS, _MOST_NUMBERS = 640, 64, 200_000
 def n_rows_wanted(d: int) -> int:
     """Return how many healthy rows of d numbers an `Expectation` takes."""
     return min(max(_MOST_NUMBERS // d, _LEAST_ROWS), _MOST_ROWS)
+
+
+class Compared(NamedTuple):
+    """A row compared with n healthy ones: differences (n, d) in widths, 0 in gaps, and their Student's log densities.
+
+    The densities are without their constants.
+    """
+
+    apart: Array
+    logarithms: Array
 
 
 class Expectation:
@@ -58,54 +71,59 @@ class Expectation:
         unit = np.where(deviation > 0.0, deviation, 0.01 * np.abs(self._mean))
         self._unit = np.where(unit > 0.0, unit, 0.01 * np.median(unit[unit > 0.0]) if unit.any() else 1.0)
         self._rows = (rows - self._mean) / self._unit
-        self._width, self._together = self._neighbourhood()
+        self._width, self._precision = self._neighbourhood()
+
+    def compared(self, rows: Array) -> Iterator[Compared]:
+        """Compare each of rows (n, d), which may have gaps, with the healthy ones."""
+        for row in rows:
+            apart = (row - self._mean) / self._unit - self._rows
+            apart /= self._width
+            np.clip(apart, -_FARTHEST, _FARTHEST, out=apart)
+            apart[:, np.isnan(row)] = 0.0
+            yield Compared(apart, -0.5 * (_FREEDOM + 1.0) * np.log(1.0 + apart * apart / _FREEDOM))
 
     @one_blas_thread()
-    def surprise(self, rows: Array, lags: int) -> Array:
-        """Return how surprising each feature of rows (n, lags * d) is, with its predecessors: (n, d), from 0 on.
+    def surprise(self, compared: Iterable[Compared], lags: int) -> Array:
+        """Return how surprising each feature of n rows of lags * d numbers is, with its predecessors: (n, d), from 0 on.
 
         It is the sum of two squares, of -log p(x_j | others) and of -log p(x_j).
         """
-        scaled = (rows - self._mean) / self._unit
-        return np.array([(self._surprises(row, lags) ** 2).sum(axis=0) for row in scaled])
+        found = []
+        for _, logarithms in compared:
+            alone = logarithms.reshape(len(logarithms), lags, -1).sum(axis=1)
+            whole = alone.sum(axis=1)
+            others = _log_of_sum(whole[:, None] - alone) - _log_of_sum(whole)
+            found.append(others**2 + (math.log(len(alone)) - _log_of_sum(alone)) ** 2)
+        return np.array(found)
 
     @one_blas_thread()
-    def given(self, rows: Array, columns: Columns) -> tuple[Array, Array]:
-        """Return means and standard deviations (n, k) of some columns (k,), given the others of rows (n, d)."""
-        kept = np.setdiff1d(np.arange(rows.shape[1]), columns)
+    def given(self, compared: Iterable[Compared], columns: Columns) -> tuple[Array, Array]:
+        """Return means and standard deviations (n, k) of some columns (k,) of n rows, given the others."""
+        is_kept = np.ones(len(self._mean))
+        is_kept[columns] = 0.0
+        kept = np.flatnonzero(is_kept)
         slopes: Any = np.zeros((len(kept), len(columns)))
         left = np.ones(len(columns))
-        if len(self._together):
-            covariance = self._together[np.ix_(kept, columns)]
-            slopes = np.linalg.solve(self._together[np.ix_(kept, kept)], covariance)
-            left = np.maximum(np.diag(self._together)[columns] - (slopes * covariance).sum(axis=0), _RIDGE)
-        means, spreads = np.empty((2, len(rows), len(columns)))
+        if len(self._precision):
+            of_columns = np.linalg.inv(self._precision[np.ix_(columns, columns)])
+            slopes = -self._precision[np.ix_(kept, columns)] @ of_columns
+            left = np.maximum(np.diag(of_columns), _RIDGE)
+        means, spreads = [], []
         width, unit = self._width[columns], self._unit[columns]
-        for i, x in enumerate((rows - self._mean) / self._unit):
-            apart = self._apart(x)[:, kept]
-            likely = _logarithms(apart).sum(axis=1)
-            weights = np.exp(likely - _log_of_sum(likely))
-            near = np.clip(apart, -_NEAR, _NEAR) ** 2 / np.where(apart == 0.0, 1.0, apart)
-            found = self._rows[:, columns] + near @ slopes * width
-            means[i] = weights @ found
-            spreads[i] = np.sqrt(weights @ (found - means[i]) ** 2 + left * width**2)
-        return means * unit + self._mean[columns], spreads * unit
-
-    def _surprises(self, row: Array, lags: int) -> Array:
-        """Return -log p(x_j | others) and -log p(x_j) of the features of a row, in units: (2, d)."""
-        apart = self._apart(row)
-        alone = _logarithms(apart).reshape(len(apart), lags, -1).sum(axis=1)
-        whole = alone.sum(axis=1)
-        others = _log_of_sum(whole[:, None] - alone)
-        return np.array([others - _log_of_sum(whole), math.log(len(apart)) - _log_of_sum(alone)])
-
-    def _apart(self, row: Array) -> Array:
-        """Return the differences (n, d) between a row, in units, and the healthy ones, in widths; 0 in gaps."""
-        apart: Array = np.nan_to_num(np.clip((row - self._rows) / self._width, -_FARTHEST, _FARTHEST), copy=False)
-        return apart
+        for apart, logarithms in compared:
+            likely = logarithms @ is_kept
+            likely -= _log_of_sum(likely)
+            near = np.flatnonzero(likely > likely.max() + _UNLIKELY)
+            weights, away = np.exp(likely[near]), apart[np.ix_(near, kept)]
+            away = np.clip(away, -_NEAR, _NEAR) ** 2 / np.where(away == 0.0, 1.0, away)
+            found = self._rows[np.ix_(near, columns)] + away @ slopes * width
+            means.append(weights @ found)
+            spreads.append(np.sqrt(weights @ (found - means[-1]) ** 2 + left * width**2))
+        shape = -1, len(columns)
+        return np.reshape(means, shape) * unit + self._mean[columns], np.reshape(spreads, shape) * unit
 
     def _neighbourhood(self) -> tuple[Array, Array]:
-        """Return the widths (d,), and the covariance (d, d) of differences between neighbours in widths."""
+        """Return the widths (d,), and the inverse covariance (d, d) of differences between neighbours in widths."""
         rows, (n, d) = self._rows, self._rows.shape
         width = np.full(d, max(n ** (-1.0 / (4 + min(d, 4))), _LEAST_WIDTH))
         if n < 3:
@@ -130,14 +148,7 @@ class Expectation:
         counts /= counts.sum()
         cross = queries.T @ (counts[:, None] * means)
         own = queries.T @ (counts[:, None] * queries) + rows.T @ ((counts @ shares)[:, None] * rows)
-        together = (own - cross - cross.T) / width / width[:, None] + _RIDGE * np.eye(d)
-        return width, together
-
-
-def _logarithms(apart: Array) -> Array:
-    """Return the logarithms of Student's densities, without their constants."""
-    logarithms: Array = -0.5 * (_FREEDOM + 1.0) * np.log1p(apart**2 / _FREEDOM)
-    return logarithms
+        return width, np.linalg.inv((own - cross - cross.T) / width / width[:, None] + _RIDGE * np.eye(d))
 
 
 def _log_of_sum(logarithms: Array) -> Array:
