@@ -84,7 +84,7 @@ class Expectation:
 
     @one_blas_thread()
     def surprise(self, compared: Iterable[Compared], lags: int) -> Array:
-        """Return how surprising each feature of n rows of lags * d numbers is, with its predecessors: (n, d), from 0 on.
+        """Return how surprising each feature of n rows of lags * d numbers is, with its predecessors: (n, d), >= 0.
 
         It is the sum of two squares, of -log p(x_j | others) and of -log p(x_j).
         """
