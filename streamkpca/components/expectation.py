@@ -83,17 +83,20 @@ class Expectation:
             yield Compared(apart, -0.5 * (_FREEDOM + 1.0) * np.log(1.0 + apart * apart / _FREEDOM))
 
     @one_blas_thread()
-    def surprise(self, compared: Iterable[Compared], lags: int) -> Array:
+    def surprise(self, compared: Iterable[Compared], lags: int, n_conditions: int = 0) -> Array:
         """Return how surprising each feature of n rows of lags * d numbers is, with its predecessors: (n, d), >= 0.
 
-        It is the sum of two squares, of -log p(x_j | others) and of -log p(x_j).
+        It is the sum of two squares, of -log p(x_j | others) and of -log p(x_j), both given the conditions, which are
+        further columns at the end.
         """
         found = []
         for _, logarithms in compared:
-            alone = logarithms.reshape(len(logarithms), lags, -1).sum(axis=1)
-            whole = alone.sum(axis=1)
+            n, width = logarithms.shape
+            alone = logarithms[:, : width - n_conditions].reshape(n, lags, -1).sum(axis=1)
+            given = logarithms[:, width - n_conditions :].sum(axis=1)
+            whole = alone.sum(axis=1) + given
             others = _log_of_sum(whole[:, None] - alone) - _log_of_sum(whole)
-            found.append(others**2 + (math.log(len(alone)) - _log_of_sum(alone)) ** 2)
+            found.append(others**2 + (_log_of_sum(given) - _log_of_sum(alone + given[:, None])) ** 2)
         return np.array(found)
 
     @one_blas_thread()

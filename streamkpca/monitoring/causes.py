@@ -91,18 +91,18 @@ class EventRows(NamedTuple):
 
 
 def causes_of(
-    kept: EventRows, answers: Snapshot, threshold: float, lags: int, names: list[str] | None
+    kept: EventRows, answers: Snapshot, threshold: float, lags: int, names: list[str] | None, n_conditions: int = 0
 ) -> tuple[Cause, ...]:
     """Return the features that surprise most in an event, so many as bring its rows below the threshold.
 
     Surprises are means over some of its rows. Features come with their predecessors: what is expected of them follows
-    from the features that are not named, at all lags.
+    from the features that are not named, at all lags, and from the last columns, conditions which are never named.
     """
     rows, expectation = kept.rows, answers.expectation
     few = rows[:: -(-len(rows) // _DECIDING)]
     with np.errstate(all="ignore"):
         compared = list(expectation.compared(few))
-        added = expectation.surprise(compared, lags).mean(axis=0)
+        added = expectation.surprise(compared, lags, n_conditions).mean(axis=0)
         order = np.argsort(-added, kind="stable")[:_MOST_CAUSES]
         # A feature may be surprising by its predecessors alone, where its own number is missing.
         has_values = ~np.isnan(rows[:, order]).all(axis=0)

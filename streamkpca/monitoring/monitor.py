@@ -16,10 +16,12 @@ from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import RBF, Kernel
+from streamkpca.kernels.kinds import kernel_from
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.causes import causes_of
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
-from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_ignored, is_short
+from streamkpca.monitoring.periods import check_knows_phases, checked_period, kernel_with_phases, n_phases, with_phases
+from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, healthy_level, is_quiet, smoothed_run
 from streamkpca.rows.times import Times, as_times, without_times
@@ -59,10 +61,11 @@ _MOST_LATE, _MOST_KEPT = 1_000_000, 100_000
 _MOST_EVENTS = 1000
 _LEARN = ("normal", "all", "none")
 # What scores, thresholds and states are made with.
-_FIXED = ("model", "lags", "smoothing", "quantile")
+_FIXED = ("model", "period", "lags", "smoothing", "quantile")
 # On 28 families of streams, mean average precision was within .002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
 _PARAMETERS = (
+    "period",
     "lags",
     "smoothing",
     "quantile",
@@ -114,6 +117,10 @@ class Monitor:
         makes. By default a new one with the kernel ``RBF("spread").in_units("auto")``, ``max_atoms=128`` and
         ``noise_variance=None``. It belongs to the monitor from then on. One with ``on_missing="marginal"`` scores rows
         by the numbers that they have, and learns them; with "skip", rows with NaN get no score.
+    period : int, float or timedelta, optional
+        Length of a cycle, such as a day: rows (int), or time (timedelta; float in units of the times, seconds where
+        these are dates). Rows are then compared with those of about the same phase, and causes are told given the
+        phase. Dates are in UTC, so daylight saving moves them by an hour. The first two periods teach what is usual.
     lags : int, default=1
         Rows that are scored together, each with its predecessors: the model sees d times `lags` features. Only for rows
         in time order.
@@ -196,6 +203,7 @@ class Monitor:
         self,
         model: StreamingKernelPCA | None = None,
         *,
+        period: float | timedelta | np.timedelta64 | None = None,
         lags: int = 1,
         smoothing: float | None = None,
         quantile: float = 0.99,
@@ -220,6 +228,7 @@ class Monitor:
                 f"{where}: with max_atoms=None, thresholds come from the model's random sample, but reservoir_size is "
                 "0; give the model reservoir_size=512 or a number of atoms"
             )
+        self.period: Any = checked_period(period, where)
         self.lags = check_integer("lags", lags, least=1, where=where)
         if smoothing is not None:
             smoothing = check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
@@ -231,7 +240,9 @@ class Monitor:
         self._answers: MonitorRecord | None = None
         self.extra_: Any = None
         if self._known is not None:
-            width = self.model.n_features_in_
+            width = self.model.n_features_in_ - n_phases(self.period)
+            if self.period is not None:
+                check_knows_phases(self.model, where)
             if width % self.lags:
                 raise ValueError(
                     f"{where}: with lags={self.lags} the model should have learned stacked rows, but {width} features "
@@ -248,13 +259,13 @@ class Monitor:
         if name in _FIXED and name in self.__dict__:
             raise AttributeError(
                 f"{where}: {name} cannot change, as scores and thresholds were made with the present one; begin a new "
-                f"Monitor({'' if name == 'model' else 'monitor.model, '}{name}=...)"
+                f"Monitor({'' if name in ('model', 'period') else 'monitor.model, '}{name}=...)"
             )
         if name == "learn":
             value = check_choice(name, value, choices=_LEARN, where=where)
         elif name == "accept_after":
             value = check_integer(name, value, least=_CHUNK, where=where)
-        elif name == "end_after" or (name == "min_duration" and _is_count(value)):
+        elif name == "end_after" or (name == "min_duration" and is_count(value)):
             value = check_integer(name, value, least=1, where=where)
         elif name in ("max_gap", "min_duration") and value is not None:
             value = as_seconds(name, value, where)
@@ -313,7 +324,7 @@ class Monitor:
         where = "Monitor.update"
         with self.model.write_lock:
             self._check_learns(where)
-            state, stream = self._state, self._known
+            state, stream, kernel = self._state, self._known, self.model.kernel
             X, time = without_times(X, time, where)
             rows, names = self._checked(X, where)
             times, breaks = self._breaks(rows, time, where)
@@ -334,28 +345,32 @@ class Monitor:
                         state = self._learned(state)
                     start = stop
             except BaseException:
-                self.model.state_ = stream
+                self.model.state_, self.model.kernel = stream, kernel
                 raise
             self._state, self._answers = state, record
         return record
 
-    def stacked(self, X: Any) -> Array:
+    def stacked(self, X: Any, *, first: int = 0, time: Any = None) -> Array:
         """Return rows with their predecessors, as the model sees them; the first row stands for what came before it.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
             Rows in time order.
+        first : int, default=0
+            Position of the first row in the stream, for a period in rows.
+        time : array-like of shape (n,) or str, optional
+            Their times, as for `update`, for a period in time.
 
         Returns
         -------
-        ndarray of shape (n, d * lags)
-            The row itself first, then its predecessors, the latest first.
+        ndarray of shape (n, d * lags), or (n, d * lags + 2) with a period
+            The row itself first, then its predecessors, the latest first; at last cosine and sine of the phase.
 
         Raises
         ------
         TypeError, ValueError
-            X is not a finite real array.
+            X is not a finite real array, or the times are not one ascending time a row.
 
         Examples
         --------
@@ -364,7 +379,9 @@ class Monitor:
                [2., 1.],
                [3., 2.]])
         """
-        rows = checked_parts(X, "Monitor.stacked", None, None, gaps=self.model.on_missing == "marginal")
+        where = "Monitor.stacked"
+        X, time = without_times(X, time, where)
+        rows = checked_parts(X, where, None, None, gaps=self.model.on_missing == "marginal")
         n, d = rows.shape
         out, before = np.empty((n, self.lags, d)), np.repeat(rows[:1], self.lags - 1, axis=0)
         for place, part in parts_of(rows, 2 * d * self.lags):
@@ -372,7 +389,8 @@ class Monitor:
             for lag in range(self.lags):
                 out[place, lag] = series[self.lags - 1 - lag :][: len(part)]
             before = series[len(part) :]
-        return out.reshape(n, -1)
+        times = None if time is None else as_times(time, n, None, where)[0]
+        return with_phases(out.reshape(n, -1), self.period, first, times, where)
 
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event.
@@ -531,9 +549,8 @@ class Monitor:
             record = found["monitor"]
             monitor = cls(model, **{**dict.fromkeys(_PARAMETERS, ...), **record["parameters"]})
             if record["state"] is not None:
-                lags, quantile = monitor.lags, monitor.quantile
                 monitor._state = state = state_from_record(
-                    record["state"], lags, quantile, model.on_missing == "marginal"
+                    record["state"], monitor._width, monitor.lags, monitor.quantile, model.on_missing == "marginal"
                 )
                 monitor._check_model(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
@@ -546,7 +563,7 @@ class Monitor:
         if self._known is None:
             if state.n_learned or np.isfinite(state.scores.threshold):
                 raise ValueError("it has learned rows, but its model has not")
-        elif self.model.n_features_in_ != state.n_features * self.lags:
+        elif self.model.n_features_in_ != self._width(state.n_features):
             raise ValueError("its model has another number of features")
 
     @property
@@ -607,7 +624,7 @@ class Monitor:
         if event is None or log.rows is None or known is None or is_short(event, self.min_duration):
             return None
         answers = answering(known, self.model.settings("Monitor"))
-        features = causes_of(log.rows, answers, state.scores.threshold, self.lags, state.names)
+        features = causes_of(log.rows, answers, state.scores.threshold, self.lags, state.names, n_phases(self.period))
         return None if is_ignored(features, self.ignore) else replace(event, features=features)
 
     def _ended(self, state: MonitorState, log: EventLog) -> EventLog:
@@ -675,6 +692,9 @@ class Monitor:
             stacked = _stacked(run, context)
             if self.lags > 1:
                 context = np.concatenate([run[::-1], context])[: self.lags - 1]
+            stacked = with_phases(
+                stacked, self.period, first + start, None if times is None else times[start:stop], "Monitor.update"
+            )
             self._check_range(stacked)
             novelty = self._novelty(stacked)
             smoothed = smoothed_run(novelty, self.smoothing, last)
@@ -845,8 +865,8 @@ class Monitor:
         state, stream, skips = self._state, self._known, self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
         if state is None and stream is not None:
-            width = stream.n_features // self.lags
-            names = stream.names.tolist() if stream.names is not None and self.lags == 1 else None
+            width = (stream.n_features - n_phases(self.period)) // self.lags
+            names = stream.names.tolist()[:width] if stream.names is not None and self.lags == 1 else None
         known = None if names is None else np.array(names, dtype=object)
         rows = checked_parts(X, where, width, known, finite=not skips, gaps=self.model.on_missing != "raise")
         if self.model.dtype == "float32":
@@ -859,13 +879,20 @@ class Monitor:
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
         scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
-        none = np.empty((0, n_features * self.lags))
+        none = np.empty((0, self._width(n_features)))
         state = MonitorState(n_features, names, none, np.empty(0, dtype=bool), none, scores, run, EventLog())
         if self._known is None:
+            if self.period is not None:
+                kernel = kernel_from(self.model.kernel, where="Monitor")
+                self.model.kernel = kernel_with_phases(kernel, n_features * self.lags)
             return state
         n_learned = self.model.n_samples_seen_
         state = replace(state, n_learned=n_learned)
         return self._calibrated(state) if n_learned >= _YOUNG or self.learn == "none" else state
+
+    def _width(self, n_features: int) -> int:
+        """Return how many columns the model sees."""
+        return n_features * self.lags + n_phases(self.period)
 
     @property
     def _known(self) -> State | None:
@@ -894,7 +921,7 @@ class Monitor:
     def _contributions(self, row: Array, n_features: int) -> Array:
         """Return what each feature (d,) adds to the novelty of a row with its predecessors."""
         of_all: Array = self.model.contributions(row[None])[0]
-        summed: Array = of_all.reshape(self.lags, n_features).sum(axis=0)
+        summed: Array = of_all[: self.lags * n_features].reshape(self.lags, n_features).sum(axis=0)
         return summed
 
     def _breaks(self, rows: Rows, time: Any, where: str) -> tuple[Times | None, Flags]:
@@ -923,11 +950,6 @@ class Monitor:
         if self._state is None:
             raise not_fitted("Monitor", request)
         return self._state
-
-
-def _is_count(value: Any) -> bool:
-    """Tell whether a value is a whole number; numpy takes its durations for such."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64)
 
 
 def _stacked(rows: Array, context: Array) -> Array:

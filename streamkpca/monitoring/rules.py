@@ -13,6 +13,11 @@ from streamkpca.monitoring.events import Event
 Rules = Mapping[str | int, tuple[str | float, ...]]
 
 
+def is_count(value: Any) -> bool:
+    """Tell whether a value is a whole number; numpy takes its durations for such."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64)
+
+
 def as_seconds(name: str, value: Any, where: str) -> float:
     """Return a positive duration, in seconds if it is a timedelta."""
     if isinstance(value, (timedelta, np.timedelta64)):

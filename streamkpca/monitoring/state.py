@@ -1,6 +1,6 @@
 """The state of a monitor beside its model, as a value, and as data of its checkpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -73,10 +73,12 @@ def state_record(state: MonitorState) -> dict[str, Any]:
     return {**values, "log.current": None if current is None else _recorded_event(current), "log.closed": closed}
 
 
-def state_from_record(record: dict[str, Any], lags: int, quantile: float, has_gaps: bool) -> MonitorState:
+def state_from_record(
+    record: dict[str, Any], width: Callable[[int], int], lags: int, quantile: float, has_gaps: bool
+) -> MonitorState:
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1, where="state")
-    context = Context(lengths={"d": (d,), "D": (d * lags,), "L": (lags - 1,)}, has_gaps=has_gaps)
+    context = Context(lengths={"d": (d,), "D": (width(d),), "L": (lags - 1,)}, has_gaps=has_gaps)
     state: MonitorState = restored(_STATE, record, context)
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")

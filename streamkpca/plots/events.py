@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
+from streamkpca.monitoring.periods import n_phases
 from streamkpca.plots import canvas
 from streamkpca.rows.validation import feature_names
 
@@ -70,8 +71,9 @@ def draw_event(
     """
     where = "draw_event"
     n_features = check_integer("n_features", n_features, least=1, where=where)
-    rows, names = monitor.stacked(X), feature_names(X)
-    n, d = len(rows), rows.shape[1] // monitor.lags
+    rows, names = monitor.stacked(X, first=first, time=time), feature_names(X)
+    d = (rows.shape[1] - n_phases(monitor.period)) // monitor.lags
+    n, width = len(rows), d * monitor.lags
     known = getattr(monitor.model, "feature_names_in_", None)
     if known is not None and names is not None and monitor.lags == 1 and list(names) != list(known):
         raise ValueError(f"{where} expected the columns {list(known)} but got {list(names)}; sort them so")
@@ -97,7 +99,7 @@ def draw_event(
         part, drawn = rows[begin:end].copy(), when[begin:end]
         values = part[:, column].copy()
         # Its own last values are no evidence, as they may be wrong too.
-        part[:, column::d] = np.nan
+        part[:, column:width:d] = np.nan
         expected, low, high = monitor.model.expected(part, column).T
         axes.fill_between(drawn, low, high, color=canvas.GOOD, linewidth=0, alpha=0.3, label="expected")
         axes.plot(drawn, expected, color=canvas.GOOD, linewidth=0.9)

@@ -1,0 +1,90 @@
+"""The phase of a cycle: a condition that rows are compared under, as two columns behind their features."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.parameters import check_integer
+from streamkpca.kernels import RBF, Kernel
+from streamkpca.kernels.base import OnColumns, Product
+from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.rules import as_seconds, is_count
+from streamkpca.rows.times import Times
+
+Array = npt.NDArray[np.float64]
+Period = int | float | None
+
+# Standard deviation of the kernel of phases, as a share of the period. Half of what happens in a day takes some hours:
+# people come, machines warm up, the sun rises.
+_WIDTH = 1.0 / 12.0
+# Columns of a phase t: cos(2 pi t) and sin(2 pi t).
+_PHASES = 2
+
+
+def checked_period(period: Any, where: str) -> Period:
+    """Return a period in rows as an integer, and one in time as a float, in seconds if it is a timedelta."""
+    if period is None:
+        return None
+    if is_count(period):
+        return check_integer("period, in rows,", period, least=2, where=where)
+    return as_seconds("period", period, where)
+
+
+def n_phases(period: Period) -> int:
+    """Return how many columns follow the features."""
+    return 0 if period is None else _PHASES
+
+
+def with_phases(rows: Array, period: Period, first: int, times: Times | None, where: str) -> Array:
+    """Append the phases to rows (n, d), from position `first` on: (n, d + 2); without a period, return the rows."""
+    if period is None:
+        return rows
+    if isinstance(period, int):
+        shares = (first + np.arange(len(rows))) % period / period
+    elif times is None:
+        raise ValueError(
+            f"{where}: period is a time, {period:g}, but rows have none; pass time=, or a whole number of rows"
+        )
+    elif times.dtype.kind == "M":
+        # In whole nanoseconds, as a float has too few digits for a date.
+        length = round(1e9 * period)
+        if not 1 <= length < 2**63:
+            raise ValueError(
+                f"{where}: expected a period of 1e-9 to 9e9 seconds for rows with dates but got {period:g}; give a "
+                "timedelta, as in timedelta(days=1)"
+            )
+        shares = times.astype("datetime64[ns]").astype(np.int64) % length / length
+    else:
+        shares = np.mod(times, period) / period
+    # By rows, as vectorised functions may round a row by its place; in single precision, which all models keep.
+    angles = (2.0 * math.pi * shares).tolist()
+    phases = np.array([(math.cos(angle), math.sin(angle)) for angle in angles], dtype=np.float32)
+    return np.hstack([rows, phases.reshape(-1, _PHASES)])
+
+
+def has_phases(kernel: Kernel, d: int) -> bool:
+    """Tell whether a kernel is a product with one of the two columns after d others."""
+    right = kernel.right if isinstance(kernel, Product) else None
+    return isinstance(right, OnColumns) and right.columns == (d, d + 1)
+
+
+def kernel_with_phases(kernel: Kernel, d: int) -> Kernel:
+    """Return the product of a kernel of d columns and one of the phases; a kernel that is such a product stays.
+
+    With r = 2 pi _WIDTH, that of phases is exp(-(1 - cos 2 pi (s - t)) / r^2), near exp(-(2 pi (s - t))^2 / (2 r^2)).
+    """
+    if has_phases(kernel, d):
+        return kernel
+    return kernel.on(range(d)) * RBF(0.5 / (2.0 * math.pi * _WIDTH) ** 2).on((d, d + 1))
+
+
+def check_knows_phases(model: StreamingKernelPCA, where: str) -> None:
+    """Refuse a model that has learned rows without phases, whose kernel cannot change any more."""
+    if not has_phases(model.kernel_, model.n_features_in_ - _PHASES):
+        raise ValueError(
+            f"{where}: with a period the model should see phases, but it has learned rows of {model.n_features_in_} "
+            f"features with the kernel {model.kernel_!r}, which compares none; pass a model that has learned nothing, "
+            "or the model of a monitor with a period"
+        )
