@@ -20,7 +20,14 @@ from streamkpca.kernels.kinds import kernel_from
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.causes import causes_of
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
-from streamkpca.monitoring.periods import check_knows_phases, checked_period, kernel_with_phases, n_phases, with_phases
+from streamkpca.monitoring.periods import (
+    check_knows_phases,
+    checked_period,
+    has_passed,
+    kernel_with_phases,
+    n_phases,
+    with_phases,
+)
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, healthy_level, is_quiet, smoothed_run
@@ -410,7 +417,7 @@ class Monitor:
         with self.model.write_lock:
             if self._state is not None:
                 log = self._closed(self._state)
-                self._state = replace(self._state, log=log, context=None, last_smoothed=None, last_time=None)
+                self._state = replace(self._state, log=log, context=None, last_smoothed=None, first_time=None, last_time=None)
         return self
 
     def forget_alarms(self) -> Self:
@@ -718,6 +725,7 @@ class Monitor:
             context=context,
             n_made_up=n_made_up,
             last_smoothed=last,
+            first_time=time_of(times, 0) if state.first_time is None else state.first_time,
             last_time=state.last_time if times is None else time_of(times, -1),
             waiting=waiting,
         )
@@ -758,7 +766,10 @@ class Monitor:
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
         n = state.n_learned
-        is_due |= _YOUNG <= n < _OLD and n >= 2 * state.n_young
+        if state.n_young:
+            is_due |= 2 * state.n_young <= n < _OLD
+        else:
+            is_due |= n >= _YOUNG and has_passed(self.period, state.n_rows, state.first_time, state.last_time)
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
         is_due |= n_before > 0 and self._kernel() != kernel
         return self._calibrated(state) if is_due else state

@@ -11,7 +11,7 @@ from streamkpca.kernels import RBF, Kernel
 from streamkpca.kernels.base import OnColumns, Product
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.rules import as_seconds, is_count
-from streamkpca.rows.times import Times
+from streamkpca.rows.times import Time, Times
 
 Array = npt.NDArray[np.float64]
 Period = int | float | None
@@ -62,6 +62,16 @@ def with_phases(rows: Array, period: Period, first: int, times: Times | None, wh
     angles = (2.0 * math.pi * shares).tolist()
     phases = np.array([(math.cos(angle), math.sin(angle)) for angle in angles], dtype=np.float32)
     return np.hstack([rows, phases.reshape(-1, _PHASES)])
+
+
+def has_passed(period: Period, n_rows: int, first_time: Time | None, last_time: Time | None) -> bool:
+    """Tell whether the stream has gone through a period, before which each phase is new, and there is no threshold."""
+    if period is None or isinstance(period, int):
+        return period is None or n_rows >= period
+    if first_time is None or last_time is None:
+        return False
+    passed: Any = last_time - first_time  # type: ignore[operator]
+    return bool((passed / np.timedelta64(1, "s") if isinstance(passed, np.timedelta64) else passed) >= period)
 
 
 def has_phases(kernel: Kernel, d: int) -> bool:
