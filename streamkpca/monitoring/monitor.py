@@ -417,7 +417,9 @@ class Monitor:
         with self.model.write_lock:
             if self._state is not None:
                 log = self._closed(self._state)
-                self._state = replace(self._state, log=log, context=None, last_smoothed=None, first_time=None, last_time=None)
+                self._state = replace(
+                    self._state, log=log, context=None, last_smoothed=None, first_time=None, last_time=None
+                )
         return self
 
     def forget_alarms(self) -> Self:

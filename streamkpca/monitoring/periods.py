@@ -67,7 +67,7 @@ def with_phases(rows: Array, period: Period, first: int, times: Times | None, wh
 def has_passed(period: Period, n_rows: int, first_time: Time | None, last_time: Time | None) -> bool:
     """Tell whether the stream has gone through a period, before which each phase is new, and there is no threshold."""
     if period is None or isinstance(period, int):
-        return period is None or n_rows >= period
+        return period is None or n_rows > period
     if first_time is None or last_time is None:
         return False
     passed: Any = last_time - first_time  # type: ignore[operator]

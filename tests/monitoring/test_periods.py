@@ -1,0 +1,258 @@
+"""Monitors that know the length of a cycle compare rows with those of about the same phase."""
+
+import math
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streams_to_watch import assert_same_records, normal_rows, small_model, updated
+
+from streamkpca import StreamingKernelPCA
+from streamkpca.errors import CheckpointError
+from streamkpca.kernels import RBF, Linear
+from streamkpca.monitoring import Monitor
+
+PERIOD, START, STEP = 24, datetime(2026, 5, 4), timedelta(hours=1)
+DATES = np.datetime64(START) + np.arange(2000) * np.timedelta64(STEP)
+
+
+def daily_rows(n: int = 2000, seed: int = 0) -> Any:
+    """Return rows of three features, two of which follow a day of 24 rows, and the third only itself."""
+    random = np.random.default_rng(seed)
+    angle = 2 * np.pi * np.arange(n) / PERIOD
+    rows = np.column_stack([5 * np.sin(angle), 3 * np.cos(angle) + 10, random.normal(size=n)])
+    return rows + 0.2 * random.normal(size=(n, 3))
+
+
+def phase(share: float) -> tuple[float, float]:
+    return math.cos(2 * math.pi * share), math.sin(2 * math.pi * share)
+
+
+@pytest.fixture(scope="module")
+def watched() -> tuple[Monitor, Any]:
+    """Watch rows of which those of an hour at night are as at noon, in both features, so that each is usual."""
+    rows = daily_rows()
+    # At these rows it is midnight: the sine is 0 and the cosine 1.
+    rows[1200:1204, :2] = rows[1212:1216, :2]
+    monitor = Monitor(period=PERIOD)
+    return monitor, monitor.update(rows)
+
+
+def test_usual_rows_at_the_wrong_time_of_day_are_found(watched: Any) -> None:
+    monitor, record = watched
+    assert record.is_alarm[1200:1204].all()
+    assert record.is_alarm[400:1200].mean() < 0.05
+    assert not Monitor().update(daily_rows()).is_alarm[1200:1204].any()
+    event = next(event for event in monitor.events_ if event.start == 1200)
+    # Both followed the phase until then; neither the phase nor the third feature is named.
+    assert {cause.feature for cause in event.features} <= {0, 1}
+    cause = next(cause for cause in event.features if cause.feature == 1)
+    assert cause.direction == "below"
+    # Its values around midnight, 13, and not those of noon, 7.
+    assert abs(cause.expected - 13.0) < 1.5
+    assert cause.value < 8.5
+
+
+def test_expected_values_depend_on_the_phase(watched: Any) -> None:
+    monitor, _ = watched
+    rows = np.full((24, 3), np.nan)
+    rows[:, 2] = 0.0
+    seen = monitor.stacked(np.nan_to_num(rows))
+    seen[:, :2] = np.nan
+    expected, low, high = monitor.model.expected(seen, 0).T
+    truth = 5 * np.sin(2 * np.pi * np.arange(24) / PERIOD)
+    assert np.abs(expected - truth).max() < 2.0
+    assert ((low < truth) & (truth < high)).mean() > 0.8
+
+
+def test_no_phase_is_unknown_before_a_period_has_passed() -> None:
+    rows = np.repeat(daily_rows(600), 12, axis=0) + np.random.default_rng(1).normal(scale=0.2, size=(7200, 3))
+    threshold = Monitor(period=288).update(rows[:640]).threshold
+    assert np.isinf(threshold[:288]).all()
+    assert np.isfinite(threshold[320:]).all()
+    dates = DATES[0] + np.arange(640) * np.timedelta64(5, "m")
+    np.testing.assert_array_equal(Monitor(period=timedelta(days=1)).update(rows[:640], time=dates).threshold, threshold)
+    # A recording that begins anew says nothing about how much has been seen.
+    monitor = Monitor(period=timedelta(days=1))
+    monitor.update(rows[:200], time=dates[:200])
+    again = monitor.reset_context().update(rows[200:640], time=dates[:440]).threshold
+    assert np.isinf(again[:288]).all()
+    assert np.isfinite(again[-32:]).all()
+
+
+@pytest.mark.parametrize(
+    ("period", "times"),
+    [
+        (PERIOD, None),
+        (np.int64(PERIOD), DATES),
+        (timedelta(days=1), DATES),
+        (np.timedelta64(1, "D"), DATES.astype("datetime64[ns]")),
+        (86400.0, [START + k * STEP for k in range(2000)]),
+        (24.0, np.arange(2000.0)),
+        (PERIOD * 1e-3, np.arange(2000) * 1e-3),
+    ],
+)
+def test_rows_dates_and_numbers_tell_the_same_phases(period: Any, times: Any) -> None:
+    rows = daily_rows()[:400]
+    monitor, times = Monitor(period=period), None if times is None else times[:400]
+    # 4 May 2026 began at midnight in UTC, which is phase 0.
+    seen = monitor.stacked(rows, time=times)
+    np.testing.assert_array_equal(seen[:, :3], rows)
+    np.testing.assert_allclose(seen[:, 3:], [phase(k / PERIOD) for k in range(400)], atol=1e-6)
+    expected = Monitor(period=PERIOD).update(rows)
+    np.testing.assert_allclose(monitor.update(rows, time=times).novelty, expected.novelty, rtol=1e-4, atol=1e-7)
+
+
+def test_dates_with_a_zone_count_in_utc() -> None:
+    pandas = pytest.importorskip("pandas", reason="dates with a zone")
+    table = pandas.DataFrame(daily_rows()[:48], columns=["a", "b", "c"])
+    table.index = pandas.date_range("2026-05-04 02:00", periods=48, freq="h", tz="Europe/Berlin")
+    seen = Monitor(period=timedelta(days=1)).stacked(table)
+    np.testing.assert_allclose(seen[:, 3:], [phase(k / PERIOD) for k in range(48)], atol=1e-6)
+
+
+def test_a_row_has_one_phase_whatever_the_lags() -> None:
+    monitor = Monitor(period=4, lags=3)
+    seen = monitor.stacked([[1.0], [2.0], [3.0]], first=2)
+    np.testing.assert_array_equal(seen[:, :3], Monitor(lags=3).stacked([[1.0], [2.0], [3.0]]))
+    np.testing.assert_allclose(seen[:, 3:], [phase(0.5), phase(0.75), phase(0.0)], atol=1e-6)
+
+
+@given(
+    period=st.sampled_from([7, 24, timedelta(hours=24)]),
+    lags=st.sampled_from([1, 3]),
+    cuts=st.lists(st.integers(0, 400), max_size=8).map(sorted),
+)
+def test_answers_do_not_depend_on_cuts(period: Any, lags: int, cuts: list[int]) -> None:
+    rows = daily_rows(400)
+    gaps = DATES[:400] + np.timedelta64(3, "h") * (np.arange(400) >= 250)
+    given = {"period": period, "lags": lags, "max_gap": timedelta(hours=2)}
+    whole, cut = Monitor(small_model(), **given), Monitor(small_model(), **given)
+    assert_same_records(updated(cut, rows, cuts, gaps), whole.update(rows, time=gaps))
+    assert cut.to_bytes() == whole.to_bytes()
+
+
+@pytest.mark.parametrize("period", [24, timedelta(days=1)])
+def test_monitors_with_a_period_go_on_as_if_never_stopped(period: Any) -> None:
+    rows = daily_rows(900)
+    rows[[90, 500]] = np.nan
+    rows[700:720, 1] += 9.0
+    given = {"period": period, "lags": 2, "accept_after": 60, "ignore": {0: "above"}}
+    never, stopped = (Monitor(small_model(on_bad_rows="skip"), **given) for _ in range(2))
+    for start, stop in ((0, 1), (1, 10), (10, 31), (31, 40), (40, 300), (300, 705), (705, 709), (709, 900)):
+        stopped = Monitor.from_bytes(stopped.to_bytes())
+        piece, times = rows[start:stop], DATES[start:stop]
+        assert_same_records(stopped.update(piece, time=times), never.update(piece, time=times))
+        assert stopped.to_bytes() == never.to_bytes()
+        assert stopped.events_ == never.events_
+        assert stopped.period == never.period
+    assert never.n_events_
+
+
+def test_rows_with_gaps_have_whole_phases() -> None:
+    rows = daily_rows(900)
+    rows[np.arange(900), np.random.default_rng(2).integers(6, size=900) % 3] = np.nan
+    model = StreamingKernelPCA(max_atoms=32, on_missing="marginal")
+    monitor = Monitor(model, period=PERIOD)
+    record = monitor.update(rows)
+    assert np.isfinite(record.novelty).all()
+    assert record.is_alarm[300:].mean() < 0.05
+    # It is noon, where the second feature is about 7.
+    assert monitor.update([[0.0, 13.0, np.nan]]).is_alarm.all()
+
+
+def test_units_and_widths_are_those_of_the_features_alone() -> None:
+    rows = daily_rows(1000) * [1.0, 1000.0, 1.0]
+    monitor = Monitor(period=PERIOD)
+    monitor.update(rows)
+    alone = RBF("spread").in_units("auto").settled(rows[: monitor.model.n_samples_seen_])
+    kernel = monitor.model.kernel_
+    assert kernel.left.columns == (0, 1, 2)
+    assert type(kernel.left.kernel) is type(alone)
+    assert kernel.right.columns == (3, 4)
+    # A twelfth of the period away, two phases are as alike as one standard deviation says.
+    beside = kernel.right.matrix([[0.0, 0.0, 0.0, *phase(0.0)]], [[0.0, 0.0, 0.0, *phase(1 / 12)]])
+    np.testing.assert_allclose(beside, math.exp(-0.5), atol=0.02)
+
+
+def test_a_given_kernel_is_multiplied_once() -> None:
+    model = small_model(Linear() + RBF(0.5).on([0]))
+    monitor = Monitor(model, period=PERIOD)
+    monitor.update(daily_rows(40))
+    phased = monitor.model.kernel_
+    assert phased.left == (Linear() + RBF(0.5).on([0])).on([0, 1, 2])
+    for again in (Monitor(monitor.model, period=PERIOD), Monitor(monitor.model.without_rows(), period=PERIOD)):
+        again.update(daily_rows(40))
+        assert again.model.kernel_ == phased
+    # A width of one's own for the phases.
+    own = RBF(0.2).on([0, 1, 2]) * RBF(9.0).on([3, 4])
+    monitor = Monitor(small_model(own), period=PERIOD)
+    monitor.update(daily_rows(40))
+    assert monitor.model.kernel_ == own
+
+
+def test_a_model_that_learned_without_phases_is_refused() -> None:
+    for n in (100, 1000):
+        learned = small_model().partial_fit(normal_rows(n, 5))
+        with pytest.raises(ValueError, match="it has learned rows of 5 features with the kernel RBF.* compares none"):
+            Monitor(learned, period=PERIOD)
+    with pytest.raises(ValueError, match="with lags=2 the model should have learned stacked rows, but 3 features"):
+        learned = small_model(RBF(0.2).on([0, 1, 2]) * RBF(1.0).on([3, 4])).partial_fit(normal_rows(100, 5))
+        Monitor(learned, period=PERIOD, lags=2)
+
+
+@pytest.mark.parametrize(
+    ("period", "error", "message"),
+    [
+        (1, ValueError, r"Monitor: period, in rows, must be at least 2, got 1"),
+        (0, ValueError, "must be at least 2"),
+        (-24, ValueError, "must be at least 2"),
+        (2**64, ValueError, "period, in rows, must be at most"),
+        (True, TypeError, "period, in rows, must be an integer"),
+        (math.nan, ValueError, "period must be a finite number"),
+        (math.inf, ValueError, "period must be a finite number"),
+        (0.0, ValueError, "period must be a finite number"),
+        (timedelta(0), ValueError, "period must be a finite number"),
+        (-STEP, ValueError, "period must be a finite number"),
+        (np.timedelta64("NaT"), ValueError, "period must be a finite number"),
+        ("day", TypeError, "period must be a number"),
+    ],
+)
+def test_periods_out_of_range_are_refused(period: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Monitor(period=period)
+
+
+def test_refused_calls_change_nothing() -> None:
+    rows = daily_rows(100)
+    for period, times, message in (
+        (timedelta(days=1), None, "period is a time, 86400, but rows have none; pass time="),
+        (1e10, DATES[:100], "expected a period of 1e-9 to 9e9 seconds for rows with dates but got 1e"),
+        (1e-10, DATES[:100], "expected a period of 1e-9 to 9e9 seconds"),
+    ):
+        monitor = Monitor(period=period)
+        before = monitor.to_bytes()
+        with pytest.raises(ValueError, match=message):
+            monitor.update(rows, time=times)
+        with pytest.raises(ValueError, match=message):
+            monitor.stacked(rows, time=times)
+        assert monitor.to_bytes() == before
+    # Rows of another width may still come.
+    monitor = Monitor(small_model(), period=timedelta(days=1))
+    with pytest.raises(ValueError, match="rows have none"):
+        monitor.update(np.ones((3, 7)))
+    assert len(monitor.update(rows, time=DATES[:100]).novelty) == 100
+    with pytest.raises(AttributeError, match=r"period cannot change.*begin a new Monitor\(period=...\)"):
+        monitor.period = 12
+
+
+def test_a_monitor_with_another_period_is_no_checkpoint_of_this_one() -> None:
+    monitor = Monitor(small_model(), period=PERIOD)
+    monitor.update(daily_rows(200))
+    record = {"monitor": monitor._record(), "extra": None}
+    record["monitor"]["parameters"]["period"] = None
+    with pytest.raises(CheckpointError, match="its monitor makes no sense"):
+        Monitor.from_bytes(monitor.model.to_bytes(record))
