@@ -8,12 +8,12 @@ that are half as far from their mean as they should be.
 * **sines**: features are sums of two harmonics with noise. **office**: they follow a working day, higher on some days.
   **traffic**: roots of counts with two peaks and a common factor. **mixed**: two features have the cycle, two have
   none. **drifting**: amplitudes change over a month, and a slow random walk is added.
-* **tods**: the multivariate generator of a public benchmark (K.-H. Lai, D. Zha, J. Xu, Y. Zhao, G. Wang, X. Hu,
-  "Revisiting time series outlier detection", NeurIPS Datasets and Benchmarks 2021; github.com/datamllab/tods,
-  benchmark/synthetic): five sines of frequency .04, that is a period of 25 rows, with amplitudes 1.5 and 2.5 and noise
-  of .05 of them. Its outliers with its settings: global points (3.5 times), contextual points (2.5 times, within the
-  range), a square wave, three times the frequency, and a trend of .5 a row, the last three 10 rows long. A trend ends
-  with its outlier here; there, the feature stays away for good.
+* **tods 5**, **tods 1**: the generators of rows and of single series of a public benchmark (K.-H. Lai, D. Zha, J. Xu,
+  Y. Zhao, G. Wang, X. Hu, "Revisiting time series outlier detection", NeurIPS Datasets and Benchmarks 2021;
+  github.com/datamllab/tods, benchmark/synthetic): sines of frequency .04, that is a period of 25 rows, with amplitudes
+  1.5 and 2.5 and noise of .05 of them. Its outliers with its settings: global points (3.5 times), contextual points (2.5
+  times, within the range), a square wave, three times the frequency, and a trend of .5 a row, the last three 10 rows
+  long. A trend ends with its outlier here; there, the feature stays away for good.
 
 Methods see each stream once: ``Monitor()``, ``Monitor(lags=3)``, ``Monitor(period=...)``, and both. Columns: the share
 of faults **found** and the share of healthy rows in alarm (**false**) at the monitor's own threshold, in the second
@@ -56,6 +56,8 @@ METHODS: dict[str, Callable[[int], Monitor]] = {
     "period, lags=3": lambda period: Monitor(period=period, lags=3),
 }
 MOST_RATIO = 0.5
+# Where Monitor() has fewer false alarms than this, there is nothing to halve.
+NOTHING = 1e-3
 
 
 def noise(rng: np.random.Generator, n: int, d: int, correlation: float, deviation: float) -> Array:
@@ -125,28 +127,28 @@ def with_faults(rng: np.random.Generator, healthy: Array, period: int) -> tuple[
     return rows, labels
 
 
-def tods(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
-    """Make the stream of the public generator with outliers in the second half."""
-    size, level = np.array([1.5, 2.5, 1.5, 2.5, 1.5]), np.array([0.0, 0.0, 0.0, 2.0, -2.0])
-    shift, rows_in = np.array([0.0, 0.25, 0.0, 0.25, 0.0]), np.arange(n)[:, None]
+def tods(rng: np.random.Generator, n: int, d: int) -> tuple[Array, Array]:
+    """Make a stream (n, d) of the public generator with outliers in the second half."""
+    size, level = np.array([1.5, 2.5, 1.5, 2.5, 1.5])[:d], np.array([0.0, 0.0, 0.0, 2.0, -2.0])[:d]
+    shift, rows_in = np.array([0.0, 0.25, 0.0, 0.25, 0.0])[:d], np.arange(n)[:, None]
     wave = np.sin(TURN * (0.04 * rows_in + shift))
-    healthy = size * (wave + 0.05 * rng.normal(size=(n, 5))) + level
+    healthy = size * (wave + 0.05 * rng.normal(size=(n, d))) + level
     rows, labels, radius, low, high = healthy.copy(), np.zeros(n, dtype=bool), 5, healthy.min(0), healthy.max(0)
     square = sum(np.sin(TURN * 0.04 * (2 * i + 1) * rows_in[:, 0]) / (2 * i + 1) for i in range(20))
     places = n // 2 + (np.arange(N_FAULTS) + rng.uniform(0.1, 0.6, N_FAULTS)) * (n - n // 2) / N_FAULTS
     for k, place in enumerate(places.astype(int).tolist()):
-        j = k % 5
-        part = slice(place - radius, place + radius) if j > 1 else slice(place, place + 1)
-        if j < 2:
-            value = healthy[place, j] * (3.5, 2.5)[j] * healthy[place - radius : place + radius, j].std()
-            if j == 0:
+        kind, j = k % 5, k % 5 % d
+        part = slice(place - radius, place + radius) if kind > 1 else slice(place, place + 1)
+        if kind < 2:
+            value = healthy[place, j] * (3.5, 2.5)[kind] * healthy[place - radius : place + radius, j].std()
+            if kind == 0:
                 rows[place, j] = max(value, high[j]) if value >= 0.0 else min(value, low[j])
             else:
                 within = min(0.95, abs(rng.normal()))
                 rows[place, j] = value if low[j] <= value <= high[j] else within * (high if value > 0 else low)[j]
-        elif j == 2:
+        elif kind == 2:
             rows[part, j] = size[0] * square[part] + 0.03 * rng.normal(size=2 * radius)
-        elif j == 3:
+        elif kind == 3:
             rows[part, j] = level[j] + size[j] * np.sin(TURN * (0.12 * rows_in[part, 0] + shift[j]))
         else:
             rows[part, j] += rng.choice([-1.0, 1.0]) * 0.5 * np.arange(2 * radius)
@@ -183,7 +185,7 @@ def main() -> int:
     found: dict[str, dict[str, list[dict[str, float]]]] = {}
     started = time.process_time()
     with threads(1):
-        for family in (*FAMILIES, "tods"):
+        for family in (*FAMILIES, "tods 5", "tods 1"):
             lines: dict[str, list[dict[str, float]]] = {name: [] for name in METHODS}
             for seed in range(seeds):
                 for period, count in lengths if family in FAMILIES else ((25, 160),):
@@ -192,7 +194,7 @@ def main() -> int:
                         turns = np.arange(period * count) / period
                         rows, labels = with_faults(rng, FAMILIES[family](rng, turns), period)
                     else:
-                        rows, labels = tods(rng, period * count)
+                        rows, labels = tods(rng, period * count, int(family[-1]))
                     for name, make in METHODS.items():
                         lines[name].append({"rows": period, **judged(make(period), rows, labels)})
             found[family] = lines
@@ -200,13 +202,12 @@ def main() -> int:
             for name, streams in lines.items():
                 means = (np.mean([line[column] for line in streams]) for column in COLUMNS)
                 print(f"{name:16}" + "".join(f"{mean:8.4f}" for mean in means), flush=True)
-    ratios = {}
-    for family, lines in found.items():
-        sums = {name: sum(line["at .8"] for line in streams) for name, streams in lines.items()}
-        ratios[family] = {name: total / sums["Monitor()"] for name, total in sums.items()}
     print("\nfalse alarms at a recall of .8, as a share of those of Monitor()")
-    for family, of_methods in ratios.items():
-        print(f"{family:16}" + "  ".join(f"{name}: {ratio:.2f}" for name, ratio in of_methods.items()))
+    ratios: dict[str, dict[str, float]] = {}
+    for family, lines in found.items():
+        means = {name: float(np.mean([line["at .8"] for line in streams])) for name, streams in lines.items()}
+        ratios[family] = {name: mean / max(means["Monitor()"], NOTHING) for name, mean in means.items()}
+        print(f"{family:16}" + "  ".join(f"{name}: {ratio:.2f}" for name, ratio in ratios[family].items()))
     worst = max(of_methods["period"] for of_methods in ratios.values())
     holds = worst <= MOST_RATIO
     print(f"\n{time.process_time() - started:.0f} s of processor time")

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import reduce
@@ -32,12 +33,24 @@ COUNT = click.IntRange(1, 2**31 - 1)
 
 # Rows that cannot be read are left out before the model sees them.
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
-MONITOR_PARAMETERS = ("quantile", "lags", "smoothing", "learn", "accept_after")
+MONITOR_PARAMETERS = ("quantile", "period", "lags", "smoothing", "learn", "accept_after")
+
+
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def _read_names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     del context, option
     return None if value is None else tuple(filter(None, map(str.strip, next(csv.reader([value]), ()))))
+
+
+def _read_period(context: click.Context, option: click.Parameter, value: str | None) -> int | float | None:
+    del context, option
+    found = re.fullmatch(r"(\d+)(s|min|h|d|w)?", value or "0")
+    if not found or value == "":
+        raise click.BadParameter(f"expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got {value!r}.")
+    number, unit = found.groups()
+    return None if value is None else float(int(number) * _SECONDS[unit]) if unit else int(number)
 
 
 def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str], Any]:
@@ -109,6 +122,12 @@ units_option = click.option(
 )
 monitor_options = _grouped(
     click.option("--quantile", type=SHARE, default=0.99, help="Share of normal rows without alarm."),
+    click.option(
+        "--period",
+        metavar="ROWS|TIME",
+        callback=_read_period,
+        help="Length of a cycle, as in 144 (rows), 1d, 24h, 90min or 30s: rows are compared with those of its phase.",
+    ),
     click.option(
         "--lags",
         type=COUNT,

@@ -26,6 +26,7 @@ from streamkpca.monitoring.periods import (
     has_passed,
     kernel_with_phases,
     n_phases,
+    time_passed,
     with_phases,
 )
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
@@ -123,11 +124,13 @@ class Monitor:
         The model that scores and learns, which may have learned rows before; with `lags`, such rows as `stacked`
         makes. By default a new one with the kernel ``RBF("spread").in_units("auto")``, ``max_atoms=128`` and
         ``noise_variance=None``. It belongs to the monitor from then on. One with ``on_missing="marginal"`` scores rows
-        by the numbers that they have, and learns them; with "skip", rows with NaN get no score.
+        by the numbers that they have, and learns them; with "skip", rows with NaN get no score. With `period`, its
+        kernel is multiplied by one of the phase, unless the last factor of it is such a kernel already. If it has
+        learned rows, that must be so, as in the model of another monitor with a period.
     period : int, float or timedelta, optional
         Length of a cycle, such as a day: rows (int), or time (timedelta; float in units of the times, seconds where
-        these are dates). Rows are then compared with those of about the same phase, and causes are told given the
-        phase. Dates are in UTC, so daylight saving moves them by an hour. The first two periods teach what is usual.
+        these are dates). Rows are then compared with those of about the same phase, and what is expected depends on
+        it. Until one period has passed there is no threshold. Dates are in UTC, so daylight saving moves the phase.
     lags : int, default=1
         Rows that are scored together, each with its predecessors: the model sees d times `lags` features. Only for rows
         in time order.
@@ -160,12 +163,18 @@ class Monitor:
     ------
     TypeError, ValueError
         A parameter is out of its range; `model` is something else, has learned nothing though ``learn="none"``, has
-        learned rows of a width that is no multiple of `lags`, or has neither a budget of atoms nor a random sample.
+        learned rows of a width that is no multiple of `lags`, or without phases though there is a `period`, or has
+        neither a budget of atoms nor a random sample.
 
     Notes
     -----
     **Scores** are `StreamingKernelPCA.novelty` of each row, before it is learned. Until 64 rows are learned, scores are
     0, there is no threshold, and no row is an alarm. With ``learn="none"`` any model has scores and a threshold.
+
+    **Phases** t, as shares of a period, are two columns, cos 2 pi t and sin 2 pi t, which units and widths do not see.
+    Their kernel is an RBF whose standard deviation is a twelfth of the period, as half of what a day changes takes some
+    hours. They count from the first row, from 1970 in UTC, or from time 0. All rows of the first period are learned, as
+    each phase is new then.
 
     **Thresholds** are quantiles of the scores of healthy rows among the latest 2,048, smoothed as the new ones are: the
     level of split-conformal prediction [1]_. An eighth of the scores may be of anomalies: those beyond a valley of the
@@ -416,10 +425,8 @@ class Monitor:
         """
         with self.model.write_lock:
             if self._state is not None:
-                log = self._closed(self._state)
-                self._state = replace(
-                    self._state, log=log, context=None, last_smoothed=None, first_time=None, last_time=None
-                )
+                state = replace(self._state, log=self._closed(self._state), time_passed=self._time_passed(self._state))
+                self._state = replace(state, context=None, last_smoothed=None, first_time=None, last_time=None)
         return self
 
     def forget_alarms(self) -> Self:
@@ -771,7 +778,7 @@ class Monitor:
         if state.n_young:
             is_due |= 2 * state.n_young <= n < _OLD
         else:
-            is_due |= n >= _YOUNG and has_passed(self.period, state.n_rows, state.first_time, state.last_time)
+            is_due |= n >= _YOUNG and has_passed(self.period, state.n_rows, self._time_passed(state))
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
         is_due |= n_before > 0 and self._kernel() != kernel
         return self._calibrated(state) if is_due else state
@@ -906,6 +913,9 @@ class Monitor:
     def _width(self, n_features: int) -> int:
         """Return how many columns the model sees."""
         return n_features * self.lags + n_phases(self.period)
+
+    def _time_passed(self, state: MonitorState) -> float:
+        return state.time_passed + time_passed(state.first_time, state.last_time)
 
     @property
     def _known(self) -> State | None:

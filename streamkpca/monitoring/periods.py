@@ -64,14 +64,15 @@ def with_phases(rows: Array, period: Period, first: int, times: Times | None, wh
     return np.hstack([rows, phases.reshape(-1, _PHASES)])
 
 
-def has_passed(period: Period, n_rows: int, first_time: Time | None, last_time: Time | None) -> bool:
+def time_passed(first: Time | None, last: Time | None) -> float:
+    """Return the time from one row to another, in seconds if these are dates; 0 without times."""
+    passed: Any = 0.0 if first is None or last is None else last - first  # type: ignore[operator]
+    return float(passed / np.timedelta64(1, "s") if isinstance(passed, np.timedelta64) else passed)
+
+
+def has_passed(period: Period, n_rows: int, time: float) -> bool:
     """Tell whether the stream has gone through a period, before which each phase is new, and there is no threshold."""
-    if period is None or isinstance(period, int):
-        return period is None or n_rows > period
-    if first_time is None or last_time is None:
-        return False
-    passed: Any = last_time - first_time  # type: ignore[operator]
-    return bool((passed / np.timedelta64(1, "s") if isinstance(passed, np.timedelta64) else passed) >= period)
+    return period is None or (n_rows > period if isinstance(period, int) else time >= period)
 
 
 def has_phases(kernel: Kernel, d: int) -> bool:

@@ -57,6 +57,7 @@ class MonitorState:
     n_learned: int = 0
     n_young: int = 0
     last_smoothed: float | None = None
+    time_passed: float = 0.0
     first_time: Time | None = None
     last_time: Time | None = None
     context: Array | None = None
@@ -179,6 +180,7 @@ _STATE = whole_of(
         n_features n_rows n_learned n_young n_made_up / integer / / >= 0
         names / texts?
         last_smoothed / real? / / >= 0
+        time_passed / real / / >= 0
         first_time last_time / time?
         context / <f8? / Ld / or NaN
         left_out / <f8 / mD / or NaN
