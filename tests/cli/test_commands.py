@@ -40,6 +40,7 @@ USAGE_ERRORS = {
     "fit x.csv --model m.npz --save-every nan": "'--save-every': 'nan' is not a number",
     "score x.csv --quantile 1": "--quantile",
     "score x.csv --smoothing nan": "'--smoothing': 'nan' is not a number",
+    "score x.csv --period 1month": "expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got '1month'",
     "transform x.csv": "Missing option '--model'",
     "watch x.csv --plot a.txt": "pictures are written as .png, .svg, .pdf",
     "watch x.csv --from-start": "name it with --model FILE",
