@@ -11,9 +11,9 @@ that are half as far from their mean as they should be.
 * **tods 5**, **tods 1**: the generators of rows and of single series of a public benchmark (K.-H. Lai, D. Zha, J. Xu,
   Y. Zhao, G. Wang, X. Hu, "Revisiting time series outlier detection", NeurIPS Datasets and Benchmarks 2021;
   github.com/datamllab/tods, benchmark/synthetic): sines of frequency .04, that is a period of 25 rows, with amplitudes
-  1.5 and 2.5 and noise of .05 of them. Its outliers with its settings: global points (3.5 times), contextual points (2.5
-  times, within the range), a square wave, three times the frequency, and a trend of .5 a row, the last three 10 rows
-  long. A trend ends with its outlier here; there, the feature stays away for good.
+  1.5 and 2.5 and noise of .05 of them. Its outliers with its settings: global points (3.5 times), contextual points
+  (2.5 times, within the range), a square wave, three times the frequency, and a trend of .5 a row, the last three 10
+  rows long. A trend ends with its outlier here; there, the feature stays away for good.
 
 Methods see each stream once: ``Monitor()``, ``Monitor(lags=3)``, ``Monitor(period=...)``, and both. Columns: the share
 of faults **found** and the share of healthy rows in alarm (**false**) at the monitor's own threshold, in the second

@@ -1,6 +1,5 @@
 """What is expected of some numbers of a row, given its others, and how surprising its numbers are."""
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
