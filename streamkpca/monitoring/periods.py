@@ -16,9 +16,10 @@ from streamkpca.rows.times import Time, Times
 Array = npt.NDArray[np.float64]
 Period = int | float | None
 
-# Standard deviation of the kernel of phases, as a share of the period. Half of what happens in a day takes some hours:
-# people come, machines warm up, the sun rises.
-_WIDTH = 1.0 / 12.0
+# Standard deviation of the kernel of phases, as a share of the period: an hour of a day, in which people come, machines
+# warm up, the sun rises; seven hours of a week, which tell a day from a night. On six families of made streams, false
+# alarms at equal recall were .4 to 1.2 times those with twice the width, and half of it gave up to 2.6 times as many.
+_WIDTH = 1.0 / 24.0
 # Columns of a phase t: cos(2 pi t) and sin(2 pi t).
 _PHASES = 2
 

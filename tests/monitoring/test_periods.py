@@ -173,9 +173,9 @@ def test_units_and_widths_are_those_of_the_features_alone() -> None:
     assert kernel.left.columns == (0, 1, 2)
     assert type(kernel.left.kernel) is type(alone)
     assert kernel.right.columns == (3, 4)
-    # A twelfth of the period away, two phases are as alike as one standard deviation says.
-    beside = kernel.right.matrix([[0.0, 0.0, 0.0, *phase(0.0)]], [[0.0, 0.0, 0.0, *phase(1 / 12)]])
-    np.testing.assert_allclose(beside, math.exp(-0.5), atol=0.02)
+    # An hour of a day away, two phases are as alike as one standard deviation says.
+    beside = kernel.right.matrix([[0.0, 0.0, 0.0, *phase(0.0)]], [[0.0, 0.0, 0.0, *phase(1 / 24)]])
+    np.testing.assert_allclose(beside, math.exp(-0.5), atol=0.01)
 
 
 def test_a_given_kernel_is_multiplied_once() -> None:
