@@ -172,8 +172,8 @@ class Monitor:
     0, there is no threshold, and no row is an alarm. With ``learn="none"`` any model has scores and a threshold.
 
     **Phases** t, as shares of a period, are two columns, cos 2 pi t and sin 2 pi t, which units and widths do not see.
-    Their kernel is an RBF whose standard deviation is 1/24 of the period: an hour of a day. They count from the first row, from 1970 in UTC, or from time 0. All rows of the first period are learned, as
-    each phase is new then.
+    Their kernel is an RBF whose standard deviation is 1/24 of the period: an hour of a day. They count from the first
+    row, from 1970 in UTC, or from time 0. All rows of the first period are learned, as each phase is new then.
 
     **Thresholds** are quantiles of the scores of healthy rows among the latest 2,048, smoothed as the new ones are: the
     level of split-conformal prediction [1]_. An eighth of the scores may be of anomalies: those beyond a valley of the
