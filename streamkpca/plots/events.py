@@ -71,7 +71,9 @@ def draw_event(
     """
     where = "draw_event"
     n_features = check_integer("n_features", n_features, least=1, where=where)
-    rows, names = monitor.stacked(X, first=first, time=time), feature_names(X)
+    # Without a period, times may be anything that can be drawn.
+    rows = monitor.stacked(X, first=first, time=None if monitor.period is None else time)
+    names = feature_names(X)
     d = (rows.shape[1] - n_phases(monitor.period)) // monitor.lags
     n, width = len(rows), d * monitor.lags
     known = getattr(monitor.model, "feature_names_in_", None)

@@ -14,6 +14,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import RBF, Linear
 from streamkpca.monitoring import Monitor
+from streamkpca.plots import draw_event
 
 PERIOD, START, STEP = 24, datetime(2026, 5, 4), timedelta(hours=1)
 DATES = np.datetime64(START) + np.arange(2000) * np.timedelta64(STEP)
@@ -54,6 +55,19 @@ def test_usual_rows_at_the_wrong_time_of_day_are_found(watched: Any) -> None:
     # Its values around midnight, 13, and not those of noon, 7.
     assert abs(cause.expected - 13.0) < 1.5
     assert cause.value < 8.5
+
+
+def test_an_event_is_drawn_with_what_is_expected_at_its_phase(watched: Any) -> None:
+    pytest.importorskip("matplotlib", reason="pictures; needs the extra plots")
+    monitor, _ = watched
+    rows = daily_rows()
+    rows[1200:1204, :2] = rows[1212:1216, :2]
+    event = next(event for event in monitor.events_ if event.start == 1200)
+    axes = draw_event(monitor, event, rows[1100:1300], first=1100).axes[0]
+    expected, position = axes.lines[0].get_ydata(), axes.lines[0].get_xdata()
+    feature = event.features[0].feature
+    truth = daily_rows()[position, feature]
+    assert np.abs(expected - truth).mean() < 1.5
 
 
 def test_expected_values_depend_on_the_phase(watched: Any) -> None:
