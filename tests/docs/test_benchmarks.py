@@ -156,6 +156,15 @@ def test_sensors_that_drop_out(tmp_path: Path) -> None:
     assert made["skip rows"]["AP"] < made["marginal"]["AP"]
 
 
+def test_periods_halve_false_alarms(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "periods_halve_false_alarms.py", "--tiny")
+    assert output.splitlines()[-1].startswith("HALF: ")
+    assert set(found["streams"]) == {"sines", "office", "traffic", "mixed", "drifting", "tods 5", "tods 1"}
+    for lines in found["streams"].values():
+        assert all(0.0 <= line[figure] <= 1.0 for line in lines["period"] for figure in ("found", "false", "at .8"))
+    assert found["ratios"]["sines"]["period"] < 0.3
+
+
 def test_readers_do_not_wait(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "readers_do_not_wait.py", "--tiny")
     for name in ("alone", "blocks are learned", "rows are learned", "matrices multiply", "Python counts"):
