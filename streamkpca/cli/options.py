@@ -46,11 +46,14 @@ def _read_names(context: click.Context, option: click.Parameter, value: str | No
 
 def _read_period(context: click.Context, option: click.Parameter, value: str | None) -> int | float | None:
     del context, option
-    found = re.fullmatch(r"(\d+)(s|min|h|d|w)?", value or "0")
-    if not found or value == "":
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h|d|w)?", value)
+    if not found:
         raise click.BadParameter(f"expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got {value!r}.")
     number, unit = found.groups()
-    return None if value is None else float(int(number) * _SECONDS[unit]) if unit else int(number)
+    # With a decimal point, these are seconds, as they are told again.
+    return int(number) if unit is None and "." not in number else float(number) * _SECONDS[unit or "s"]
 
 
 def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str], Any]:

@@ -212,11 +212,15 @@ def test_the_command_finds_what_the_monitor_finds_whatever_the_chunks(folder, X)
             np.testing.assert_allclose(table[name], getattr(record, name), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("option", "period"), [("24", 24), ("1d", timedelta(days=1)), ("90min", 5400.0)])
+@pytest.mark.parametrize(("option", "period"), [("24", 24), ("1d", timedelta(days=1)), ("1.5h", 5400.0)])
 def test_a_period_is_in_rows_or_in_time(folder, X, option, period):
     monitor = Monitor(period=period)
     monitor.update(X, time=START + np.arange(len(X)) * np.timedelta64(5, "m"))
-    lines, _ = told("watch", "all.csv", "--period", option, "--model", f"{option}.npz")
+    lines, notes = told("watch", "all.csv", "--period", option, "--model", f"{option}.npz")
+    # What stands in the line that says the same in full is read as the same.
+    again = re.search(r"--period (\S+)", notes)
+    told("watch", "all.csv", "--period", again[1], "--model", "again.npz")
+    assert Monitor.load("again.npz").period == monitor.period
     assert Monitor.load(f"{option}.npz").period == monitor.period
     assert sorted(e["first_row"] for e in events(lines)) == [event.start + 2 for event in monitor.events_]
 
