@@ -211,9 +211,8 @@ def main() -> int:
     made, public = float(np.mean([ratios[family]["period"] for family in FAMILIES])), ratios["tods 1"]["period"]
     holds = max(made, public) <= MOST_RATIO
     print(f"\n{time.process_time() - started:.0f} s of processor time")
-    print(
-        f"{'HALF' if holds else 'MORE'}: {made:.2f} of the false alarms of Monitor() in made families, {public:.2f} in tods 1"
-    )
+    verdict = "HALF" if holds else "MORE"
+    print(f"{verdict}: {made:.2f} of the false alarms of Monitor() in made families, {public:.2f} in tods 1")
     write_figures(options.json, where, {"streams": found, "ratios": ratios, "half": holds})
     return 0 if holds else 1
 
