@@ -3,11 +3,13 @@
 monitor : the class `Monitor`
 thresholds : scores of recent rows, and the level that few of them exceed
 causes : the features that explain an event
+contract : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
 """
 
 from streamkpca.monitoring.causes import Cause
+from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import Change, Event
 from streamkpca.monitoring.monitor import Monitor, MonitorRecord
 
-__all__ = ["Cause", "Change", "Event", "Monitor", "MonitorRecord"]
+__all__ = ["Cause", "Change", "Contract", "Event", "Monitor", "MonitorRecord"]

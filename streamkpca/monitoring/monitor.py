@@ -19,6 +19,7 @@ from streamkpca.kernels import RBF, Kernel
 from streamkpca.kernels.kinds import kernel_from
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.causes import causes_of
+from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
 from streamkpca.monitoring.periods import (
     check_knows_phases,
@@ -69,7 +70,8 @@ _MOST_LATE, _MOST_KEPT = 1_000_000, 100_000
 _MOST_EVENTS = 1000
 _LEARN = ("normal", "all", "none")
 # What scores, thresholds and states are made with.
-_FIXED = ("model", "period", "lags", "smoothing", "quantile")
+_FIXED = ("model", "period", "lags", "smoothing", "quantile", "false_alarms")
+_QUANTILE = 0.99
 # On 28 families of streams, mean average precision was within .002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
 _PARAMETERS = (
@@ -77,6 +79,7 @@ _PARAMETERS = (
     "lags",
     "smoothing",
     "quantile",
+    "false_alarms",
     "learn",
     "accept_after",
     "max_gap",
@@ -96,7 +99,8 @@ class MonitorRecord(NamedTuple):
     smoothed : ndarray
         Exponentially weighted scores, which are compared with the threshold; without smoothing, `novelty`.
     threshold : ndarray
-        Level above which a row is an alarm; infinite before there is one.
+        Level above which a row is an alarm; infinite before there is one. With `false_alarms`, within an alarm run that
+        of the quantile, else the higher one at which runs begin.
     is_alarm : ndarray of bool
     time : ndarray of datetime64 or float, optional
         Times of the rows, in UTC; None without times.
@@ -139,6 +143,10 @@ class Monitor:
         the scores themselves. Only for rows in time order.
     quantile : float, default=0.99
         Share of normal rows that should be below the threshold.
+    false_alarms : float, optional
+        False alarm runs for each healthy row, at most, such as 1 / 10_000; less than 1 in 100. Alarms then begin at a
+        higher level, which `contract_` explains, and there are none until enough healthy rows are known. Learning,
+        lasting changes and severities stay as they are without it. Only for rows in time order.
     learn : {"normal", "all", "none"}
         Rows that the model learns: normal ones, which do not stand out and have few alarms around them; all; or none.
         The first 512 rows are learned unless they are grossly novel. Of the rows after the first 2,048, the later half
@@ -221,7 +229,8 @@ class Monitor:
         period: float | timedelta | np.timedelta64 | None = None,
         lags: int = 1,
         smoothing: float | None = None,
-        quantile: float = 0.99,
+        quantile: float = _QUANTILE,
+        false_alarms: float | None = None,
         learn: str = "normal",
         accept_after: int = 1000,
         max_gap: float | timedelta | np.timedelta64 | None = None,
@@ -251,6 +260,20 @@ class Monitor:
         self.quantile = check_real(
             "quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True, where=where
         )
+        if false_alarms is not None:
+            false_alarms = check_real(
+                "false_alarms", false_alarms, least=0.0, most=1.0, open_below=True, open_above=True, where=where
+            )
+            if self.quantile != _QUANTILE:
+                raise ValueError(
+                    f"{where} expects false_alarms or quantile but got both; with false_alarms, leave quantile out"
+                )
+            if false_alarms > 1.0 - self.quantile:
+                raise ValueError(
+                    f"{where} expects false_alarms of at most {1.0 - self.quantile:.2g} a row but got "
+                    f"{false_alarms:g}; for more alarms, pass quantile={1.0 - false_alarms:g} instead"
+                )
+        self.false_alarms = false_alarms
         self._state: MonitorState | None = None
         self._answers: MonitorRecord | None = None
         self.extra_: Any = None
@@ -567,6 +590,8 @@ class Monitor:
                 monitor._state = state = state_from_record(
                     record["state"], monitor._width, monitor.lags, monitor.quantile, model.on_missing == "marginal"
                 )
+                if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
+                    raise ValueError("its contract is another one")
                 monitor._check_model(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
             raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(str(error))}") from None
@@ -663,6 +688,19 @@ class Monitor:
         return self._fitted("change_detected_").change
 
     @property
+    def contract_(self) -> Contract | None:
+        """How many healthy rows the promise of `false_alarms` needs, how many are known, and its level.
+
+        Examples
+        --------
+        >>> monitor = Monitor(false_alarms=1 / 10_000)
+        >>> record = monitor.update([[1.0, 2.0]])
+        >>> monitor.contract_
+        <Contract: one false alarm run in 10,000 healthy rows needs 2,500 healthy rows, 0 known; no alarm before>
+        """
+        return self._fitted("contract_").contract
+
+    @property
     def record_(self) -> MonitorRecord:
         """Answers to the latest call of `update`, which `plots.draw_novelty` draws; files do not hold them.
 
@@ -690,7 +728,8 @@ class Monitor:
         first, good = state.n_rows, self._are_good(rows)
         record.threshold[place : place + len(rows)] = state.scores.threshold
         log, context, last, waiting = state.log, state.context, state.last_smoothed, state.waiting
-        n_made_up = state.n_made_up
+        n_made_up, contract = state.n_made_up, state.contract
+        exceeds = np.zeros(len(rows), dtype=bool)
         times = None if record.time is None else record.time[place : place + len(rows)]
         for start, stop in _runs(breaks, good):
             part = slice(place + start, place + stop)
@@ -712,7 +751,7 @@ class Monitor:
             )
             self._check_range(stacked)
             novelty = self._novelty(stacked)
-            smoothed = smoothed_run(novelty, self.smoothing, last)
+            smoothed, is_new = smoothed_run(novelty, self.smoothing, last), last is None
             last = float(smoothed[-1])
             is_alarm = smoothed > state.scores.threshold
             usual = novelty <= state.scores.limit * (_GROSS if state.n_learned < _WHOLE else 1.0)
@@ -722,13 +761,18 @@ class Monitor:
             record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
             scored = ScoredRows(stacked, novelty, smoothed, is_alarm, usual)
             waiting = (*waiting, scored)
+            exceeds[start:stop] = is_alarm
+            if contract is not None:
+                contract, is_alarm, record.threshold[part] = contract.judged(smoothed, state.scores.threshold, is_new)
+                record.is_alarm[part] = is_alarm
             if np.count_nonzero(is_alarm):
-                log = self._logged(state, log, scored, first + start, None if times is None else times[start:stop])
+                log = self._logged(state, log, scored._replace(is_alarm=is_alarm), first + start, None if times is None else times[start:stop])
         n_rows = first + len(rows)
         return replaced(
             state,
             n_rows=n_rows,
-            run=state.run.advanced(record.is_alarm[place : place + len(rows)], first, times),
+            run=state.run.advanced(exceeds, first, times),
+            contract=contract,
             log=self._ended(state, log) if log.is_over(n_rows, self.end_after) else log,
             context=context,
             n_made_up=n_made_up,
@@ -769,7 +813,8 @@ class Monitor:
             if self.learn != "none":
                 late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (self.learn == "all"))
                 state = replaced(state, late=np.concatenate(late), is_usual=np.concatenate(is_usual))
-        state = self._caught_up(replaced(state, waiting=()))
+        contract = None if state.contract is None else state.contract.renewed()
+        state = self._caught_up(replaced(state, waiting=(), contract=contract))
         is_due = self.learn == "none" and not np.isfinite(state.scores.threshold)
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
@@ -900,6 +945,8 @@ class Monitor:
         scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
         none = np.empty((0, self._width(n_features)))
         state = MonitorState(n_features, names, none, np.empty(0, dtype=bool), none, scores, run, EventLog())
+        if self.false_alarms is not None:
+            state = replace(state, contract=Contract.none(self.false_alarms))
         if self._known is None:
             if self.period is not None:
                 kernel = kernel_from(self.model.kernel, where="Monitor")

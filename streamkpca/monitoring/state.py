@@ -10,6 +10,7 @@ import numpy.typing as npt
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
+from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
 from streamkpca.monitoring.thresholds import RecentScores
 from streamkpca.rows.times import Time
@@ -62,6 +63,7 @@ class MonitorState:
     last_time: Time | None = None
     context: Array | None = None
     n_made_up: int = 0
+    contract: Contract | None = None
     waiting: tuple[ScoredRows, ...] = ()
 
 
@@ -210,10 +212,18 @@ _STATE = whole_of(
         start_time detected_time / time?
         features / data
         is_accepted / flag
+    Contract: contract?
+        false_alarms / real / / >= 0
+        maxima / <f8 / n / >= 0
+        length / integer / / >= 1
+        level / real or null / / >= 1
+        n_fitted / integer / / >= 0
+        pending / <f8 / p
+        is_open / flag
     ScoredRows: waiting?
         stacked / <f8 / nD / or NaN
         novelty smoothed / <f8 / n / >= 0
         is_alarm usual / |b1 / n
     """,
-    (MonitorState, RecentScores, AlarmRun, _made_log, _made_rows, _made_change, ScoredRows),
+    (MonitorState, RecentScores, AlarmRun, _made_log, _made_rows, _made_change, Contract, ScoredRows),
 )

@@ -1,0 +1,227 @@
+"""Alarms by contract: a level that so few healthy rows exceed that false alarms keep a promised rate."""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import pdtr
+
+Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+# Rows of the shortest block, and blocks that are kept; when there are more, neighbours are merged.
+_SHORTEST, _MOST = 8, 2048
+# Blocks, at least, of a length that is used, and lengths that are averaged.
+_LEAST, _LENGTHS = 24, 3
+# Healthy rows for one false alarm from which the level is extrapolated, and after which the reference stays.
+_FIRST, _ENOUGH = 0.25, 4.0
+# Highest maxima that the tail is fitted to, at most and at least, and the share of the blocks in between.
+_TAIL, _FEWEST, _SHARE = 16, 8, 0.25
+# Share of the highest maxima that may be followed by another, beyond chance, if blocks are taken for independent.
+_FOLLOWED = 0.2
+# Confidence of the bounds, and its quantile of the normal distribution.
+_SURE, _SURE_NORMAL = 0.95, 1.645
+# The level is found anew when there are this share more blocks.
+_REFRESH_SHARE = 8
+# An alarm's place in a block; ratios are not negative.
+_ALARM = -1.0
+# Ratios below this are rounding, and logarithms above this have no exponential.
+_LOWEST, _FARTHEST = 1e-9, 500.0
+
+
+class _Tail(NamedTuple):
+    """The highest maxima of blocks of one length: `k` of `n_rows` lie `mean` above `start` on average, in logarithms."""
+
+    n_rows: int
+    k: int
+    start: float
+    mean: float
+
+    def rows_for_one(self, level: float) -> float:
+        """Return in how many healthy rows one block exceeds a level, at the least, with confidence."""
+        t = min(max((level - self.start) / self.mean, 0.0), _FARTHEST)
+        # The delta method for log(k) - t, with a relative variance of 1 / k of both the count and the mean.
+        return self.n_rows / self.k * math.exp(t - _SURE_NORMAL * math.sqrt((1.0 + t * t) / self.k))
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The promise of `Monitor(false_alarms=...)`: at most this many false alarm runs a healthy row; a value.
+
+    Parameters
+    ----------
+    false_alarms : float
+        Alarm runs for each healthy row, at most.
+    maxima : ndarray of shape (n,)
+        The reference: largest ratio of a score to the monitor's threshold in each block of healthy rows.
+    length : int
+        Rows of these blocks.
+    level : float
+        The ratio to the threshold above which an alarm run begins; infinite while too little is known.
+    n_fitted : int
+        Blocks that were known when the level was found.
+    pending : ndarray of shape (k,)
+        Ratios of rows whose block is not full, -1 for alarms.
+    is_open : bool
+        Whether the last row was an alarm.
+
+    Notes
+    -----
+    **Alarms.** A run begins with a score above `level` times the threshold, and lasts while scores are above the
+    threshold. So scores that waver around the level make one run.
+
+    **The level.** The scores of rows that no model has learned, divided by the threshold of their time, are cut into
+    blocks. Let p(u) be an upper bound of the probability that the maximum M of a healthy block of b rows exceeds u.
+    Then e = 1{M > u} / p(u) is an e-value: E e <= 1. So is the mean over several lengths b of e-values, and the level
+    is the lowest u with mean(b / p(u)) >= 1 / `false_alarms`. The shortest length is the first, from 8 rows on, at
+    which high maxima do not follow each other: at most a fifth of them, beyond chance (the autocorrelation of
+    exceedances, the extremogram [5]_). With twice and four times that, it makes the mean, as far as there are 24 blocks.
+    p(u) comes from an exponential tail through the logarithms of the highest maxima (8 to 16), with a bound of 95%
+    confidence. Nor is the level below the highest maximum of 3 / `false_alarms` healthy rows, or the second of
+    4.7: that bound has the same confidence and needs no tail.
+
+    **The theorem.** If healthy rows to come are distributed as those of the reference, and p(u) is a bound, the
+    expected number of alarm blocks among n healthy rows is at most n times `false_alarms`, however blocks depend on
+    each other, as expectations add up. If each block has this bound given those before it, the average run length to
+    a false alarm is at least 1 / `false_alarms`: a block alarms when e reaches 1 / (b `false_alarms`), and no sooner than
+    the Shiryaev-Roberts e-detector of these e-values, for which [1]_ and [4]_ prove it. With a reference that is fixed,
+    e-values share its chance [2]_, [3]_: the bound holds for 95% of references, not for each.
+
+    **Its assumptions.** Rows of the reference are healthy: a fault among them raises the level, so that the promise
+    is kept and faults are missed. Until there are 3 / `false_alarms` healthy rows, the tail is exponential, or lighter,
+    beyond the highest maxima; a rare healthy state that the reference does not hold breaks the promise. Rows resemble
+    those of the reference. **Under drift** the threshold follows the scores, so that a change of their scale keeps the
+    promise, and one of their tail's shape breaks it until the threshold has followed.
+
+    References
+    ----------
+    .. [1] J. Shin, A. Ramdas, A. Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
+       arXiv 2203.03532.
+    .. [2] Conformal CUSUM, arXiv 2412.03464.
+    .. [3] Conformal change detection with a fixed reference, arXiv 2602.13848.
+    .. [4] S. Shekhar, A. Ramdas, "Reducing sequential change detection to sequential estimation", arXiv 2309.09111.
+    .. [5] R. A. Davis, T. Mikosch, "The extremogram", Bernoulli 15, 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.monitoring import Monitor
+    >>> monitor = Monitor(false_alarms=1 / 10_000)
+    >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
+    >>> monitor.contract_.n_needed, record.is_alarm.any()
+    (2500, np.False_)
+    """
+
+    false_alarms: float
+    maxima: Array
+    length: int = _SHORTEST
+    level: float = math.inf
+    n_fitted: int = 0
+    pending: Array = field(default_factory=lambda: np.empty(0))
+    is_open: bool = False
+
+    @classmethod
+    def none(cls, false_alarms: float) -> Self:
+        """Return a contract without a reference."""
+        return cls(false_alarms, np.empty(0))
+
+    @property
+    def n_known(self) -> int:
+        """Number of healthy rows in the reference."""
+        return len(self.maxima) * self.length
+
+    @property
+    def n_needed(self) -> int:
+        """Number of healthy rows from which there are alarms, as far as the dependence of the rows is known."""
+        return max(math.ceil(_FIRST / self.false_alarms), _LEAST * self._lengths[0])
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Rows of the blocks whose e-values are averaged; none while too little is known."""
+        return self._lengths if self.n_known >= self.n_needed else ()
+
+    def __repr__(self) -> str:
+        rows = f"{1 / self.false_alarms:,.0f} healthy rows"
+        known = f"needs {self.n_needed:,} healthy rows, {self.n_known:,} known"
+        if math.isinf(self.level):
+            return f"<Contract: one false alarm run in {rows} {known}; no alarm before>"
+        return f"<Contract: at most one false alarm run in {rows}, level {self.level:.3g} thresholds; {known}>"
+
+    def judged(self, scores: Array, threshold: float, is_new: bool) -> tuple[Self, Flags, Array]:
+        """Judge rows (n,) of one threshold, anew or after the last one: which are alarms, and the level of each."""
+        if math.isinf(threshold):
+            return self, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
+        was_open, ends = self.is_open and not is_new, np.arange(len(scores))
+        begins = np.maximum.accumulate(np.where(scores > self.level * threshold, ends, -1 - (not was_open)))
+        is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
+        level = np.where(np.concatenate([[was_open], is_alarm[:-1]]), threshold, self.level * threshold)
+        judged = replace(self, is_open=bool(is_alarm[-1]))
+        if self.n_known * self.false_alarms >= _ENOUGH:
+            return judged, is_alarm, level
+        pending = np.concatenate([self.pending, np.where(is_alarm, _ALARM, scores / threshold)])
+        blocks = pending[: len(pending) // self.length * self.length].reshape(-1, self.length)
+        healthy = blocks[(blocks != _ALARM).all(axis=1)].max(axis=1)
+        maxima = np.concatenate([self.maxima, healthy])
+        return replace(judged, maxima=maxima, pending=pending[blocks.size :]), is_alarm, level
+
+    def renewed(self) -> Self:
+        """Find the level anew if enough blocks have come since."""
+        if (len(self.maxima) - self.n_fitted) * _REFRESH_SHARE < max(len(self.maxima), 1):
+            return self
+        maxima, length = self.maxima, self.length
+        if len(maxima) > _MOST:
+            maxima, length = _merged(maxima), 2 * length
+        renewed = replace(self, maxima=maxima, length=length, n_fitted=len(maxima))
+        return replace(renewed, level=renewed._found())
+
+    @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        """Lengths to average, from the shortest at which high maxima do not follow each other."""
+        maxima, length = np.log(np.maximum(self.maxima, _LOWEST)), self.length
+        while len(maxima) >= _LEAST and _share_followed(maxima) > _FOLLOWED:
+            maxima, length = _merged(maxima), 2 * length
+        return tuple(length << i for i in range(_LENGTHS) if not i or len(maxima) >> i >= _LEAST)
+
+    def _found(self) -> float:
+        """Return the lowest level at which the mean of the e-values, a block's rows each, keeps the rate."""
+        tails, highest, maxima, length = [], 0.0, np.log(np.maximum(self.maxima, _LOWEST)), self.length
+        for wanted in self.lengths:
+            while length < wanted:
+                maxima, length = _merged(maxima), 2 * length
+            ordered = np.sort(maxima)[::-1]
+            k = int(np.clip(_SHARE * len(maxima), _FEWEST, _TAIL))
+            n_rows = len(maxima) * length
+            tails.append(_Tail(n_rows, k, ordered[k], max(ordered[:k].mean() - ordered[k], _LOWEST)))
+            if wanted == self.lengths[0]:
+                # Fewer maxima than this above a level are improbable if it is exceeded at the promised rate.
+                at_least = np.searchsorted(pdtr(np.arange(64), n_rows * self.false_alarms), 1.0 - _SURE)
+                highest = max(float(ordered[max(int(at_least), 1) - 1]), 0.0)
+        if not tails:
+            return math.inf
+        low, high = highest, highest + 1.0
+        while _rows_for_one(tails, high) * self.false_alarms < 1.0:
+            high += high - highest
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (low, middle) if _rows_for_one(tails, middle) * self.false_alarms >= 1.0 else (middle, high)
+        return math.exp(min(high, _FARTHEST))
+
+
+def _rows_for_one(tails: list[_Tail], level: float) -> float:
+    return sum(tail.rows_for_one(level) for tail in tails) / len(tails)
+
+
+def _merged(maxima: Array) -> Array:
+    """Return the maxima of pairs of neighbours."""
+    merged: Array = maxima[: len(maxima) // 2 * 2].reshape(-1, 2).max(axis=1)
+    return merged
+
+
+def _share_followed(maxima: Array) -> float:
+    """Return the share of the highest maxima that are followed by another, beyond chance."""
+    is_high = maxima >= np.sort(maxima)[-min(_TAIL, len(maxima) // 4)]
+    n = np.count_nonzero(is_high)
+    return float(np.count_nonzero(is_high[1:] & is_high[:-1]) / n - n / len(maxima))
