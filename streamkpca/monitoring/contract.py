@@ -12,11 +12,11 @@ from scipy.special import pdtr
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-# Rows of the shortest block, and blocks that are kept; when there are more, neighbours are merged.
+# Rows of the shortest block, and blocks that are kept, at most.
 _SHORTEST, _MOST = 8, 2048
 # Blocks, at least, of a length that is used, and lengths that are averaged.
 _LEAST, _LENGTHS = 24, 3
-# Healthy rows for one false alarm from which the level is extrapolated, and after which the reference stays.
+# Healthy rows, for one that is promised to be a false alarm, from which there is a level, and that the reference keeps.
 _FIRST, _ENOUGH = 0.25, 4.0
 # Highest maxima that the tail is fitted to, at most and at least, and the share of the blocks in between.
 _TAIL, _FEWEST, _SHARE = 16, 8, 0.25
@@ -26,8 +26,10 @@ _FOLLOWED = 0.2
 _SURE, _SURE_NORMAL = 0.95, 1.645
 # The level is found anew when there are this share more blocks.
 _REFRESH_SHARE = 8
-# An alarm's place in a block; ratios are not negative.
-_ALARM = -1.0
+# Blocks that should be so much rarer than false alarms are faults.
+_RARER = 20.0
+# The first row of a block that begins within an alarm run; ratios are not negative.
+_WITHIN = -1.0
 # Ratios below this are rounding, and logarithms above this have no exponential.
 _LOWEST, _FARTHEST = 1e-9, 500.0
 
@@ -57,14 +59,13 @@ class Contract:
         Alarm runs for each healthy row, at most.
     maxima : ndarray of shape (n,)
         The reference: largest ratio of a score to the monitor's threshold in each block of healthy rows.
-    length : int
-        Rows of these blocks.
-    level : float
-        The ratio to the threshold above which an alarm run begins; infinite while too little is known.
-    n_fitted : int
-        Blocks that were known when the level was found.
+    level, limit : float
+        The ratios to the threshold above which an alarm run begins, and above which it is no healthy one; infinite
+        while too little is known.
+    n_new : int
+        Blocks since the level was found.
     pending : ndarray of shape (k,)
-        Ratios of rows whose block is not full, -1 for alarms.
+        Ratios of rows whose block is not full; the first is -1 if it went on with an alarm run.
     is_open : bool
         Whether the last row was an alarm.
 
@@ -117,9 +118,9 @@ class Contract:
 
     false_alarms: float
     maxima: Array
-    length: int = _SHORTEST
     level: float = math.inf
-    n_fitted: int = 0
+    limit: float = math.inf
+    n_new: int = 0
     pending: Array = field(default_factory=lambda: np.empty(0))
     is_open: bool = False
 
@@ -127,6 +128,11 @@ class Contract:
     def none(cls, false_alarms: float) -> Self:
         """Return a contract without a reference."""
         return cls(false_alarms, np.empty(0))
+
+    @property
+    def length(self) -> int:
+        """Rows of a block of the reference, which holds enough rows in a bounded number of blocks."""
+        return _SHORTEST << max(math.ceil(math.log2(_ENOUGH / (self.false_alarms * _SHORTEST * _MOST))), 0)
 
     @property
     def n_known(self) -> int:
@@ -158,24 +164,29 @@ class Contract:
         begins = np.maximum.accumulate(np.where(scores > self.level * threshold, ends, -1 - (not was_open)))
         is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
         level = np.where(np.concatenate([[was_open], is_alarm[:-1]]), threshold, self.level * threshold)
-        judged = replace(self, is_open=bool(is_alarm[-1]))
-        if self.n_known * self.false_alarms >= _ENOUGH:
-            return judged, is_alarm, level
-        pending = np.concatenate([self.pending, np.where(is_alarm, _ALARM, scores / threshold)])
-        blocks = pending[: len(pending) // self.length * self.length].reshape(-1, self.length)
-        healthy = blocks[(blocks != _ALARM).all(axis=1)].max(axis=1)
-        maxima = np.concatenate([self.maxima, healthy])
-        return replace(judged, maxima=maxima, pending=pending[blocks.size :]), is_alarm, level
+        ratios = np.concatenate([self.pending, scores / threshold])
+        begun = np.concatenate([np.full(len(self.pending) + 1, was_open), is_alarm])[-1 - len(ratios) :]
+        blocks = ratios[: len(ratios) // self.length * self.length].reshape(-1, self.length)
+        goes_on = np.concatenate([np.zeros(len(self.pending), dtype=bool), is_alarm]) & begun[: len(ratios)]
+        ratios[:: self.length][goes_on[:: self.length]] = _WITHIN
+        highest = blocks.max(axis=1)
+        healthy = highest[(blocks[:, 0] != _WITHIN) & (highest <= self.limit)]
+        judged = replace(
+            self,
+            maxima=np.concatenate([self.maxima, healthy])[-math.ceil(_ENOUGH / (self.false_alarms * self.length)) :],
+            n_new=self.n_new + len(healthy),
+            pending=ratios[blocks.size :],
+            is_open=bool(is_alarm[-1]),
+        )
+        return judged, is_alarm, level
 
     def renewed(self) -> Self:
         """Find the level anew if enough blocks have come since."""
-        if (len(self.maxima) - self.n_fitted) * _REFRESH_SHARE < max(len(self.maxima), 1):
+        if self.n_new * _REFRESH_SHARE < max(len(self.maxima), 1):
             return self
-        maxima, length = self.maxima, self.length
-        if len(maxima) > _MOST:
-            maxima, length = _merged(maxima), 2 * length
-        renewed = replace(self, maxima=maxima, length=length, n_fitted=len(maxima))
-        return replace(renewed, level=renewed._found())
+        return replace(
+            self, n_new=0, level=self._found(self.false_alarms), limit=self._found(self.false_alarms / _RARER)
+        )
 
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
@@ -185,7 +196,7 @@ class Contract:
             maxima, length = _merged(maxima), 2 * length
         return tuple(length << i for i in range(_LENGTHS) if not i or len(maxima) >> i >= _LEAST)
 
-    def _found(self) -> float:
+    def _found(self, rate: float) -> float:
         """Return the lowest level at which the mean of the e-values, a block's rows each, keeps the rate."""
         tails, highest, maxima, length = [], 0.0, np.log(np.maximum(self.maxima, _LOWEST)), self.length
         for wanted in self.lengths:
@@ -197,16 +208,16 @@ class Contract:
             tails.append(_Tail(n_rows, k, ordered[k], max(ordered[:k].mean() - ordered[k], _LOWEST)))
             if wanted == self.lengths[0]:
                 # Fewer maxima than this above a level are improbable if it is exceeded at the promised rate.
-                at_least = np.searchsorted(pdtr(np.arange(64), n_rows * self.false_alarms), 1.0 - _SURE)
+                at_least = np.searchsorted(pdtr(np.arange(64), n_rows * rate), 1.0 - _SURE)
                 highest = max(float(ordered[max(int(at_least), 1) - 1]), 0.0)
         if not tails:
             return math.inf
         low, high = highest, highest + 1.0
-        while _rows_for_one(tails, high) * self.false_alarms < 1.0:
+        while _rows_for_one(tails, high) * rate < 1.0:
             high += high - highest
         for _ in range(50):
             middle = (low + high) / 2
-            low, high = (low, middle) if _rows_for_one(tails, middle) * self.false_alarms >= 1.0 else (middle, high)
+            low, high = (low, middle) if _rows_for_one(tails, middle) * rate >= 1.0 else (middle, high)
         return math.exp(min(high, _FARTHEST))
 
 
