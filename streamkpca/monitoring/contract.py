@@ -26,10 +26,10 @@ _FOLLOWED = 0.2
 _SURE, _SURE_NORMAL = 0.95, 1.645
 # The level is found anew when there are this share more blocks.
 _REFRESH_SHARE = 8
-# Blocks that should be so much rarer than false alarms are faults.
-_RARER = 20.0
-# The first row of a block that begins within an alarm run; ratios are not negative.
-_WITHIN = -1.0
+# Of the promised false alarms, the share that counts as healthy if there are so many alarm runs.
+_EXPECTED = 0.5
+# Alarms within a block: the first one of a run, and others; ratios are not negative.
+_FIRST_ALARM, _LATER_ALARM = -2.0, -1.0
 # Ratios below this are rounding, and logarithms above this have no exponential.
 _LOWEST, _FARTHEST = 1e-9, 500.0
 
@@ -59,13 +59,12 @@ class Contract:
         Alarm runs for each healthy row, at most.
     maxima : ndarray of shape (n,)
         The reference: largest ratio of a score to the monitor's threshold in each block of healthy rows.
-    level, limit : float
-        The ratios to the threshold above which an alarm run begins, and above which it is no healthy one; infinite
-        while too little is known.
-    n_new : int
-        Blocks since the level was found.
+    level : float
+        The ratio to the threshold above which an alarm run begins; infinite while too little is known.
+    n_new, n_since : int
+        Blocks since the level was found, and since an alarm run counted as healthy.
     pending : ndarray of shape (k,)
-        Ratios of rows whose block is not full; the first is -1 if it went on with an alarm run.
+        Ratios of rows whose block is not full; -2 for the first alarm of a run, -1 for others.
     is_open : bool
         Whether the last row was an alarm.
 
@@ -119,8 +118,8 @@ class Contract:
     false_alarms: float
     maxima: Array
     level: float = math.inf
-    limit: float = math.inf
     n_new: int = 0
+    n_since: int = 0
     pending: Array = field(default_factory=lambda: np.empty(0))
     is_open: bool = False
 
@@ -164,29 +163,31 @@ class Contract:
         begins = np.maximum.accumulate(np.where(scores > self.level * threshold, ends, -1 - (not was_open)))
         is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
         level = np.where(np.concatenate([[was_open], is_alarm[:-1]]), threshold, self.level * threshold)
-        ratios = np.concatenate([self.pending, scores / threshold])
-        begun = np.concatenate([np.full(len(self.pending) + 1, was_open), is_alarm])[-1 - len(ratios) :]
-        blocks = ratios[: len(ratios) // self.length * self.length].reshape(-1, self.length)
-        goes_on = np.concatenate([np.zeros(len(self.pending), dtype=bool), is_alarm]) & begun[: len(ratios)]
-        ratios[:: self.length][goes_on[:: self.length]] = _WITHIN
-        highest = blocks.max(axis=1)
-        healthy = highest[(blocks[:, 0] != _WITHIN) & (highest <= self.limit)]
-        judged = replace(
-            self,
-            maxima=np.concatenate([self.maxima, healthy])[-math.ceil(_ENOUGH / (self.false_alarms * self.length)) :],
-            n_new=self.n_new + len(healthy),
-            pending=ratios[blocks.size :],
-            is_open=bool(is_alarm[-1]),
-        )
-        return judged, is_alarm, level
+        goes_on = np.concatenate([[was_open], is_alarm[:-1]])
+        ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)
+        pending = np.concatenate([self.pending, ratios])
+        blocks = pending[: len(pending) // self.length * self.length].reshape(-1, self.length)
+        judged = replace(self, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))
+        return judged._added(blocks) if len(blocks) else judged, is_alarm, level
+
+    def _added(self, blocks: Array) -> Self:
+        """Add the maxima of blocks (n, length) to the reference, the latest of which stay."""
+        maxima, lowest, n_since = blocks.max(axis=1), blocks.min(axis=1), self.n_since
+        counts = lowest >= 0.0
+        for i in range(len(blocks)):
+            # Left out, the false alarms would lower the level; an alarm run counts as if it had just reached it.
+            if lowest[i] == _FIRST_ALARM and n_since * self.length * self.false_alarms * _EXPECTED >= 1.0:
+                counts[i], maxima[i], n_since = True, self.level, 0
+            n_since += bool(counts[i])
+        most = math.ceil(_ENOUGH / (self.false_alarms * self.length))
+        kept = np.concatenate([self.maxima, maxima[counts]])[-most:]
+        return replace(self, maxima=kept, n_new=self.n_new + np.count_nonzero(counts), n_since=n_since)
 
     def renewed(self) -> Self:
         """Find the level anew if enough blocks have come since."""
         if self.n_new * _REFRESH_SHARE < max(len(self.maxima), 1):
             return self
-        return replace(
-            self, n_new=0, level=self._found(self.false_alarms), limit=self._found(self.false_alarms / _RARER)
-        )
+        return replace(self, n_new=0, level=self._found())
 
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
@@ -196,7 +197,7 @@ class Contract:
             maxima, length = _merged(maxima), 2 * length
         return tuple(length << i for i in range(_LENGTHS) if not i or len(maxima) >> i >= _LEAST)
 
-    def _found(self, rate: float) -> float:
+    def _found(self) -> float:
         """Return the lowest level at which the mean of the e-values, a block's rows each, keeps the rate."""
         tails, highest, maxima, length = [], 0.0, np.log(np.maximum(self.maxima, _LOWEST)), self.length
         for wanted in self.lengths:
@@ -208,16 +209,16 @@ class Contract:
             tails.append(_Tail(n_rows, k, ordered[k], max(ordered[:k].mean() - ordered[k], _LOWEST)))
             if wanted == self.lengths[0]:
                 # Fewer maxima than this above a level are improbable if it is exceeded at the promised rate.
-                at_least = np.searchsorted(pdtr(np.arange(64), n_rows * rate), 1.0 - _SURE)
+                at_least = np.searchsorted(pdtr(np.arange(64), n_rows * self.false_alarms), 1.0 - _SURE)
                 highest = max(float(ordered[max(int(at_least), 1) - 1]), 0.0)
         if not tails:
-            return math.inf
+            return self.level
         low, high = highest, highest + 1.0
-        while _rows_for_one(tails, high) * rate < 1.0:
+        while _rows_for_one(tails, high) * self.false_alarms < 1.0:
             high += high - highest
         for _ in range(50):
             middle = (low + high) / 2
-            low, high = (low, middle) if _rows_for_one(tails, middle) * rate >= 1.0 else (middle, high)
+            low, high = (low, middle) if _rows_for_one(tails, middle) * self.false_alarms >= 1.0 else (middle, high)
         return math.exp(min(high, _FARTHEST))
 
 

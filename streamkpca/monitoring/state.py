@@ -215,8 +215,8 @@ _STATE = whole_of(
     Contract: contract?
         false_alarms / real / / >= 0
         maxima / <f8 / n / >= 0
-        level limit / real or null / / >= 1
-        n_new / integer / / >= 0
+        level / real or null / / >= 1
+        n_new n_since / integer / / >= 0
         pending / <f8 / p
         is_open / flag
     ScoredRows: waiting?
