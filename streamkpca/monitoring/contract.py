@@ -26,8 +26,6 @@ _FOLLOWED = 0.2
 _SURE, _SURE_NORMAL = 0.95, 1.645
 # The level is found anew when there are this share more blocks.
 _REFRESH_SHARE = 8
-# Of the promised false alarms, the share that counts as healthy if there are so many alarm runs.
-_EXPECTED = 0.5
 # Alarms within a block: the first one of a run, and others; ratios are not negative.
 _FIRST_ALARM, _LATER_ALARM = -2.0, -1.0
 # Ratios below this are rounding, and logarithms above this have no exponential.
@@ -70,31 +68,33 @@ class Contract:
 
     Notes
     -----
-    **Alarms.** A run begins with a score above `level` times the threshold, and lasts while scores are above the
-    threshold. So scores that waver around the level make one run.
+    **Alarms.** A run begins with a score above `level` times the monitor's threshold, and lasts while scores are above
+    the threshold. So scores that waver around the level make one run.
 
-    **The level.** The scores of rows that no model has learned, divided by the threshold of their time, are cut into
-    blocks. Let p(u) be an upper bound of the probability that the maximum M of a healthy block of b rows exceeds u.
-    Then e = 1{M > u} / p(u) is an e-value: E e <= 1. So is the mean over several lengths b of e-values, and the level
-    is the lowest u with mean(b / p(u)) >= 1 / `false_alarms`. The shortest length is the first, from 8 rows on, at
-    which high maxima do not follow each other: at most a fifth of them, beyond chance (the autocorrelation of
-    exceedances, the extremogram [5]_). With twice and four times that, it makes the mean, as far as there are 24 blocks.
-    p(u) comes from an exponential tail through the logarithms of the highest maxima (8 to 16), with a bound of 95%
-    confidence. Nor is the level below the highest maximum of 3 / `false_alarms` healthy rows, or the second of
-    4.7: that bound has the same confidence and needs no tail.
+    **The level.** Scores of rows that no model has learned, divided by the threshold of their time, are cut into
+    blocks; the reference keeps those of the latest 4 / `false_alarms` healthy rows. Let p(u) be an upper bound of the
+    probability that the maximum M of a healthy block of b rows exceeds u. Then e = 1{M > u} / p(u) is an e-value:
+    E e <= 1. So is an average of e-values, and the level is the lowest u at which b / p(u), averaged over several
+    lengths b, reaches 1 / `false_alarms`. The shortest length is the first at which high maxima do not follow each other,
+    but for a fifth of them, beyond chance (the autocorrelation of exceedances, the extremogram [5]_); those of
+    twice and four times as many rows join it, as far as there are 24 blocks. p(u) comes from an exponential tail
+    through the logarithms of the highest 8 to 16 maxima, at 95% confidence. Nor is the level below the highest maximum
+    of the reference, until fewer exceedances would be improbable, at 95%, if the promise were broken.
 
-    **The theorem.** If healthy rows to come are distributed as those of the reference, and p(u) is a bound, the
-    expected number of alarm blocks among n healthy rows is at most n times `false_alarms`, however blocks depend on
-    each other, as expectations add up. If each block has this bound given those before it, the average run length to
-    a false alarm is at least 1 / `false_alarms`: a block alarms when e reaches 1 / (b `false_alarms`), and no sooner than
-    the Shiryaev-Roberts e-detector of these e-values, for which [1]_ and [4]_ prove it. With a reference that is fixed,
-    e-values share its chance [2]_, [3]_: the bound holds for 95% of references, not for each.
+    **The theorem.** If blocks to come are distributed as those of the reference, and p(u) is a bound, the expected
+    number of alarm blocks among n healthy rows is at most n `false_alarms`, however blocks depend on each other, as
+    expectations add up. If the bound holds for each block given those before it, the average run length to a false alarm
+    is at least 1 / `false_alarms`: a block alarms when e reaches 1 / (b `false_alarms`), no sooner than the
+    Shiryaev-Roberts e-detector of these e-values, for which [1]_ proves it; [4]_ has the same bound from confidence
+    sequences. All e-values share the chance of their reference [2]_, [3]_: the bound holds for 95% of references.
 
-    **Its assumptions.** Rows of the reference are healthy: a fault among them raises the level, so that the promise
-    is kept and faults are missed. Until there are 3 / `false_alarms` healthy rows, the tail is exponential, or lighter,
-    beyond the highest maxima; a rare healthy state that the reference does not hold breaks the promise. Rows resemble
-    those of the reference. **Under drift** the threshold follows the scores, so that a change of their scale keeps the
-    promise, and one of their tail's shape breaks it until the threshold has followed.
+    **Its assumptions.** The reference is healthy: its faults raise the level, so that the promise is kept and other
+    faults are missed. Blocks of alarms are left out, but for one alarm run in 1 / `false_alarms` healthy rows, which
+    counts as if it had just reached the level: without the promised false alarms the level would sink. Up to
+    3 / `false_alarms` healthy rows, tails beyond the highest maxima are exponential, or lighter, in the logarithms; a rare
+    healthy state that the reference does not hold breaks the promise. **Under drift** the threshold follows the
+    scores, and the reference the latest rows: a change of scale keeps the promise soon, a heavier tail breaks it until
+    the reference holds it, and a healthy change to new rows is an alarm until it is learned.
 
     References
     ----------
@@ -176,12 +176,12 @@ class Contract:
         counts = lowest >= 0.0
         for i in range(len(blocks)):
             # Left out, the false alarms would lower the level; an alarm run counts as if it had just reached it.
-            if lowest[i] == _FIRST_ALARM and n_since * self.length * self.false_alarms * _EXPECTED >= 1.0:
+            if lowest[i] == _FIRST_ALARM and n_since * self.length * self.false_alarms >= 1.0:
                 counts[i], maxima[i], n_since = True, self.level, 0
-            n_since += bool(counts[i])
+            n_since += int(counts[i])
         most = math.ceil(_ENOUGH / (self.false_alarms * self.length))
         kept = np.concatenate([self.maxima, maxima[counts]])[-most:]
-        return replace(self, maxima=kept, n_new=self.n_new + np.count_nonzero(counts), n_since=n_since)
+        return replace(self, maxima=kept, n_new=self.n_new + int(np.count_nonzero(counts)), n_since=n_since)
 
     def renewed(self) -> Self:
         """Find the level anew if enough blocks have come since."""

@@ -1,0 +1,187 @@
+"""Alarms by contract: the promised rate holds, faults are found, and learning goes on as without it."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.signal import lfilter
+from scipy.stats import poisson
+from streams_to_watch import assert_same_records, normal_rows, small_model, updated
+
+from streamkpca.errors import CheckpointError
+from streamkpca.monitoring import Monitor
+from streamkpca.monitoring.contract import Contract
+
+Array = npt.NDArray[np.float64]
+RATE = 1 / 500
+
+
+def scores(n: int, memory: float, seed: int) -> Array:
+    """Return sums of squares of autoregressive columns, in units of their .99 quantile."""
+    rows = np.random.default_rng(seed).normal(size=(n, 4))
+    rows[1:] *= np.sqrt(1.0 - memory**2)
+    squares = np.sum(lfilter([1.0], [1.0, -memory], rows, axis=0) ** 2, axis=1)
+    return np.asarray(squares / np.quantile(squares, 0.99))
+
+
+def n_runs(is_alarm: npt.NDArray[np.bool_]) -> int:
+    return int(np.count_nonzero(is_alarm[1:] & ~is_alarm[:-1]) + is_alarm[0])
+
+
+def judged(contract: Contract, values: Array, cuts: list[int]) -> tuple[Contract, npt.NDArray[np.bool_], Array]:
+    """Judge scores in pieces, with a new level after each 64."""
+    alarms, levels = [], []
+    edges = sorted({0, len(values), *cuts, *range(0, len(values), 64)})
+    for start, stop in itertools.pairwise(edges):
+        contract, is_alarm, level = contract.judged(values[start:stop], 1.0, False)
+        alarms.append(is_alarm)
+        levels.append(level)
+        if stop % 64 == 0:
+            contract = contract.renewed()
+    return contract, np.concatenate(alarms), np.concatenate(levels)
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9, 0.99])
+def test_the_promise_is_kept_on_scores_that_resemble_their_neighbours(memory: float) -> None:
+    kept = []
+    for seed in range(12):
+        _, is_alarm, _ = judged(Contract.none(RATE), scores(8000, memory, seed), [])
+        kept.append(n_runs(is_alarm) <= poisson.ppf(0.95, 8000 * RATE))
+    # Promised for 95% of references: among twelve, three that break it have a chance of 2%.
+    assert sum(kept) >= 10
+
+
+def test_gross_and_slow_faults_are_found_and_runs_end_with_them() -> None:
+    values = scores(6000, 0.5, 0)
+    values[5000:5040] *= 30.0
+    values[5500:5700] *= np.linspace(1.0, 30.0, 200)
+    _, is_alarm, _ = judged(Contract.none(1 / 2000), values, [])
+    assert is_alarm[5000:5040].sum() >= 20
+    assert is_alarm[5500:5700].any()
+    assert not is_alarm[5060:5500].any()
+
+
+@given(st.lists(st.integers(0, 1500)), st.integers(0, 9))
+def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts: list[int], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = random.pareto(2.0, 1500) * np.where(random.random(1500) < 0.02, 5.0, 0.2)
+    contract, is_alarm, levels = judged(Contract.none(RATE), values, cuts)
+    other, same, _ = judged(Contract.none(RATE), values, [])
+    np.testing.assert_array_equal(is_alarm, same)
+    assert (contract.level, contract.n_known) == (other.level, other.n_known)
+    was, level, expected = False, math.inf, []
+    for value, in_force in zip(values, levels, strict=True):
+        level = in_force if not was else level
+        assert in_force == (1.0 if was else level)
+        was = bool(value > in_force)
+        expected.append(was)
+    assert is_alarm.tolist() == expected
+
+
+def test_blocks_with_alarms_are_left_out_but_for_the_promised_ones() -> None:
+    contract = Contract.none(RATE)
+    healthy, faulty = np.full(8, 0.5), np.full(8, 90.0)
+    contract, _, _ = contract.judged(np.tile(healthy, 60), 1.0, True)
+    contract, is_alarm, _ = contract.renewed().judged(np.concatenate([healthy, faulty, faulty, healthy]), 1.0, True)
+    assert is_alarm.sum() == 16
+    # 488 healthy rows are less than the 500 after which one alarm run counts, as if it had just reached the level.
+    assert contract.n_known == 62 * 8
+    contract, _, _ = contract.judged(np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0, True)
+    assert contract.n_known == 66 * 8
+    assert sorted(contract.maxima)[-1] == contract.level < 90.0
+
+
+def test_a_contract_changes_alarms_and_events_and_nothing_else() -> None:
+    rows = normal_rows(3000)
+    rows[2500:2520, 1] += 12.0
+    plain, bound = Monitor(small_model()), Monitor(small_model(), false_alarms=RATE)
+    one, other = plain.update(rows), bound.update(rows)
+    assert one.novelty.tobytes() == other.novelty.tobytes()
+    assert one.smoothed.tobytes() == other.smoothed.tobytes()
+    assert plain.model.to_bytes() == bound.model.to_bytes()
+    assert not (other.is_alarm & ~one.is_alarm).any()
+    np.testing.assert_array_equal(other.is_alarm, other.smoothed > other.threshold)
+    assert (other.threshold >= one.threshold).all()
+    assert other.is_alarm[2500:2520].any()
+    assert n_runs(one.is_alarm) > 2 * n_runs(other.is_alarm)
+    assert any(event.start in range(2500, 2520) for event in bound.events_)
+    assert bound.n_events_ < plain.n_events_
+    assert plain.contract_ is None
+
+
+def test_cuts_and_checkpoints_change_nothing() -> None:
+    rows = normal_rows(800, seed=1)
+    rows[600:610] += 12.0
+    rows[[400, 605]] = np.nan
+    parameters: dict[str, Any] = {"false_alarms": RATE, "smoothing": 0.5, "lags": 2}
+    whole, parts, stopped = (Monitor(small_model(on_bad_rows="skip"), **parameters) for _ in range(3))
+    expected = whole.update(rows)
+    assert expected.is_alarm[600:610].any()
+    assert_same_records(updated(parts, rows, [1, 33, 64, 301, 600, 601, 606, 790]), expected)
+    for start, stop in itertools.pairwise([0, 500, 603, 700, 800]):
+        stopped.update(rows[start:stop])
+        stopped = Monitor.from_bytes(stopped.to_bytes())
+    assert parts.to_bytes() == whole.to_bytes() == stopped.to_bytes()
+
+
+def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_before() -> None:
+    monitor = Monitor(small_model(), false_alarms=1e-6)
+    rows = normal_rows(800)
+    rows[700:] += 50.0
+    record = monitor.update(rows)
+    assert not record.is_alarm.any()
+    assert np.isinf(record.threshold).all()
+    contract = monitor.contract_
+    assert contract is not None
+    assert contract.n_needed == 250_000
+    assert contract.lengths == ()
+    assert repr(contract).startswith("<Contract: one false alarm run in 1,000,000 healthy rows needs 250,000 healthy")
+    assert repr(contract).endswith("no alarm before>")
+
+
+def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows() -> None:
+    # The highest scores follow each other for hundreds of rows, and there are less than 24 blocks that are longer.
+    contract = Contract.none(RATE)
+    values = 0.1 + 0.8 * np.sin(np.arange(2000) / 300) ** 2
+    contract = contract.judged(values, 1.0, True)[0].renewed()
+    assert math.isinf(contract.level)
+    assert contract.n_known < contract.n_needed
+
+
+def test_known_levels_are_said() -> None:
+    contract, _, _ = judged(Contract.none(RATE), scores(4000, 0.0, 0), [])
+    assert contract.lengths == (8, 16, 32)
+    assert "at most one false alarm run in 500 healthy rows, level" in repr(contract)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, math.nan, math.inf])
+def test_rates_out_of_range_are_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match="false_alarms"):
+        Monitor(false_alarms=rate)
+
+
+def test_contracts_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(TypeError, match="false_alarms"):
+        Monitor(false_alarms="few")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"false_alarms or quantile but got both; .* leave quantile out"):
+        Monitor(false_alarms=RATE, quantile=0.999)
+    with pytest.raises(ValueError, match=r"at most 0.01 a row but got 0.2; .*pass quantile=0.8"):
+        Monitor(false_alarms=0.2)
+    monitor = Monitor(false_alarms=RATE)
+    with pytest.raises(AttributeError, match="false_alarms cannot change"):
+        monitor.false_alarms = 0.001
+
+
+def test_files_whose_contract_is_another_one_are_refused() -> None:
+    monitor = Monitor(small_model(), false_alarms=RATE)
+    monitor.update(normal_rows(100))
+    for rate in (None, 0.001):
+        record = monitor._record()
+        record["parameters"]["false_alarms"] = rate
+        with pytest.raises(CheckpointError, match="its contract is another one"):
+            Monitor.from_bytes(monitor.model.to_bytes({"monitor": record, "extra": None}))
