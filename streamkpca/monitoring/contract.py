@@ -16,7 +16,7 @@ Flags = npt.NDArray[np.bool_]
 _SHORTEST, _MOST = 8, 2048
 # Blocks, at least, of a length that is used, and lengths that are averaged.
 _LEAST, _LENGTHS = 24, 3
-# Healthy rows, for one that is promised to be a false alarm, from which there is a level, and that the reference keeps.
+# Healthy rows, for one false alarm that is promised, from which there is a level, and that the reference keeps.
 _FIRST, _ENOUGH = 0.25, 4.0
 # Highest maxima that the tail is fitted to, at most and at least, and the share of the blocks in between.
 _TAIL, _FEWEST, _SHARE = 16, 8, 0.25
@@ -73,28 +73,28 @@ class Contract:
 
     **The level.** Scores of rows that no model has learned, divided by the threshold of their time, are cut into
     blocks; the reference keeps those of the latest 4 / `false_alarms` healthy rows. Let p(u) be an upper bound of the
-    probability that the maximum M of a healthy block of b rows exceeds u. Then e = 1{M > u} / p(u) is an e-value:
-    E e <= 1. So is an average of e-values, and the level is the lowest u at which b / p(u), averaged over several
-    lengths b, reaches 1 / `false_alarms`. The shortest length is the first at which high maxima do not follow each other,
-    but for a fifth of them, beyond chance (the autocorrelation of exceedances, the extremogram [5]_); those of
-    twice and four times as many rows join it, as far as there are 24 blocks. p(u) comes from an exponential tail
-    through the logarithms of the highest 8 to 16 maxima, at 95% confidence. Nor is the level below the highest maximum
-    of the reference, until fewer exceedances would be improbable, at 95%, if the promise were broken.
+    probability that the maximum M of a healthy block of b rows exceeds u. Then e = 1{M > u} / p(u) is an e-value: E e
+    <= 1. So is an average of e-values, and the level is the lowest u at which b / p(u), averaged over several lengths
+    b, reaches 1 / `false_alarms`. The shortest length is the first at which high maxima do not follow each other, but
+    for a fifth of them, beyond chance (the autocorrelation of exceedances, the extremogram [5]_); those of twice and
+    four times as many rows join it, as far as there are 24 blocks. p(u) comes from an exponential tail through the
+    logarithms of the highest 8 to 16 maxima, at 95% confidence. Nor is the level below the highest maximum of the
+    reference, until fewer exceedances would be improbable, at 95%, if the promise were broken.
 
     **The theorem.** If blocks to come are distributed as those of the reference, and p(u) is a bound, the expected
     number of alarm blocks among n healthy rows is at most n `false_alarms`, however blocks depend on each other, as
-    expectations add up. If the bound holds for each block given those before it, the average run length to a false alarm
-    is at least 1 / `false_alarms`: a block alarms when e reaches 1 / (b `false_alarms`), no sooner than the
+    expectations add up. If the bound holds for each block given those before it, the average run length to a false
+    alarm is at least 1 / `false_alarms`: a block alarms when e reaches 1 / (b `false_alarms`), no sooner than the
     Shiryaev-Roberts e-detector of these e-values, for which [1]_ proves it; [4]_ has the same bound from confidence
     sequences. All e-values share the chance of their reference [2]_, [3]_: the bound holds for 95% of references.
 
     **Its assumptions.** The reference is healthy: its faults raise the level, so that the promise is kept and other
     faults are missed. Blocks of alarms are left out, but for one alarm run in 1 / `false_alarms` healthy rows, which
-    counts as if it had just reached the level: without the promised false alarms the level would sink. Up to
-    3 / `false_alarms` healthy rows, tails beyond the highest maxima are exponential, or lighter, in the logarithms; a rare
-    healthy state that the reference does not hold breaks the promise. **Under drift** the threshold follows the
-    scores, and the reference the latest rows: a change of scale keeps the promise soon, a heavier tail breaks it until
-    the reference holds it, and a healthy change to new rows is an alarm until it is learned.
+    counts as if it had just reached the level: without the promised false alarms the level would sink. Up to 3 /
+    `false_alarms` healthy rows, tails beyond the highest maxima are exponential, or lighter, in the logarithms; a rare
+    healthy state that the reference does not hold breaks the promise. **Under drift** the threshold follows the scores,
+    and the reference the latest rows: a change of scale keeps the promise soon, a heavier tail breaks it until the
+    reference holds it, and a healthy change to new rows is an alarm until it is learned.
 
     References
     ----------

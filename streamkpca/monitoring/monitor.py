@@ -765,8 +765,9 @@ class Monitor:
             if contract is not None:
                 contract, is_alarm, record.threshold[part] = contract.judged(smoothed, state.scores.threshold, is_new)
                 record.is_alarm[part] = is_alarm
+                scored = scored._replace(is_alarm=is_alarm)
             if np.count_nonzero(is_alarm):
-                log = self._logged(state, log, scored._replace(is_alarm=is_alarm), first + start, None if times is None else times[start:stop])
+                log = self._logged(state, log, scored, first + start, None if times is None else times[start:stop])
         n_rows = first + len(rows)
         return replaced(
             state,
