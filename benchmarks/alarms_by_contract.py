@@ -3,9 +3,9 @@
 Two parts, each on scores of one monitor a stream, so that only the rules for alarms differ.
 
 * **Promise**: runs of alarms in healthy rows, of scores and of rows. Scores: squares of autoregressive columns with a
-  memory of 0 to .99, seasons, heavy tails, mixtures and waves (`KINDS`). Rows: families of `made_streams` that do not change
-  for good, and the training part of given files. A stream keeps the promise if it has no more runs than rows times the
-  rate, and at least one.
+  memory of 0 to .99, seasons, heavy tails, mixtures and waves (`KINDS`). Rows: families of `made_streams` that do not
+  change for good, and the training part of given files. A stream keeps the promise if it has no more runs than rows
+  times the rate, or one.
 * **Faults**: segments found in the test parts, beside the plain threshold at the level, known only afterwards, with as
   many false runs on the same stream.
 
@@ -45,15 +45,8 @@ from streamkpca.monitoring.contract import Contract
 
 Array = np.ndarray
 MEMORIES = (0.0, 0.5, 0.9, 0.97, 0.99)
-KINDS = (
-    *(f"memory {memory:g}" for memory in MEMORIES),
-    "season",
-    "heavy",
-    "heavy, slow",
-    "mixture",
-    "waves",
-    "lognormal",
-)
+SHAPES = ("season", "heavy", "heavy, slow", "mixture", "waves", "lognormal")
+KINDS = (*(f"memory {memory:g}" for memory in MEMORIES), *SHAPES)
 RATE, START, HEALTHY_ROWS, FAULT_AT = 1 / 1000, 250, 16_000, 160
 RULES = ("contract", "threshold", "e-detector", "SPOT")
 
@@ -112,7 +105,7 @@ def e_detector(scores: Array, thresholds: Array, rate: float) -> Array:
 
 
 def spot(scores: Array, thresholds: Array, rate: float) -> Array:
-    """Return the alarms of peaks over a threshold with a generalised Pareto tail, one row in 1 / rate by its promise."""
+    """Return the alarms of peaks over a threshold with a generalised Pareto tail, which promises a rate of rows."""
     first = int(np.argmax(np.isfinite(thresholds))) + 4 * START
     usual = scores[first - 4 * START : first]
     base = float(np.quantile(usual, 0.98))
@@ -144,7 +137,8 @@ def watched(*parts: Array, smoothing: float | None) -> tuple[Array, Array]:
 
 def given(paths: list[Path]) -> Iterator[Stream]:
     """Read files of streams, and plants."""
-    for path in sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*.npz"))):
+    files = [[path] if path.is_file() else path.rglob("*.npz") for path in paths]
+    for path in sorted(itertools.chain.from_iterable(files)):
         arrays = np.load(path)
         if {"train", "test", "test_label"} <= set(arrays.files):
             # The latest rows of train, and the test from 2,000 rows before its first fault.

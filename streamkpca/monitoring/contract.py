@@ -33,7 +33,7 @@ _LOWEST, _FARTHEST = 1e-9, 500.0
 
 
 class _Tail(NamedTuple):
-    """The highest maxima of blocks of one length: `k` of `n_rows` lie `mean` above `start` on average, in logarithms."""
+    """The highest `k` maxima of blocks of a length, of `n_rows`; their logarithms lie `mean` above `start` on average."""
 
     n_rows: int
     k: int

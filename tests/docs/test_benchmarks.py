@@ -114,6 +114,18 @@ def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
     assert found["holds"] is all(low <= value <= (high or np.inf) for value, low, high in found["bounds"].values())
 
 
+def test_alarms_by_contract(tmp_path: Path) -> None:
+    plant = {name: np.random.default_rng(0).normal(size=(600, 4)) for name in ("d00", "d00_te", "d01_te")}
+    np.savez(tmp_path / "plant.npz", **plant)
+    rows = {"train": plant["d00"], "test": plant["d00_te"], "test_label": np.arange(600) // 10 == 50}
+    (tmp_path / "family").mkdir()
+    np.savez(tmp_path / "family" / "one.npz", **rows)
+    _, found = figures(tmp_path, "alarms_by_contract.py", "plant.npz", "family", "--tiny")
+    assert set(found["promise"]) == {"memory 0.9", "heavy", "made slow"}
+    assert found["faults"].keys() == {"plant", "family", "made slow"}
+    assert found["kept"]["contract"] == 1.0 > found["kept"]["threshold"]
+
+
 def test_which_feature(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = {"train": rng.normal(size=(300, 4)), "test": rng.normal(size=(120, 4)), "test_label": np.zeros(120)}
