@@ -47,6 +47,8 @@ Array = np.ndarray
 MEMORIES = (0.0, 0.5, 0.9, 0.97, 0.99)
 SHAPES = ("season", "heavy", "heavy, slow", "mixture", "waves", "lognormal")
 KINDS = (*(f"memory {memory:g}" for memory in MEMORIES), *SHAPES)
+# Streams of the seeds below were at hand when the contract was made.
+FIRST_SEED = 100
 RATE, START, HEALTHY_ROWS, FAULT_AT = 1 / 1000, 250, 16_000, 160
 RULES = ("contract", "threshold", "e-detector", "SPOT")
 
@@ -180,7 +182,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     arguments = parser.parse_args()
     where = surroundings()
-    seeds = range(1 if arguments.tiny else arguments.seeds)
+    seeds = range(FIRST_SEED, FIRST_SEED + (1 if arguments.tiny else arguments.seeds))
     n = 2000 if arguments.tiny else HEALTHY_ROWS
     kinds = ("memory 0.9", "heavy") if arguments.tiny else KINDS
     families = ("slow",) if arguments.tiny else tuple(FAMILIES)
@@ -203,7 +205,7 @@ def main() -> int:
         for family in families:
             if family not in ("drift", "regime"):
                 for seed in seeds:
-                    judge(f"made {family}", *watched(healthy(family, seed + 50, n), smoothing=arguments.smoothing))
+                    judge(f"made {family}", *watched(healthy(family, seed, n), smoothing=arguments.smoothing))
             for seed in seeds:
                 # The rows of train are healthy, as the promise assumes.
                 stream = made(family, seed, size=0.5 if arguments.tiny else 1.0)

@@ -17,7 +17,9 @@ _SHORTEST, _MOST = 8, 2048
 # Blocks, at least, of a length that is used, and lengths that are averaged.
 _LEAST, _LENGTHS = 24, 3
 # Healthy rows, for one false alarm that is promised, from which there is a level, and that the reference keeps.
-_FIRST, _ENOUGH = 0.25, 4.0
+_FIRST, _ENOUGH = 0.5, 4.0
+# First rows, to whose young model all that comes is new; they are left out when twice as many others are known.
+_YOUNG = 512
 # Highest maxima that the tail is fitted to, at most and at least, and the share of the blocks in between.
 _TAIL, _FEWEST, _SHARE = 16, 8, 0.25
 # Share of the highest maxima that may be followed by another, beyond chance, if blocks are taken for independent.
@@ -33,7 +35,7 @@ _LOWEST, _FARTHEST = 1e-9, 500.0
 
 
 class _Tail(NamedTuple):
-    """The highest `k` maxima of blocks of a length, of `n_rows`; their logarithms lie `mean` above `start` on average."""
+    """The highest `k` maxima of blocks of `n_rows`; their logarithms lie `mean` above `start` on average."""
 
     n_rows: int
     k: int
@@ -59,8 +61,8 @@ class Contract:
         The reference: largest ratio of a score to the monitor's threshold in each block of healthy rows.
     level : float
         The ratio to the threshold above which an alarm run begins; infinite while too little is known.
-    n_new, n_since : int
-        Blocks since the level was found, and since an alarm run counted as healthy.
+    n_blocks, n_new, n_since : int
+        Blocks of healthy rows so far, since the level was found, and since an alarm run counted as healthy.
     pending : ndarray of shape (k,)
         Ratios of rows whose block is not full; -2 for the first alarm of a run, -1 for others.
     is_open : bool
@@ -112,12 +114,13 @@ class Contract:
     >>> monitor = Monitor(false_alarms=1 / 10_000)
     >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
     >>> monitor.contract_.n_needed, record.is_alarm.any()
-    (2500, np.False_)
+    (5000, np.False_)
     """
 
     false_alarms: float
     maxima: Array
     level: float = math.inf
+    n_blocks: int = 0
     n_new: int = 0
     n_since: int = 0
     pending: Array = field(default_factory=lambda: np.empty(0))
@@ -179,9 +182,11 @@ class Contract:
             if lowest[i] == _FIRST_ALARM and n_since * self.length * self.false_alarms >= 1.0:
                 counts[i], maxima[i], n_since = True, self.level, 0
             n_since += int(counts[i])
-        most = math.ceil(_ENOUGH / (self.false_alarms * self.length))
+        n_added = int(np.count_nonzero(counts))
+        n_blocks, n_young = self.n_blocks + n_added, math.ceil(_YOUNG / self.length)
+        most = min(math.ceil(_ENOUGH / (self.false_alarms * self.length)), max(n_blocks - n_young, 2 * n_young))
         kept = np.concatenate([self.maxima, maxima[counts]])[-most:]
-        return replace(self, maxima=kept, n_new=self.n_new + int(np.count_nonzero(counts)), n_since=n_since)
+        return replace(self, maxima=kept, n_blocks=n_blocks, n_new=self.n_new + n_added, n_since=n_since)
 
     def renewed(self) -> Self:
         """Find the level anew if enough blocks have come since."""

@@ -696,7 +696,7 @@ class Monitor:
         >>> monitor = Monitor(false_alarms=1 / 10_000)
         >>> record = monitor.update([[1.0, 2.0]])
         >>> monitor.contract_
-        <Contract: one false alarm run in 10,000 healthy rows needs 2,500 healthy rows, 0 known; no alarm before>
+        <Contract: one false alarm run in 10,000 healthy rows needs 5,000 healthy rows, 0 known; no alarm before>
         """
         return self._fitted("contract_").contract
 

@@ -216,7 +216,7 @@ _STATE = whole_of(
         false_alarms / real / / >= 0
         maxima / <f8 / n / >= 0
         level / real or null / / >= 1
-        n_new n_since / integer / / >= 0
+        n_blocks n_new n_since / integer / / >= 0
         pending / <f8 / p
         is_open / flag
     ScoredRows: waiting?

@@ -138,9 +138,9 @@ def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_befo
     assert np.isinf(record.threshold).all()
     contract = monitor.contract_
     assert contract is not None
-    assert contract.n_needed == 250_000
+    assert contract.n_needed == 500_000
     assert contract.lengths == ()
-    assert repr(contract).startswith("<Contract: one false alarm run in 1,000,000 healthy rows needs 250,000 healthy")
+    assert repr(contract).startswith("<Contract: one false alarm run in 1,000,000 healthy rows needs 500,000 healthy")
     assert repr(contract).endswith("no alarm before>")
 
 
