@@ -199,8 +199,8 @@ class Monitor:
     once, and alarms go on.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
-    rows. `model`, `lags`, `smoothing` and `quantile` cannot change; the other parameters may be set later, for the
-    rows to come. One thread may update while others read; writers and `save` wait for each other.
+    rows. `model`, `lags`, `smoothing`, `quantile` and `false_alarms` cannot change; the other parameters may be set
+    later, for the rows to come. One thread may update while others read; writers and `save` wait for each other.
 
     References
     ----------
