@@ -72,6 +72,8 @@ _LEARN = ("normal", "all", "none")
 # What scores, thresholds and states are made with.
 _FIXED = ("model", "period", "lags", "smoothing", "quantile", "false_alarms")
 _QUANTILE = 0.99
+# Rarer false alarms would need millions of healthy rows, and blocks of ten thousands.
+_RAREST = 1e-7
 # On 28 families of streams, mean average precision was within .002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
 _PARAMETERS = (
@@ -144,7 +146,7 @@ class Monitor:
     quantile : float, default=0.99
         Share of normal rows that should be below the threshold.
     false_alarms : float, optional
-        False alarm runs for each healthy row, at most, such as 1 / 10_000; less than 1 in 100. Alarms then begin at a
+        False alarm runs for each healthy row, at most, such as 1 / 10_000; from 1e-7 to .01. Alarms then begin at a
         higher level, which `contract_` explains, and there are none until enough healthy rows are known. Learning,
         lasting changes and severities stay as they are without it. Only for rows in time order.
     learn : {"normal", "all", "none"}
@@ -262,7 +264,7 @@ class Monitor:
         )
         if false_alarms is not None:
             false_alarms = check_real(
-                "false_alarms", false_alarms, least=0.0, most=1.0, open_below=True, open_above=True, where=where
+                "false_alarms", false_alarms, least=_RAREST, most=1.0, open_above=True, where=where
             )
             if self.quantile != _QUANTILE:
                 raise ValueError(
