@@ -103,8 +103,9 @@ class Contract:
     ----------
     .. [1] J. Shin, A. Ramdas, A. Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
        arXiv 2203.03532.
-    .. [2] Conformal CUSUM, arXiv 2412.03464.
-    .. [3] Conformal change detection with a fixed reference, arXiv 2602.13848.
+    .. [2] V. Vovk, I. Nouretdinov, A. Gammerman, "Validity and efficiency of the conformal CUSUM procedure", arXiv
+       2412.03464.
+    .. [3] "Testing for distribution shifts with conditional conformal test martingales", arXiv 2602.13848.
     .. [4] S. Shekhar, A. Ramdas, "Reducing sequential change detection to sequential estimation", arXiv 2309.09111.
     .. [5] R. A. Davis, T. Mikosch, "The extremogram", Bernoulli 15, 2009.
 
