@@ -20,11 +20,12 @@ from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
 from streamkpca.models.sparse import SparseKernelPCA
 from streamkpca.models.streaming import StreamingKernelPCA, merge
+from streamkpca.rows import _loops as rows_loops
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 
 Array = npt.NDArray[np.float64]
 
-_LOOPS = (core_loops, kernel_loops, dictionary_loops, component_loops)
+_LOOPS = (core_loops, rows_loops, kernel_loops, dictionary_loops, component_loops)
 
 # Kernels and numbers of features: squared distances by products; by sums, below nine features; with one feature, where
 # numpy takes a column for a row; features that a matrix multiplies; and several base matrices at once. The rest of a
@@ -95,6 +96,7 @@ def warmup() -> Warmth:
             for rows, _ in _batches(n_features):
                 rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
                 _ask(copy.copy(gapped).partial_fit(rows), rows)
+        rows_loops.window_statistics(np.zeros((3, 2)), 0, 1, 2, np.empty((2, 6)))
         # Rows without energy give no atoms.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))
     return warmth()

@@ -39,6 +39,9 @@ class Cause(NamedTuple):
         every second one is looked at, of more than 64 every fourth, and so on.
     since_time : datetime64 or float, optional
         Its time.
+    statistic : str
+        With `windows`, the statistic of the feature that all these numbers are of, such as "range over 64 rows"; empty
+        if they are the feature itself.
 
     Examples
     --------
@@ -63,6 +66,13 @@ class Cause(NamedTuple):
     direction: str
     since: int
     since_time: Time | None = None
+    statistic: str = ""
+
+    @property
+    def name(self) -> str | int:
+        """The feature, with the statistic if there is one: "range of pressure over 64 rows"."""
+        statistic, over, rest = self.statistic.partition(" over ")
+        return f"{statistic} of {self.feature}{over}{rest}" if statistic else self.feature
 
 
 class EventRows(NamedTuple):

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Self
@@ -33,6 +33,7 @@ from streamkpca.monitoring.periods import (
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, healthy_level, is_quiet, smoothed_run
+from streamkpca.monitoring.windows import Windows, checked_lengths, windows_width
 from streamkpca.rows.times import Times, as_times, without_times
 from streamkpca.rows.validation import (
     Rows,
@@ -70,7 +71,7 @@ _MOST_LATE, _MOST_KEPT = 1_000_000, 100_000
 _MOST_EVENTS = 1000
 _LEARN = ("normal", "all", "none")
 # What scores, thresholds and states are made with.
-_FIXED = ("model", "period", "lags", "smoothing", "quantile", "false_alarms")
+_FIXED = ("model", "period", "lags", "windows", "smoothing", "quantile", "false_alarms")
 _QUANTILE = 0.99
 # Rarer false alarms would need millions of healthy rows, and blocks of ten thousands.
 _RAREST = 1e-7
@@ -79,6 +80,7 @@ _ATOMS = 128
 _PARAMETERS = (
     "period",
     "lags",
+    "windows",
     "smoothing",
     "quantile",
     "false_alarms",
@@ -140,6 +142,10 @@ class Monitor:
     lags : int, default=1
         Rows that are scored together, each with its predecessors: the model sees d times `lags` features. Only for rows
         in time order.
+    windows : sequence of int or "auto", optional
+        Lengths of windows, in rows, between 2 and 4096 and at most eight: the mean, standard deviation and range of
+        each feature over the last w rows, or up to three rows as they are, are scored, too, by a model for each length.
+        "auto" is (3, 16, 64). Only for rows in time order. See the Notes.
     smoothing : float, optional
         Weight, between 0 and 1, of the newest score in the exponentially weighted mean that alarms are raised by. None:
         the scores themselves. Only for rows in time order.
@@ -200,9 +206,18 @@ class Monitor:
     latest of these rows are learned, but for those that stand out among them. With ``learn="none"`` it is reported
     once, and alarms go on.
 
+    **Windows** make a row as novel as it is for the model of the rows, or as a row would be that is as rare as its
+    windows find it, by a mean of order four over all models, whichever is more. How rare a score is says its share
+    among healthy rows that were not learned, extrapolated with more caution for windows. A length w counts once 32 w
+    rows, and at least 512, are learned, and never in a shorter stream. After a gap, and after a lasting change that is
+    learned, windows fill anew, and lengths are silent until then. Rows that the model of the rows finds rarer than one
+    in a hundred stay out of windows, which so end with such an event. A fault that only windows show is found when it
+    fills a good part of w rows, and may be an alarm for up to w rows after its end. Each length costs the time of a
+    model of 3 d features, and for the statistics O(d) a row in calls of w rows or more, O(w d) in shorter ones.
+
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
-    rows. `model`, `lags`, `smoothing`, `quantile` and `false_alarms` cannot change; the other parameters may be set
-    later, for the rows to come. One thread may update while others read; writers and `save` wait for each other.
+    rows. `model`, `lags`, `windows`, `smoothing`, `quantile` and `false_alarms` cannot change; the other parameters may
+    be set later, for the rows to come. One thread may update while others read; writers and `save` wait for each other.
 
     References
     ----------
@@ -230,6 +245,7 @@ class Monitor:
         *,
         period: float | timedelta | np.timedelta64 | None = None,
         lags: int = 1,
+        windows: str | Sequence[int] | None = None,
         smoothing: float | None = None,
         quantile: float = _QUANTILE,
         false_alarms: float | None = None,
@@ -256,6 +272,8 @@ class Monitor:
             )
         self.period: Any = checked_period(period, where)
         self.lags = check_integer("lags", lags, least=1, where=where)
+        self.windows = checked_lengths(windows, where) or None
+        self._windows = Windows(self.windows, self.model) if self.windows else None
         if smoothing is not None:
             smoothing = check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
         self.smoothing = smoothing
@@ -280,13 +298,13 @@ class Monitor:
         self._answers: MonitorRecord | None = None
         self.extra_: Any = None
         if self._known is not None:
-            width = self.model.n_features_in_ - n_phases(self.period)
+            n_known = self.model.n_features_in_ - n_phases(self.period)
             if self.period is not None:
                 check_knows_phases(self.model, where)
-            if width % self.lags:
+            if n_known % self.lags:
                 raise ValueError(
-                    f"{where}: with lags={self.lags} the model should have learned stacked rows, but {width} features "
-                    f"are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
+                    f"{where}: with lags={self.lags} the model should have learned stacked rows, but {n_known} features"
+                    f" are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
         self.learn, self.accept_after = learn, accept_after
         self.max_gap, self.end_after = max_gap, end_after
@@ -316,7 +334,7 @@ class Monitor:
     def __getstate__(self) -> dict[str, Any]:
         # The rows that the model has learned and the thresholds belong together, so no update may come between.
         with self.model.write_lock:
-            return vars(self) | {"model": copy.copy(self.model)}
+            return vars(self) | {"model": copy.copy(self.model), "_windows": copy.copy(self._windows)}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
@@ -365,6 +383,7 @@ class Monitor:
         with self.model.write_lock:
             self._check_learns(where)
             state, stream, kernel = self._state, self._known, self.model.kernel
+            states = self._windows.states if self._windows else ()
             X, time = without_times(X, time, where)
             rows, names = self._checked(X, where)
             times, breaks = self._breaks(rows, time, where)
@@ -386,6 +405,8 @@ class Monitor:
                     start = stop
             except BaseException:
                 self.model.state_, self.model.kernel = stream, kernel
+                if self._windows:
+                    self._windows.states = states
                 raise
             self._state, self._answers = state, record
         return record
@@ -450,7 +471,10 @@ class Monitor:
         with self.model.write_lock:
             if self._state is not None:
                 state = replace(self._state, log=self._closed(self._state), time_passed=self._time_passed(self._state))
-                self._state = replace(state, context=None, last_smoothed=None, first_time=None, last_time=None)
+                windows = state.windows and state.windows.cleared()
+                self._state = replace(
+                    state, context=None, last_smoothed=None, first_time=None, last_time=None, windows=windows
+                )
         return self
 
     def forget_alarms(self) -> Self:
@@ -578,6 +602,7 @@ class Monitor:
                 "ignore": [[feature, list(rules)] for feature, rules in self.ignore.items()],
             },
             "state": None if self._state is None else state_record(self._state),
+            **({"windows": self._windows.record()} if self._windows else {}),
         }
 
     @classmethod
@@ -590,10 +615,17 @@ class Monitor:
             monitor = cls(model, **{**dict.fromkeys(_PARAMETERS, ...), **record["parameters"]})
             if record["state"] is not None:
                 monitor._state = state = state_from_record(
-                    record["state"], monitor._width, monitor.lags, monitor.quantile, model.on_missing == "marginal"
+                    record["state"],
+                    monitor._width,
+                    monitor.lags,
+                    monitor.quantile,
+                    model.on_missing == "marginal",
+                    monitor.windows or (),
                 )
                 if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
                     raise ValueError("its contract is another one")
+                if monitor._windows:
+                    monitor._windows.restore(record["windows"], state.n_features)
                 monitor._check_model(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
             raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(str(error))}") from None
@@ -665,8 +697,13 @@ class Monitor:
         known, event = self._known, log.current
         if event is None or log.rows is None or known is None or is_short(event, self.min_duration):
             return None
-        answers = answering(known, self.model.settings("Monitor"))
-        features = causes_of(log.rows, answers, state.scores.threshold, self.lags, state.names, n_phases(self.period))
+        own, threshold, rows = self._width(state.n_features), state.scores.threshold, log.rows
+        if self._windows and state.windows and (k := self._leading(state, rows.rows)):
+            features = self._windows.causes(k, rows, own, state.windows.scales, threshold, state.names)
+        else:
+            answers = answering(known, self.model.settings("Monitor"))
+            rows = rows._replace(rows=rows.rows[:, :own])
+            features = causes_of(rows, answers, threshold, self.lags, state.names, n_phases(self.period))
         return None if is_ignored(features, self.ignore) else replace(event, features=features)
 
     def _ended(self, state: MonitorState, log: EventLog) -> EventLog:
@@ -730,13 +767,14 @@ class Monitor:
         first, good = state.n_rows, self._are_good(rows)
         record.threshold[place : place + len(rows)] = state.scores.threshold
         log, context, last, waiting = state.log, state.context, state.last_smoothed, state.waiting
-        n_made_up, contract = state.n_made_up, state.contract
+        n_made_up, contract, windows = state.n_made_up, state.contract, state.windows
         exceeds = np.zeros(len(rows), dtype=bool)
         times = None if record.time is None else record.time[place : place + len(rows)]
         for start, stop in _runs(breaks, good):
             part = slice(place + start, place + stop)
             if breaks[start] or not good[start]:
                 context = last = None
+                windows = windows and windows.cleared()
             if not good[start]:
                 record.novelty[part] = record.smoothed[part] = np.nan
                 continue
@@ -753,6 +791,10 @@ class Monitor:
             )
             self._check_range(stacked)
             novelty = self._novelty(stacked)
+            if self._windows and windows:
+                statistics, windows = self._windows.followed(windows, run, novelty)
+                novelty = self._windows.combined(novelty, statistics, windows.scales)
+                stacked = np.concatenate([stacked, statistics], axis=1)
             smoothed, is_new = smoothed_run(novelty, self.smoothing, last), last is None
             last = float(smoothed[-1])
             is_alarm = smoothed > state.scores.threshold
@@ -779,6 +821,7 @@ class Monitor:
             log=self._ended(state, log) if log.is_over(n_rows, self.end_after) else log,
             context=context,
             n_made_up=n_made_up,
+            windows=windows,
             last_smoothed=last,
             first_time=time_of(times, 0) if state.first_time is None else state.first_time,
             last_time=state.last_time if times is None else time_of(times, -1),
@@ -808,10 +851,11 @@ class Monitor:
     def _learned(self, state: MonitorState) -> MonitorState:
         """Learn the rows whose time has come, and renew the thresholds."""
         n_before, kernel = state.n_young, self._kernel()
+        kernels = self._windows.kernels if self._windows else ()
         if state.waiting:
             rows, run = ScoredRows.joined(state.waiting), state.run
             if run.excess and rows.is_alarm.any():
-                run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state.n_features))
+                run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state))
             state = replaced(state, run=run, scores=state.scores.added(rows.novelty, rows.smoothed, rows.is_alarm))
             if self.learn != "none":
                 late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (self.learn == "all"))
@@ -828,6 +872,8 @@ class Monitor:
             is_due |= n >= _YOUNG and has_passed(self.period, state.n_rows, self._time_passed(state))
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
         is_due |= n_before > 0 and self._kernel() != kernel
+        if self._windows and state.windows:
+            is_due |= n_before > 0 and self._windows.is_due(state.windows, kernels)
         return self._calibrated(state) if is_due else state
 
     def _caught_up(self, state: MonitorState) -> MonitorState:
@@ -839,7 +885,9 @@ class Monitor:
             return state
         chosen, left_out = self._are_normal(state)[:n_due], state.left_out[:0]
         if chosen.any():
-            self.model.partial_fit(state.late[:n_due][chosen])
+            self.model.partial_fit(state.late[:n_due, : self._width(state.n_features)][chosen])
+            if self._windows:
+                self._windows.learn(state.late[:n_due, self._width(state.n_features) :][chosen])
         if state.run.excess and not chosen.all():
             most = max(_MOST_KEPT // state.late.shape[1], _CHUNK)
             left_out = np.concatenate([state.left_out, state.late[:n_due][~chosen]])[-most:]
@@ -881,8 +929,10 @@ class Monitor:
             return state, False
         # Its alarms are explained by the model that raised them.
         state = replace(state, log=self._closed(state))
-        is_normal = self._are_normal(state)
-        normal, rows = state.late[is_normal], np.concatenate([state.left_out, state.late[~is_normal]])
+        if self._windows and state.windows:
+            state = replace(state, windows=self._windows.forget(state.windows))
+        is_normal, own = self._are_normal(state), self._width(state.n_features)
+        normal, rows = state.late[is_normal, :own], np.concatenate([state.left_out, state.late[~is_normal]])[:, :own]
         # Rows that stand out among the others are no part of the change.
         novelty = self._novelty(rows)
         if len(rows):
@@ -893,9 +943,9 @@ class Monitor:
             state,
             run=AlarmRun.none(state.n_features),
             n_learned=state.n_learned + len(normal),
-            late=rows[:0],
+            late=state.late[:0],
             is_usual=state.is_usual[:0],
-            left_out=rows[:0],
+            left_out=state.left_out[:0],
         )
         if len(rows) < 2:
             return state, True
@@ -918,14 +968,21 @@ class Monitor:
         if self.learn != "none" and (self._known is None or self._known.scheduled is None):
             self.model.refit()
         n, before, n_wanted = len(state.late), state.scores.is_alarm, rows_for_level(self.quantile)
-        is_alarm, runs = before[len(before) - n :], [self._novelty(state.late)]
+        own, windows = self._width(state.n_features), state.windows
+        is_alarm, runs = before[len(before) - n :], [self._novelty(state.late[:, :own])]
         if np.count_nonzero(is_quiet(before)[len(before) - n :]) < n_wanted:
             found = calibrate(self.model.state_, self.model.settings("Monitor"), n_wanted)
             runs = [*np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1), *runs]
             is_alarm = np.concatenate([np.zeros(len(found.novelty), dtype=bool), is_alarm])
+        if self._windows and windows:
+            # Faults among the rows that wait would make those to come look usual.
+            healthy, statistics = self._are_normal(state), state.late[:, own:]
+            held = np.concatenate([*runs[:-1], runs[-1][healthy]])
+            windows = self._windows.calibrated(windows, held, statistics[healthy], n_wanted)
+            runs[-1] = self._windows.combined(runs[-1], statistics, windows.scales)
         smoothed = np.concatenate([smoothed_run(scores, self.smoothing, None) for scores in runs])
         scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
-        return replace(state, scores=scores, n_young=state.n_learned)
+        return replace(state, scores=scores, n_young=state.n_learned, windows=windows)
 
     def _checked(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
@@ -945,9 +1002,16 @@ class Monitor:
 
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
+        if self._windows and self.learn == "none":
+            raise ValueError(
+                "Monitor.update: windows need models that have learned windows, but with learn='none' from the "
+                "first row on they learn none; begin with learn='normal' and set monitor.learn = 'none' later"
+            )
         scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
-        none = np.empty((0, self._width(n_features)))
-        state = MonitorState(n_features, names, none, np.empty(0, dtype=bool), none, scores, run, EventLog())
+        windows = self._windows.begin(n_features) if self._windows else None
+        none = np.empty((0, self._width(n_features) + windows_width(n_features, self.windows or ())))
+        log, is_usual = EventLog(), np.empty(0, dtype=bool)
+        state = MonitorState(n_features, names, none, is_usual, none, scores, run, log, windows=windows)
         if self.false_alarms is not None:
             state = replace(state, contract=Contract.none(self.false_alarms))
         if self._known is None:
@@ -977,6 +1041,13 @@ class Monitor:
         known = self._known
         return None if known is None or known.summary is None else known.summary.basis.kernel
 
+    def _leading(self, state: MonitorState, rows: Array) -> int:
+        """Return which model finds rows rarest: 0 for that of the rows, then those of `windows`."""
+        own = self._width(state.n_features)
+        if self._windows is None or state.windows is None:
+            return 0
+        return self._windows.leading(self._novelty(rows[:, :own]), rows[:, own:], state.windows.scales)
+
     def _check_range(self, stacked: Array) -> None:
         """Refuse rows that the model would refuse; among those that wait, they would make every later call fail."""
         known = self._known or State.begin(self.model.settings("Monitor.update"), stacked.shape[1])
@@ -990,10 +1061,13 @@ class Monitor:
         novelty: Array = answering(known, self.model.settings("Monitor.update")).novelty_by_row(stacked)
         return novelty
 
-    def _contributions(self, row: Array, n_features: int) -> Array:
-        """Return what each feature (d,) adds to the novelty of a row with its predecessors."""
-        of_all: Array = self.model.contributions(row[None])[0]
-        summed: Array = of_all[: self.lags * n_features].reshape(self.lags, n_features).sum(axis=0)
+    def _contributions(self, row: Array, state: MonitorState) -> Array:
+        """Return what each feature (d,) adds to the novelty of a row with its predecessors, or of its windows."""
+        own, d = self._width(state.n_features), state.n_features
+        if self._windows and (k := self._leading(state, row[None])):
+            return self._windows.contributions(k, row[None, own:])
+        of_all: Array = self.model.contributions(row[None, :own])[0]
+        summed: Array = of_all[: self.lags * d].reshape(self.lags, d).sum(axis=0)
         return summed
 
     def _breaks(self, rows: Rows, time: Any, where: str) -> tuple[Times | None, Flags]:

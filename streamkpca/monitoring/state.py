@@ -13,6 +13,7 @@ from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
 from streamkpca.monitoring.thresholds import RecentScores
+from streamkpca.monitoring.windows import WindowState, windows_width
 from streamkpca.rows.times import Time
 
 Array = npt.NDArray[np.float64]
@@ -65,6 +66,7 @@ class MonitorState:
     n_made_up: int = 0
     contract: Contract | None = None
     waiting: tuple[ScoredRows, ...] = ()
+    windows: WindowState | None = None
 
 
 def state_record(state: MonitorState) -> dict[str, Any]:
@@ -78,12 +80,21 @@ def state_record(state: MonitorState) -> dict[str, Any]:
 
 
 def state_from_record(
-    record: dict[str, Any], width: Callable[[int], int], lags: int, quantile: float, has_gaps: bool
+    record: dict[str, Any],
+    width: Callable[[int], int],
+    lags: int,
+    quantile: float,
+    has_gaps: bool,
+    lengths: tuple[int, ...] = (),
 ) -> MonitorState:
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1, where="state")
-    context = Context(lengths={"d": (d,), "D": (width(d),), "L": (lags - 1,)}, has_gaps=has_gaps)
+    n_numbers = width(d) + windows_width(d, lengths)
+    shapes: dict[str, tuple[int, ...]] = {"d": (d,), "D": (n_numbers,), "L": (lags - 1,), "W": (1 + len(lengths),)}
+    context = Context(lengths=shapes, has_gaps=has_gaps or bool(lengths))
     state: MonitorState = restored(_STATE, record, context)
+    if (state.windows is None) == bool(lengths):
+        raise ValueError("its windows are others")
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")
     if state.scores.quantile != quantile:
@@ -160,6 +171,7 @@ _CAUSE = whole_of(
         direction / text
         since / integer / / >= 0
         since_time / time?
+        statistic / text
     """,
     (_made_cause,),
 )
@@ -223,6 +235,10 @@ _STATE = whole_of(
         stacked / <f8 / nD / or NaN
         novelty smoothed / <f8 / n / >= 0
         is_alarm usual / |b1 / n
+    WindowState: windows?
+        n_kept / integer / / >= 0
+        kept / <f8 / nd / or NaN
+        scales / <f8 / W3 / or NaN
     """,
-    (MonitorState, RecentScores, AlarmRun, _made_log, _made_rows, _made_change, Contract, ScoredRows),
+    (MonitorState, RecentScores, AlarmRun, _made_log, _made_rows, _made_change, Contract, ScoredRows, WindowState),
 )
