@@ -163,6 +163,16 @@ def test_short_streams_are_scored_by_their_rows() -> None:
     assert_same_records(long.update(rows), plain.update(rows))
 
 
+def test_windows_go_with_periods_lags_and_contracts() -> None:
+    given: dict[str, Any] = {"model": {"kernel": RBF("median")}, "lags": 2, "period": 24, "false_alarms": 0.01}
+    one, other = watching(**given), watching(**given)
+    rows = faulty_rows(700)
+    assert_same_records(updated(one, rows, [100, 101, 640]), other.update(rows))
+    restored = Monitor.from_bytes(one.to_bytes())
+    assert restored.to_bytes() == other.to_bytes()
+    assert_same_records(restored.update(rows[:50]), other.update(rows[:50]))
+
+
 def test_refused_calls_change_nothing() -> None:
     monitor = watching()
     monitor.update(normal_rows(500))
