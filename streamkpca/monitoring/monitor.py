@@ -273,7 +273,7 @@ class Monitor:
         self.period: Any = checked_period(period, where)
         self.lags = check_integer("lags", lags, least=1, where=where)
         self.windows = checked_lengths(windows, where) or None
-        self._windows = Windows(self.windows, self.model) if self.windows else None
+        self._windows = Windows(self.windows or (), self.model)
         if smoothing is not None:
             smoothing = check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
         self.smoothing = smoothing
@@ -382,8 +382,7 @@ class Monitor:
         where = "Monitor.update"
         with self.model.write_lock:
             self._check_learns(where)
-            state, stream, kernel = self._state, self._known, self.model.kernel
-            states = self._windows.states if self._windows else ()
+            state, stream, kernel, of_windows = self._state, self._known, self.model.kernel, self._windows.states
             X, time = without_times(X, time, where)
             rows, names = self._checked(X, where)
             times, breaks = self._breaks(rows, time, where)
@@ -405,8 +404,7 @@ class Monitor:
                     start = stop
             except BaseException:
                 self.model.state_, self.model.kernel = stream, kernel
-                if self._windows:
-                    self._windows.states = states
+                self._windows.states = of_windows
                 raise
             self._state, self._answers = state, record
         return record
@@ -471,7 +469,7 @@ class Monitor:
         with self.model.write_lock:
             if self._state is not None:
                 state = replace(self._state, log=self._closed(self._state), time_passed=self._time_passed(self._state))
-                windows = state.windows and state.windows.cleared()
+                windows = state.windows.cleared()
                 self._state = replace(
                     state, context=None, last_smoothed=None, first_time=None, last_time=None, windows=windows
                 )
@@ -602,7 +600,7 @@ class Monitor:
                 "ignore": [[feature, list(rules)] for feature, rules in self.ignore.items()],
             },
             "state": None if self._state is None else state_record(self._state),
-            **({"windows": self._windows.record()} if self._windows else {}),
+            "windows": self._windows.record(),
         }
 
     @classmethod
@@ -624,8 +622,7 @@ class Monitor:
                 )
                 if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
                     raise ValueError("its contract is another one")
-                if monitor._windows:
-                    monitor._windows.restore(record["windows"], state.n_features)
+                monitor._windows.restore(record["windows"], state.n_features)
                 monitor._check_model(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
             raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(str(error))}") from None
@@ -698,7 +695,7 @@ class Monitor:
         if event is None or log.rows is None or known is None or is_short(event, self.min_duration):
             return None
         own, threshold, rows = self._width(state.n_features), state.scores.threshold, log.rows
-        if self._windows and state.windows and (k := self._leading(state, rows.rows)):
+        if k := self._leading(state, rows.rows):
             features = self._windows.causes(k, rows, own, state.windows.scales, threshold, state.names)
         else:
             answers = answering(known, self.model.settings("Monitor"))
@@ -774,7 +771,7 @@ class Monitor:
             part = slice(place + start, place + stop)
             if breaks[start] or not good[start]:
                 context = last = None
-                windows = windows and windows.cleared()
+                windows = windows.cleared()
             if not good[start]:
                 record.novelty[part] = record.smoothed[part] = np.nan
                 continue
@@ -791,10 +788,7 @@ class Monitor:
             )
             self._check_range(stacked)
             novelty = self._novelty(stacked)
-            if self._windows and windows:
-                statistics, windows = self._windows.followed(windows, run, novelty)
-                novelty = self._windows.combined(novelty, statistics, windows.scales)
-                stacked = np.concatenate([stacked, statistics], axis=1)
+            stacked, novelty, windows = self._windows.followed(windows, run, stacked, novelty)
             smoothed, is_new = smoothed_run(novelty, self.smoothing, last), last is None
             last = float(smoothed[-1])
             is_alarm = smoothed > state.scores.threshold
@@ -851,7 +845,7 @@ class Monitor:
     def _learned(self, state: MonitorState) -> MonitorState:
         """Learn the rows whose time has come, and renew the thresholds."""
         n_before, kernel = state.n_young, self._kernel()
-        kernels = self._windows.kernels if self._windows else ()
+        kernels = self._windows.kernels
         if state.waiting:
             rows, run = ScoredRows.joined(state.waiting), state.run
             if run.excess and rows.is_alarm.any():
@@ -872,8 +866,7 @@ class Monitor:
             is_due |= n >= _YOUNG and has_passed(self.period, state.n_rows, self._time_passed(state))
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
         is_due |= n_before > 0 and self._kernel() != kernel
-        if self._windows and state.windows:
-            is_due |= n_before > 0 and self._windows.is_due(state.windows, kernels)
+        is_due |= n_before > 0 and self._windows.is_due(state.windows, kernels)
         return self._calibrated(state) if is_due else state
 
     def _caught_up(self, state: MonitorState) -> MonitorState:
@@ -886,8 +879,7 @@ class Monitor:
         chosen, left_out = self._are_normal(state)[:n_due], state.left_out[:0]
         if chosen.any():
             self.model.partial_fit(state.late[:n_due, : self._width(state.n_features)][chosen])
-            if self._windows:
-                self._windows.learn(state.late[:n_due, self._width(state.n_features) :][chosen])
+            self._windows.learn(state.late[:n_due, self._width(state.n_features) :][chosen])
         if state.run.excess and not chosen.all():
             most = max(_MOST_KEPT // state.late.shape[1], _CHUNK)
             left_out = np.concatenate([state.left_out, state.late[:n_due][~chosen]])[-most:]
@@ -929,8 +921,7 @@ class Monitor:
             return state, False
         # Its alarms are explained by the model that raised them.
         state = replace(state, log=self._closed(state))
-        if self._windows and state.windows:
-            state = replace(state, windows=self._windows.forget(state.windows))
+        state = replace(state, windows=self._windows.forget(state.windows))
         is_normal, own = self._are_normal(state), self._width(state.n_features)
         normal, rows = state.late[is_normal, :own], np.concatenate([state.left_out, state.late[~is_normal]])[:, :own]
         # Rows that stand out among the others are no part of the change.
@@ -968,18 +959,17 @@ class Monitor:
         if self.learn != "none" and (self._known is None or self._known.scheduled is None):
             self.model.refit()
         n, before, n_wanted = len(state.late), state.scores.is_alarm, rows_for_level(self.quantile)
-        own, windows = self._width(state.n_features), state.windows
+        own = self._width(state.n_features)
         is_alarm, runs = before[len(before) - n :], [self._novelty(state.late[:, :own])]
         if np.count_nonzero(is_quiet(before)[len(before) - n :]) < n_wanted:
             found = calibrate(self.model.state_, self.model.settings("Monitor"), n_wanted)
             runs = [*np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1), *runs]
             is_alarm = np.concatenate([np.zeros(len(found.novelty), dtype=bool), is_alarm])
-        if self._windows and windows:
-            # Faults among the rows that wait would make those to come look usual.
-            healthy, statistics = self._are_normal(state), state.late[:, own:]
-            held = np.concatenate([*runs[:-1], runs[-1][healthy]])
-            windows = self._windows.calibrated(windows, held, statistics[healthy], n_wanted)
-            runs[-1] = self._windows.combined(runs[-1], statistics, windows.scales)
+        # Faults among the rows that wait would make those to come look usual.
+        healthy, statistics = self._are_normal(state), state.late[:, own:]
+        held = np.concatenate([*runs[:-1], runs[-1][healthy]])
+        windows = self._windows.calibrated(state.windows, held, statistics[healthy], n_wanted)
+        runs[-1] = self._windows.combined(runs[-1], statistics, windows.scales)
         smoothed = np.concatenate([smoothed_run(scores, self.smoothing, None) for scores in runs])
         scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
         return replace(state, scores=scores, n_young=state.n_learned, windows=windows)
@@ -1002,16 +992,16 @@ class Monitor:
 
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
-        if self._windows and self.learn == "none":
+        if self.windows and self.learn == "none":
             raise ValueError(
                 "Monitor.update: windows need models that have learned windows, but with learn='none' from the "
                 "first row on they learn none; begin with learn='normal' and set monitor.learn = 'none' later"
             )
         scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
-        windows = self._windows.begin(n_features) if self._windows else None
+        windows = self._windows.begin(n_features)
         none = np.empty((0, self._width(n_features) + windows_width(n_features, self.windows or ())))
         log, is_usual = EventLog(), np.empty(0, dtype=bool)
-        state = MonitorState(n_features, names, none, is_usual, none, scores, run, log, windows=windows)
+        state = MonitorState(n_features, names, none, is_usual, none, scores, run, log, windows)
         if self.false_alarms is not None:
             state = replace(state, contract=Contract.none(self.false_alarms))
         if self._known is None:
@@ -1043,9 +1033,9 @@ class Monitor:
 
     def _leading(self, state: MonitorState, rows: Array) -> int:
         """Return which model finds rows rarest: 0 for that of the rows, then those of `windows`."""
-        own = self._width(state.n_features)
-        if self._windows is None or state.windows is None:
+        if not self.windows:
             return 0
+        own = self._width(state.n_features)
         return self._windows.leading(self._novelty(rows[:, :own]), rows[:, own:], state.windows.scales)
 
     def _check_range(self, stacked: Array) -> None:
@@ -1064,7 +1054,7 @@ class Monitor:
     def _contributions(self, row: Array, state: MonitorState) -> Array:
         """Return what each feature (d,) adds to the novelty of a row with its predecessors, or of its windows."""
         own, d = self._width(state.n_features), state.n_features
-        if self._windows and (k := self._leading(state, row[None])):
+        if k := self._leading(state, row[None]):
             return self._windows.contributions(k, row[None, own:])
         of_all: Array = self.model.contributions(row[None, :own])[0]
         summed: Array = of_all[: self.lags * d].reshape(self.lags, d).sum(axis=0)

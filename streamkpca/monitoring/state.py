@@ -13,7 +13,7 @@ from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
 from streamkpca.monitoring.thresholds import RecentScores
-from streamkpca.monitoring.windows import WindowState, windows_width
+from streamkpca.monitoring.windows import WindowState, n_scales, windows_width
 from streamkpca.rows.times import Time
 
 Array = npt.NDArray[np.float64]
@@ -54,6 +54,7 @@ class MonitorState:
     scores: RecentScores
     run: AlarmRun
     log: EventLog
+    windows: WindowState
     change: Change | None = None
     n_rows: int = 0
     n_learned: int = 0
@@ -66,7 +67,6 @@ class MonitorState:
     n_made_up: int = 0
     contract: Contract | None = None
     waiting: tuple[ScoredRows, ...] = ()
-    windows: WindowState | None = None
 
 
 def state_record(state: MonitorState) -> dict[str, Any]:
@@ -90,11 +90,9 @@ def state_from_record(
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1, where="state")
     n_numbers = width(d) + windows_width(d, lengths)
-    shapes: dict[str, tuple[int, ...]] = {"d": (d,), "D": (n_numbers,), "L": (lags - 1,), "W": (1 + len(lengths),)}
+    shapes: dict[str, tuple[int, ...]] = {"d": (d,), "D": (n_numbers,), "L": (lags - 1,), "W": (n_scales(lengths),)}
     context = Context(lengths=shapes, has_gaps=has_gaps or bool(lengths))
     state: MonitorState = restored(_STATE, record, context)
-    if (state.windows is None) == bool(lengths):
-        raise ValueError("its windows are others")
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")
     if state.scores.quantile != quantile:
@@ -235,7 +233,7 @@ _STATE = whole_of(
         stacked / <f8 / nD / or NaN
         novelty smoothed / <f8 / n / >= 0
         is_alarm usual / |b1 / n
-    WindowState: windows?
+    WindowState: windows
         n_kept / integer / / >= 0
         kept / <f8 / nd / or NaN
         scales / <f8 / W3 / or NaN

@@ -56,11 +56,17 @@ def windows_width(n_features: int, lengths: Sequence[int]) -> int:
     return n_features * sum(min(length, _AS_THEY_ARE) for length in lengths)
 
 
+def n_scales(lengths: Sequence[int]) -> int:
+    """Return how many models are compared: that of the rows and one for each length, if there is one."""
+    return 1 + len(lengths) if lengths else 0
+
+
 class WindowState(NamedTuple):
     """The rows that windows to come hold, and the scales of scores; a value.
 
     `kept` (k, d) are the latest of the `n_kept` rows since the last gap that are not rare. `scales` (1 + K, 3) are
-    those of the rows' model and of the lengths: see `_rarity`; NaN for those that do not count yet.
+    those of the rows' model and of the lengths: see `_rarity`; NaN for those that do not count yet. Without lengths
+    both are empty.
     """
 
     kept: Array
@@ -73,7 +79,7 @@ class WindowState(NamedTuple):
 
 
 class Windows:
-    """Models of the statistics of the last rows, one for each length, beside the model of the rows.
+    """Models of the statistics of the last rows, one for each length, beside the model of the rows; or no lengths.
 
     Notes
     -----
@@ -103,7 +109,7 @@ class Windows:
 
     def begin(self, n_features: int) -> WindowState:
         """Return the state before the first row."""
-        return WindowState(np.empty((0, n_features)), 0, np.full((1 + len(self.lengths), 3), np.nan))
+        return WindowState(np.empty((0, n_features)), 0, np.full((n_scales(self.lengths), 3), np.nan))
 
     @property
     def states(self) -> States:
@@ -125,11 +131,15 @@ class Windows:
         twin.lengths, twin.models = self.lengths, [copy.copy(model) for model in self.models]
         return twin
 
-    def followed(self, state: WindowState, rows: Array, novelty: Array) -> tuple[Array, WindowState]:
-        """Return the statistics (n, 3 d K) of windows that end with rows (n, d) of some novelty, and the next state.
+    def followed(
+        self, state: WindowState, rows: Array, stacked: Array, novelty: Array
+    ) -> tuple[Array, Array, WindowState]:
+        """Append the statistics of windows that end with rows (n, d) to these rows, stacked; score them, and go on.
 
-        NaN for rows that are rare, and until a window is full.
+        Statistics are NaN for rows that are rare, and until a window is full. Without lengths, nothing changes.
         """
+        if not self.lengths:
+            return stacked, novelty, state
         n, d = rows.shape
         # Not more than: without a scale all rows are kept.
         keep = ~(novelty > _as_rare(np.array(-np.log(_RARE)), state.scales[0]))
@@ -148,10 +158,14 @@ class Windows:
                 found[:] = last.transpose(0, 2, 1).reshape(found.shape)
             part[np.flatnonzero(keep)[first - state.n_kept :]] = found
         self._check(out)
-        return out, state._replace(kept=series[-2 * self.lengths[-1] :], n_kept=end)
+        novelty = self.combined(novelty, out, state.scales)
+        stacked = np.concatenate([stacked, out], axis=1)
+        return stacked, novelty, state._replace(kept=series[-2 * self.lengths[-1] :], n_kept=end)
 
     def _split(self, statistics: Array) -> list[Array]:
         """Return the columns of each length, as views."""
+        if not self.lengths:
+            return []
         ends = np.cumsum([windows_width(1, [length]) for length in self.lengths])
         return np.split(statistics, ends[:-1] * (statistics.shape[1] // ends[-1]), axis=1)
 
@@ -211,6 +225,8 @@ class Windows:
 
     def calibrated(self, state: WindowState, novelty: Array, statistics: Array, n_least: int) -> WindowState:
         """Find the scales anew, from the novelty of rows that the model of the rows has not learned, and others."""
+        if not self.lengths:
+            return state
         scales = np.full_like(state.scales, np.nan)
         scales[0] = _scale(novelty, 1)
         for k, (model, part, known) in enumerate(self._parts(statistics)):

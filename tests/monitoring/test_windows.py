@@ -135,7 +135,8 @@ def test_rare_rows_stay_out_of_windows() -> None:
     state.scales[0] = [0.0, 1.0, 100.0]
     rows = np.arange(12.0)[:, None]
     novelty = np.where(np.isin(np.arange(12), [5, 6]), 1e9, 0.0)
-    found, after = windows.followed(state, rows, novelty)
+    stacked, _, after = windows.followed(state, rows, rows, novelty)
+    found = stacked[:, 1:]
     assert np.isnan(found[[0, 1, 2, 5, 6]]).all()
     np.testing.assert_allclose(found[7], [(2 + 3 + 4 + 7) / 4, np.std([2, 3, 4, 7]), 5.0])
     assert after.n_kept == 10
@@ -144,14 +145,14 @@ def test_rare_rows_stay_out_of_windows() -> None:
 
 def test_gaps_begin_windows_anew() -> None:
     windows = Windows((4,), small_model())
-    _, state = windows.followed(windows.begin(1), np.arange(9.0)[:, None], np.zeros(9))
-    found, _ = windows.followed(state.cleared(), np.arange(9.0)[:, None], np.zeros(9))
-    assert np.isnan(found[:3]).all()
-    np.testing.assert_allclose(found[3:, 0], np.arange(6) + 1.5)
+    rows = np.arange(9.0)[:, None]
+    _, _, state = windows.followed(windows.begin(1), rows, rows, np.zeros(9))
+    stacked, _, _ = windows.followed(state.cleared(), rows, rows, np.zeros(9))
+    assert np.isnan(stacked[:3, 1:]).all()
+    np.testing.assert_allclose(stacked[3:, 1], np.arange(6) + 1.5)
     monitor = watching(max_gap=1.0)
     monitor.update(normal_rows(40), time=np.arange(40.0))
     assert monitor._state is not None
-    assert monitor._state.windows is not None
     monitor.update(normal_rows(3), time=[60.0, 61.0, 62.0])
     assert monitor._state.windows.n_kept == 3
     assert monitor.reset_context()._state.windows.n_kept == 0
@@ -224,7 +225,7 @@ def test_damaged_files_are_refused() -> None:
     other = Windows(WINDOWS, small_model(max_atoms=8)).record()
     wrong = [{"windows": good["windows"][:1]}, {"windows": other}, {"windows": "x"}]
     wrong.append({"parameters": {**good["parameters"], "windows": None}})
-    wrong.append({"state": {**good["state"], "windows": None}})
+    wrong.append({"state": {**good["state"], "windows.scales": np.zeros((2, 3))}})
     wrong.append({"state": {**good["state"], "windows.n_kept": -1}})
     for change in wrong:
         with pytest.raises(CheckpointError):
