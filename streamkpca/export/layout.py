@@ -80,7 +80,7 @@ class Layout:
 
     def _segment(self, matrix: PairwiseMatrix, rows: Array, *, is_centred: bool) -> Segment:
         view, columns = matrix.view, matrix.view.selected(rows)
-        centre = _centre(columns) if is_centred else np.zeros(1)
+        centre = centre_of(columns) if is_centred else np.zeros(1)
         return Segment(
             start=sum(segment.width for segment in self.segments),
             width=view.width(rows.shape[1]),
@@ -92,7 +92,7 @@ class Layout:
         )
 
 
-def _centre(rows: Array) -> Array:
+def centre_of(rows: Array) -> Array:
     """Choose the point that is subtracted from rows (m, d) before their distances are taken, a number a column.
 
     It is the mean where that exceeds the spread, as a single precision number, and 0 where rounding an atom loses no

@@ -1,0 +1,333 @@
+"""The state of a device that learns: one table of its fields, from which the C file and Python's reader are made.
+
+Layout
+------
+A saved state is a record of 4-byte little-endian words, the fields of `FIELDS` in their order without gaps: "u" are
+unsigned integers, "f" numbers of IEEE single precision, arrays in C order, triangles row after row up to the diagonal.
+With m = `max_atoms`, d = `n_features` and t = m (m + 1) / 2, the words before `sequence` are constants of the C file
+(its flash), those from `sequence` on its memory, and the last word is the CRC-32 (of zlib) of all words before it.
+
+Rows and atoms are kept as u = (x - centre) scale, and energies as shares of `unit`, such that the kernel is
+``unit * exp(-|u - v|^2)`` (`kernel` 1) or ``unit * u.v`` (`kernel` 2, whose centre is 0). Moments and the account are
+kept as weighted means, not sums: multiply by the total weight. `digest` is that of the constants, so the states of all
+devices with the same C file can be told from others. Of the `max_atoms` places, the first `n_atoms` count.
+
+A device keeps two records; the valid one with the higher `sequence` is the state.
+"""
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamkpca._core.arrays import Array
+from streamkpca.dictionary.selection import Choice
+from streamkpca.export.layout import centre_of
+from streamkpca.export.model import formula_of
+from streamkpca.kernels import RBF, Kernel, Linear
+from streamkpca.kernels.base import InUnits, Scaled
+from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.stream.state import record_pending
+
+MAGIC, VERSION, N_CANDIDATES = 0x4350_4B53, 1, 3  # The first spells "SKPC".
+RBF_KERNEL, LINEAR_KERNEL = 1, 2
+
+
+class Field(NamedTuple):
+    """A field: its name, "u" or "f", its shape in terms of m, d, p = `n_candidates` and t, and its meaning."""
+
+    name: str
+    kind: str
+    shape: tuple[str, ...]
+    meaning: str
+
+
+CONSTANTS = (
+    Field("magic", "u", (), "SKPC"),
+    Field("version", "u", (), "of this layout"),
+    Field("n_bytes", "u", (), "size of the record, with its CRC"),
+    Field("digest", "u", ("2",), "first 8 bytes of the SHA-256 of the constants below"),
+    Field("kernel", "u", (), "1 RBF, 2 linear"),
+    Field("max_atoms", "u", (), "m"),
+    Field("n_features", "u", (), "d"),
+    Field("n_candidates", "u", (), "p"),
+    Field("centre", "f", ("d",), "u = (x - centre) * scale"),
+    Field("scale", "f", ("d",), "reciprocals of the kernel's units, with the width of an RBF kernel"),
+    Field("unit", "f", (), "what energies and scores are kept in shares of"),
+    Field("half_life", "f", (), "rows until weights halve; 0: never"),
+    Field("quantile", "f", (), "share of rows that should stay below the threshold"),
+    Field("tolerance", "f", (), "share of the variance that may stay unexplained"),
+)
+MEMORY = (
+    Field("sequence", "u", (), "number of the save; 0 before the first"),
+    Field("n_atoms", "u", (), "n"),
+    Field("n_rows", "u", ("2",), "rows learned, low and high word, those before the export included"),
+    Field("n_refused", "u", (), "rows with NaN, infinity or numbers beyond 1e7 units"),
+    Field("seed", "u", (), "of the generator"),
+    Field("turn", "u", (), "atom whose loss is computed next"),
+    Field("threshold", "f", (), "novelty above which a row is novel"),
+    Field("run", "f", (), "novel rows one after the other"),
+    Field("total_weight", "f", ("2",), "N as the sum of two numbers"),
+    Field("squared_weight", "f", ("2",), "sum of squared weights as the sum of two numbers"),
+    Field("largest_energy", "f", (), "largest k(x, x)"),
+    Field("energy", "f", (), "mean k(x, x)"),
+    Field("lost_on_arrival", "f", (), "mean energy that rows had outside the span when they came"),
+    Field("lost_by_removal", "f", (), "mean energy lost with atoms"),
+    Field("first", "f", ("m",), "mean coordinates"),
+    Field("second", "f", ("t",), "lower triangle of the mean products of coordinates"),
+    Field("factor", "f", ("t",), "lower Cholesky factor of the kernel between atoms"),
+    Field("atoms", "f", ("m", "d"), "atoms as u"),
+    Field("weight_since_admission", "f", ("m",), "weight of the rows since an atom came"),
+    Field("loss", "f", ("m",), "energy that rows would lose without an atom, when last computed"),
+    Field("candidate_rows", "f", ("p", "d"), "rows that may become atoms, as u"),
+    Field("candidate_coordinates", "f", ("p", "m"), "their coordinates"),
+    Field("candidate_residual", "f", ("p",), "their energies outside the span; 0: the place is free"),
+    Field("candidate_count", "f", ("p",), "rows that have judged each"),
+    Field("candidate_gain", "f", ("p",), "sum of the energies that these would win"),
+    Field("candidate_square", "f", ("p",), "sum of the squares of these energies"),
+    Field("waiting_row", "f", ("d",), "row that becomes the next candidate, as u"),
+    Field("waiting_weight", "f", (), "sum of the residuals of the rows that it was drawn from"),
+    Field("waiting_count", "f", (), "number of these rows"),
+)
+FIELDS = (*CONSTANTS, *MEMORY, Field("crc", "u", (), "CRC-32 of all words before"))
+
+
+def shape_of(field: Field, m: int, d: int, p: int = N_CANDIDATES) -> tuple[int, ...]:
+    """Return the shape of a field for m atoms, d features and p candidates."""
+    sizes = {"m": m, "d": d, "p": p, "t": m * (m + 1) // 2, "2": 2}
+    return tuple(sizes[letter] for letter in field.shape)
+
+
+def record_size(m: int, d: int) -> int:
+    """Return the bytes of a record."""
+    return 4 * sum(prod(shape_of(field, m, d)) for field in FIELDS)
+
+
+def encode(values: dict[str, Any]) -> bytes:
+    """Write a record from the values of all fields; magic, version, size, digest and CRC are computed."""
+    m, d = int(values["max_atoms"]), int(values["n_features"])
+    own = {"magic": MAGIC, "version": VERSION, "n_bytes": record_size(m, d), "digest": np.zeros(2), "crc": 0}
+    values = {**values, **own}
+    words = {
+        field.name: np.ascontiguousarray(values[field.name], dtype="<u4" if field.kind == "u" else "<f4")
+        .reshape(shape_of(field, m, d))
+        .tobytes()
+        for field in FIELDS
+    }
+    words["digest"] = digest_of(b"".join(words[field.name] for field in CONSTANTS))
+    body = b"".join(words[field.name] for field in FIELDS[:-1])
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+_N_HEADER = 4 * 5
+
+
+def digest_of(record: bytes) -> bytes:
+    """Return the digest of the constants at the beginning of a record, 8 bytes."""
+    m, d = (int.from_bytes(record[at : at + 4], "little") for at in (_N_HEADER + 4, _N_HEADER + 8))
+    end = 4 * sum(prod(shape_of(field, m, d)) for field in CONSTANTS)
+    return hashlib.sha256(record[_N_HEADER:end]).digest()[:8]
+
+
+def decode(record: bytes, where: str = "decode") -> dict[str, Any]:
+    """Read the values of all fields from a record as they are: integers, float32 numbers and arrays.
+
+    ValueError if it is no whole record, or a bit has flipped.
+    """
+
+    def refuse(what: str) -> ValueError:
+        return ValueError(f"{where}: expected the saved state of a device but {what}; save it on the device again")
+
+    if len(record) < 4 * len(FIELDS) or int.from_bytes(record[:4], "little") != MAGIC:
+        raise refuse(f"the {len(record)} bytes do not begin as one")
+    if (version := int.from_bytes(record[4:8], "little")) != VERSION:
+        raise refuse(f"its layout is version {version}, not {VERSION}")
+    kernel, m, d, p = np.frombuffer(record, "<u4", 4, _N_HEADER).tolist()
+    n_bytes = int.from_bytes(record[8:12], "little")
+    if p != N_CANDIDATES or n_bytes != len(record) or n_bytes != record_size(m, d):
+        raise refuse(f"it has {len(record)} bytes, and says {n_bytes}")
+    if zlib.crc32(record[:-4]) != int.from_bytes(record[-4:], "little") or digest_of(record) != record[12:20]:
+        raise refuse("its checksum is another")
+    values, at = dict[str, Any](), 0
+    for field in FIELDS:
+        shape = shape_of(field, m, d)
+        found = np.frombuffer(record, "<u4" if field.kind == "u" else "<f4", prod(shape), at)
+        values[field.name] = found.reshape(shape) if shape else found[0].item()
+        at += found.nbytes
+    if kernel not in (RBF_KERNEL, LINEAR_KERNEL) or not 1 <= values["n_atoms"] <= m:
+        raise refuse(f"it holds {values['n_atoms']} of at most {m} atoms, and the kernel {kernel}")
+    if not all(np.isfinite(values[field.name]).all() for field in FIELDS):
+        raise refuse("it holds NaN or infinity")
+    return values
+
+
+def triangle(packed: Array, n: int) -> Array:
+    """Unpack the leading n rows of a lower triangle: (n, n), zero above the diagonal."""
+    lower = np.zeros((n, n))
+    lower[np.tril_indices(n)] = packed[: n * (n + 1) // 2]
+    return lower
+
+
+def packed(lower: Array, m: int) -> Array:
+    """Pack a lower triangle (n, n) as that of m rows, with zeros after it: (m (m + 1) / 2,)."""
+    values = lower[np.tril_indices(len(lower))]
+    return np.concatenate([values, np.zeros(m * (m + 1) // 2 - len(values))])
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceState:
+    """What a device has learned, as sums in the caller's units, in float64: n atoms, d features.
+
+    The names are those of `streamkpca.dictionary.moments.Moments` and of `AtomStats`; `values` are all fields as saved.
+    """
+
+    digest: bytes
+    is_rbf: bool
+    atoms: Array
+    factor: Array
+    total_weight: float
+    total_squared_weight: float
+    energy: float
+    largest_energy: float
+    first: Array
+    second: Array
+    lost_on_arrival: float
+    lost_by_removal: float
+    weight_since_admission: Array
+    threshold: float
+    n_rows: int
+    n_refused: int
+    values: dict[str, Any]
+
+
+def read(record: bytes, where: str = "read") -> DeviceState:
+    """Read a record; ValueError if it is none, or a bit has flipped."""
+    values = decode(record, where)
+    n, unit, weight = values["n_atoms"], values["unit"], float(values["total_weight"].sum(dtype=np.float64))
+    second = triangle(values["second"], n) * unit * weight
+    atoms = values["atoms"][:n].astype(np.float64)
+    return DeviceState(
+        digest=record[12:20],
+        is_rbf=values["kernel"] == RBF_KERNEL,
+        atoms=atoms / values["scale"].astype(np.float64) + values["centre"],
+        factor=triangle(values["factor"], n) * np.sqrt(unit),
+        total_weight=weight,
+        total_squared_weight=float(values["squared_weight"].sum(dtype=np.float64)),
+        energy=values["energy"] * unit * weight,
+        largest_energy=values["largest_energy"] * unit,
+        first=values["first"][:n].astype(np.float64) * np.sqrt(unit) * weight,
+        second=second + np.tril(second, -1).T,
+        lost_on_arrival=values["lost_on_arrival"] * unit * weight,
+        lost_by_removal=values["lost_by_removal"] * unit * weight,
+        weight_since_admission=values["weight_since_admission"][:n].astype(np.float64),
+        threshold=values["threshold"],
+        n_rows=int(values["n_rows"][0]) + (int(values["n_rows"][1]) << 32),
+        n_refused=values["n_refused"],
+        values=values,
+    )
+
+
+# Residuals below this share of k(x, x) are rounding in single precision, so no atom has less.
+LEAST_RESIDUAL = 1e-4
+
+
+def kernel_of_device(kernel: Kernel, n_features: int, where: str) -> tuple[int, Array, float]:
+    """Return the kind of a kernel, its scale (d,) and its unit as a device has them; refuse other kernels."""
+    scale, unit, inner = np.ones(n_features), 1.0, kernel
+    while isinstance(inner, InUnits | Scaled):
+        if isinstance(inner, Scaled):
+            unit, inner = unit * inner.scale, inner.kernel
+        elif isinstance(inner.units, tuple):
+            scale, inner = scale / np.array(inner.units), inner.kernel
+        else:
+            break
+    if isinstance(inner, RBF):
+        return RBF_KERNEL, scale * np.sqrt(float(inner.gamma)), unit
+    if isinstance(inner, Linear):
+        return LINEAR_KERNEL, scale, unit
+    raise ValueError(
+        f"{where}: expected an RBF or linear kernel, with a unit for each feature, but got {kernel!r}, which devices "
+        "do not learn with; give the model such a kernel, or export it without learning (learns=False)"
+    )
+
+
+def values_of(
+    model: StreamingKernelPCA,
+    *,
+    where: str,
+    quantile: float = 0.99,
+    threshold: float | None = None,
+    like: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the values of all fields for a device that begins with what a model has learned.
+
+    With the values of a state as `like`, the constants are those of this state, so its device takes the record.
+    Atoms whose residuals single precision cannot tell from rounding are left out; their energy counts as lost.
+    """
+    if not isinstance(model, StreamingKernelPCA) or model.settings().max_atoms is None:
+        raise ValueError(
+            f"{where}: expected a StreamingKernelPCA with a budget of atoms, for a device that learns, but got "
+            f"{model!r}; set max_atoms, such as 32"
+        )
+    # For its refusals: no row was seen, no atom is kept, or rows may have gaps.
+    formula_of(model, where=where, language="C", single=None)
+    settings = model.settings(where)
+    summary = record_pending(model.state_, settings).solved()
+    n_rows, m, kernel = model.n_samples_seen_, settings.max_atoms, summary.basis.kernel
+    d = model.n_features_in_
+    kind, scale, unit = kernel_of_device(kernel, d, where)
+    while True:
+        pivots = np.diagonal(summary.basis.factor) ** 2 / summary.basis.energy
+        if pivots.min() > LEAST_RESIDUAL:
+            break
+        weakest = np.array([int(pivots.argmin())])
+        summary = summary.changed(Choice(weakest[:0], weakest), summary.basis.atoms[:0], weakest[:0], np.empty(0))
+    basis, moments, n = summary.basis, summary.moments, summary.basis.size
+    weight, centre = moments.total_weight, centre_of(basis.atoms) if kind == RBF_KERNEL else np.zeros(d)
+    if kind == LINEAR_KERNEL:
+        # As shares of the mean, no power of an energy leaves the range of single precision.
+        unit, scale = moments.energy / weight, scale * np.sqrt(unit * weight / moments.energy)
+    if threshold is None:
+        threshold = model.novelty_threshold(quantile)
+    constants = like or {
+        "kernel": kind,
+        "max_atoms": m,
+        "n_features": d,
+        "n_candidates": N_CANDIDATES,
+        "centre": centre,
+        "scale": scale,
+        "unit": unit,
+        "half_life": settings.half_life or 0.0,
+        "quantile": quantile,
+        "tolerance": settings.tolerance,
+    }
+    unit = float(constants["unit"])
+    values: dict[str, Any] = {field.name: np.zeros(shape_of(field, m, d)) for field in MEMORY}
+    values |= {field.name: constants[field.name] for field in CONSTANTS if field.name in constants}
+    values |= {
+        "n_atoms": n,
+        "n_rows": [n_rows % 2**32, n_rows >> 32],
+        "seed": 1,
+        "threshold": threshold / unit,
+        "total_weight": in_two(weight),
+        "squared_weight": in_two(moments.total_squared_weight),
+        "largest_energy": moments.largest_energy / unit,
+        "energy": moments.energy / weight / unit,
+        "lost_on_arrival": moments.losses.on_arrival / weight / unit,
+        "lost_by_removal": moments.losses.by_removal / weight / unit,
+        "second": packed(moments.second / weight / unit, m),
+        "factor": packed(basis.factor / np.sqrt(unit), m),
+    }
+    values["first"][:n] = moments.first / weight / np.sqrt(unit)
+    values["atoms"][:n] = (basis.atoms - constants["centre"]) * constants["scale"]
+    values["weight_since_admission"][:n] = np.minimum(summary.atom_stats.weight_since_admission, weight)
+    return values
+
+
+def in_two(value: float) -> Array:
+    """Write a number as the sum of two of single precision."""
+    high = float(np.float32(value))
+    return np.array([high, value - high])
