@@ -81,6 +81,11 @@ class Expectation:
             apart[:, np.isnan(row)] = 0.0
             yield Compared(apart, -0.5 * (_FREEDOM + 1.0) * np.log(1.0 + apart * apart / _FREEDOM))
 
+    @property
+    def widths(self) -> Array:
+        """The widths h (d,), in the features' units."""
+        return self._width * self._unit
+
     @one_blas_thread()
     def surprise(self, compared: Iterable[Compared], lags: int, n_conditions: int = 0) -> Array:
         """Return how surprising each feature of n rows of lags * d numbers is, with its predecessors: (n, d), >= 0.

@@ -1,9 +1,7 @@
 """A model as one C file: the functions of the model, and a header that states size, cost and accuracy."""
 
-import json
 import math
 import re
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,15 @@ import numpy as np
 from streamkpca._core.parameters import check_choice, check_flag, check_real
 from streamkpca._version import __version__
 from streamkpca.export.c_contributions import write_contributions
-from streamkpca.export.c_kernel import WIDTH, KernelText, Source, find_largest_logarithm, scaled_value
+from streamkpca.export.c_kernel import (
+    KernelText,
+    Source,
+    comment_safe,
+    find_largest_logarithm,
+    listed,
+    scaled_value,
+)
+from streamkpca.export.c_learning import learning_file
 from streamkpca.export.model import Formula, formula_of
 
 _ACCURACY = {
@@ -25,9 +31,11 @@ def to_c(
     model: Any,
     *,
     name: str = "streamkpca",
-    dtype: str = "double",
+    dtype: str | None = None,
     threshold: float | None = None,
     contributions: bool = False,
+    learns: bool = False,
+    quantile: float = 0.99,
 ) -> str:
     """Write a model's projection, reconstruction error and novelty as one self-contained C99 file.
 
@@ -37,13 +45,19 @@ def to_c(
         Fitted: StreamingKernelPCA, KernelPCA, SparseKernelPCA or ApproximateKernelPCA.
     name : str
         Prefix of the names of all functions.
-    dtype : {"double", "float"}
-        Type of all numbers, and of all arithmetic.
+    dtype : {"double", "float"}, optional
+        Type of all numbers, and of all arithmetic. By default "double", and "float" for a file that learns, which has
+        no other.
     threshold : float, optional
         Novelty score above which a row is novel, such as a stream's ``novelty_threshold()``. Without it, the
-        file has no function ``<name>_is_novel``.
+        file has no function ``<name>_is_novel``; one that learns begins with ``novelty_threshold(quantile)``.
     contributions : bool
-        Write ``<name>_contributions``, too.
+        Write ``<name>_contributions``, too. A file that learns always has it.
+    learns : bool
+        Write a file that goes on learning: the model is a StreamingKernelPCA with a budget of atoms and an RBF or
+        linear kernel, with a unit for each feature or none.
+    quantile : float
+        Share of rows that should stay below the threshold of a file that learns, which follows it; 0.5 to 0.9999.
 
     Returns
     -------
@@ -52,7 +66,8 @@ def to_c(
         ``double <name>_reconstruction_error(const double x[d])``, ``double <name>_novelty(const double x[d])`` and,
         with a threshold, ``int <name>_is_novel(const double x[d])``. With contributions,
         ``void <name>_contributions(const double x[d], double y[d])`` writes how much each feature adds to the novelty.
-        The same model gives the same text.
+        The same model gives the same text. One that learns has ``int <name>_update(const float x[d])`` and others,
+        which its head describes.
 
     Raises
     ------
@@ -86,9 +101,15 @@ def to_c(
     """
     where = "to_c"
     _check_name(name)
+    if dtype is None:
+        dtype = "float" if check_flag("learns", learns, where=where) else "double"
     check_choice("dtype", dtype, choices=("double", "float"), where=where)
     if threshold is not None:
         threshold = check_real("threshold", threshold, where=where, least=0.0)
+    if check_flag("learns", learns, where=where):
+        if dtype != "float":
+            raise ValueError('to_c: expected dtype="float" for a file that learns but got "double"; leave it out')
+        return learning_file(model, name=name, quantile=quantile, threshold=threshold)
     formula = formula_of(model, where=where, language="C", single="float" if dtype == "float" else None)
     source = Source(name, dtype)
     kernel = KernelText(source, formula)
@@ -199,7 +220,7 @@ def _solve(s: int, value: str, use: str) -> list[str]:
 def _header(source: Source, formula: Formula, kernel: KernelText, *, contributions: bool) -> str:
     (k, q), s = formula.projection.shape, len(formula.rows)
     facts, seen = formula.facts, formula.facts.get("n_samples_seen")
-    names = "" if formula.feature_names is None else f": {_comment_safe(formula.feature_names)}"
+    names = "" if formula.feature_names is None else f": {comment_safe(formula.feature_names)}"
     rows = "" if seen is None else f"; {seen} rows were seen"
     # Contributions call the function of the novelty while they hold coordinates of their own.
     stack = (s + kernel.layout.width) * source.n_bytes_of_number * (2 if contributions else 1)
@@ -220,27 +241,15 @@ def _header(source: Source, formula: Formula, kernel: KernelText, *, contributio
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "
         "which Python refuses, give infinity or NaN.",
     }
-    estimator = _comment_safe([facts["estimator"]])[1:-1]
+    estimator = comment_safe([facts["estimator"]])[1:-1]
     lines = [f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {estimator}.", ""]
     lines += [
-        *_listed(learned),
+        *listed(learned),
         "",
         *(line for head, use in source.uses.items() for line in (f"{head};", f"    {use}")),
     ]
-    lines += ["", *_listed(promises)]
+    lines += ["", *listed(promises)]
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
-
-
-def _listed(facts: dict[str, str]) -> list[str]:
-    indent = " " * 10
-    wrapper = textwrap.TextWrapper(WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return [line for what, fact in facts.items() for line in wrapper.wrap(f"{what:<10}{fact}")]
-
-
-def _comment_safe(names: list[str]) -> str:
-    r"""Spell names in ASCII, as JSON does, so that none ends a comment or is a trigraph: \/ for the slash."""
-    text = re.sub(r"(?<=/)\*", r"\\u002a", json.dumps(names)[1:-1])
-    return text.replace("/", "\\/").replace("??", "?\\u003f")
 
 
 def _check_name(name: Any) -> None:

@@ -1,5 +1,6 @@
 """A kernel as C functions, and the C file that takes their tables and text."""
 
+import json
 import re
 import textwrap
 from collections.abc import Sequence
@@ -265,3 +266,17 @@ class _StatementArithmetic(Arithmetic[str]):
     def _named(self, expression: str) -> str:
         self.lines.append(f"const double v{len(self.lines)} = {expression};")
         return f"v{len(self.lines) - 1}"
+
+
+def listed(facts: dict[str, str], indent: int = 10) -> list[str]:
+    """List facts by their names, in lines of a comment."""
+    wrapper = textwrap.TextWrapper(
+        WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    return [line for what, fact in facts.items() for line in wrapper.wrap(f"{what:<{indent}}{fact}")]
+
+
+def comment_safe(names: list[str]) -> str:
+    r"""Spell names in ASCII, as JSON does, so that none ends a comment or is a trigraph: \/ for the slash."""
+    text = re.sub(r"(?<=/)\*", r"\\u002a", json.dumps(names)[1:-1])
+    return text.replace("/", "\\/").replace("??", "?\\u003f")

@@ -1,0 +1,612 @@
+/* Learning on a device: the template of the C file, see c_learning.py. Every name begins with kpca_. */
+
+/* @tables@ */
+
+enum { kpca_words_of_constants = (int)(sizeof kpca_constants / 4), kpca_words_of_memory = (int)(sizeof(kpca_memory) / 4) };
+
+/* The state, its copy in flash, and whether states of earlier runs were asked for. */
+static kpca_memory kpca_now;
+static int kpca_is_opened = 0;
+
+typedef union { float number; uint32_t bits; } kpca_word;
+
+/* exp(x) for x <= 0, to 1e-7; the library's could differ from processor to processor. */
+static float kpca_exp(float x)
+{
+    kpca_word power;
+    float y = 1.9875691e-4f;
+    int n;
+    if (!(x > -86.0f)) return 0.0f;
+    n = (int)(x * 1.442695f - 0.5f);
+    x -= (float)n * 0.693359375f;
+    x += (float)n * 2.1219444e-4f;
+    y = y * x + 1.3981999e-3f;
+    y = y * x + 8.3334519e-3f;
+    y = y * x + 4.1665796e-2f;
+    y = y * x + 1.6666665e-1f;
+    y = y * x + 5.0e-1f;
+    y = y * (x * x) + x + 1.0f;
+    power.bits = (uint32_t)(n + 127) << 23;
+    return y * power.number;
+}
+
+/* log(x) for normal x > 0, to 1e-7. */
+static float kpca_log(float x)
+{
+    kpca_word word;
+    float y = 7.0376836e-2f, square;
+    int e;
+    word.number = x;
+    e = (int)(word.bits >> 23) - 127;
+    word.bits = (word.bits & 0x7fffffu) | 0x3f800000u;
+    x = word.number;
+    if (x > 1.4142135f) {
+        x *= 0.5f;
+        ++e;
+    }
+    x -= 1.0f;
+    square = x * x;
+    y = y * x - 1.1514610e-1f;
+    y = y * x + 1.1676999e-1f;
+    y = y * x - 1.2420141e-1f;
+    y = y * x + 1.4249323e-1f;
+    y = y * x - 1.6668058e-1f;
+    y = y * x + 2.0000715e-1f;
+    y = y * x - 2.5000000e-1f;
+    y = y * x + 3.3333331e-1f;
+    y = y * x * square;
+    y -= (float)e * 2.1219444e-4f;
+    y -= 0.5f * square;
+    return x + y + (float)e * 0.693359375f;
+}
+
+/* A number from 0 up to 1. */
+static float kpca_random(void)
+{
+    kpca_now.seed = kpca_now.seed * 1664525u + 1013904223u;
+    return (float)(kpca_now.seed >> 8) * 5.9604645e-8f;
+}
+
+static int kpca_start_of(int i)
+{
+    return i * (i + 1) / 2;
+}
+
+static void kpca_copy(float *to, const float *from, int count)
+{
+    int i;
+    for (i = 0; i < count; ++i) to[i] = from[i];
+}
+
+/* A row in the kernel's units; 0 if a number is missing or beyond all range. */
+static int kpca_scaled(const float x[kpca_d], float u[kpca_d])
+{
+    int k, is_good = 1;
+    for (k = 0; k < kpca_d; ++k) {
+        u[k] = (x[k] - kpca_centre[k]) * kpca_scale[k];
+        if (!(u[k] >= -1e7f && u[k] <= 1e7f)) is_good = 0;
+    }
+    return is_good;
+}
+
+/* The inner product of two rows, or minus their squared distance. */
+static float kpca_base(const float u[kpca_d], const float v[kpca_d])
+{
+    float sum = 0.0f;
+    int k;
+    for (k = 0; k < kpca_d; ++k) {
+#if kpca_IS_RBF
+        const float apart = u[k] - v[k];
+        sum -= apart * apart;
+#else
+        sum += u[k] * v[k];
+#endif
+    }
+    return sum;
+}
+
+/* Project a row onto the atoms: coordinates c times exp(top). Returns the sum of their squares. */
+static float kpca_coordinates(const float u[kpca_d], float c[kpca_m], float *top)
+{
+    const float *l = kpca_now.factor;
+    const int n = (int)kpca_now.n_atoms;
+    float explained = 0.0f;
+    int i, j;
+    *top = kpca_IS_RBF ? -1e30f : 0.0f;
+    for (i = 0; i < n; ++i) {
+        c[i] = kpca_base(u, kpca_now.atoms[i]);
+        if (kpca_IS_RBF && c[i] > *top) *top = c[i];
+    }
+    for (i = 0; i < n; ++i) {
+        float rest = kpca_IS_RBF ? kpca_exp(c[i] - *top) : c[i];
+        for (j = 0; j < i; ++j) rest -= *l++ * c[j];
+        rest /= *l++;
+        c[i] = rest;
+        explained += rest * rest;
+    }
+    return explained;
+}
+
+typedef struct { float energy, residual, novelty; } kpca_score;
+
+/* Score a row and find its coordinates c. Returns 0 if single precision cannot hold them. */
+static int kpca_project(const float u[kpca_d], float c[kpca_m], kpca_score *score)
+{
+    float top, explained = kpca_coordinates(u, c, &top);
+#if kpca_IS_RBF
+    const float factor = kpca_exp(top);
+    const int n = (int)kpca_now.n_atoms;
+    int i;
+    if (!(explained > 1e-30f && explained < 1e30f)) return 0;
+    score->energy = 1.0f;
+    score->novelty = -(2.0f * top + kpca_log(explained));
+    for (i = 0; i < n; ++i) c[i] *= factor;
+    explained *= factor;
+    score->residual = 1.0f - explained * factor;
+#else
+    score->energy = kpca_base(u, u);
+    score->residual = score->energy - explained;
+    score->novelty = score->residual;
+#endif
+    if (!(score->residual >= -score->energy)) return 0;
+    if (score->residual < 0.0f) score->residual = 0.0f;
+    if (score->novelty < 0.0f) score->novelty = 0.0f;
+    return 1;
+}
+
+/* Byte by byte: compilers write an assignment of structures as thousands of stores. */
+static void kpca_begin(void)
+{
+    const volatile unsigned char *from = (const volatile unsigned char *)&kpca_initial;
+    unsigned char *to = (unsigned char *)&kpca_now;
+    int i;
+    for (i = 0; i < 4 * kpca_words_of_memory; ++i) to[i] = from[i];
+}
+
+static int kpca_begun(const float x[kpca_d], float u[kpca_d])
+{
+    if (kpca_now.n_atoms == 0u) kpca_begin();
+    return kpca_scaled(x, u);
+}
+
+/* Answers */
+
+float kpca_novelty(const float x[kpca_d])
+{
+    float u[kpca_d], c[kpca_m];
+    kpca_score score;
+    if (!kpca_begun(x, u) || !kpca_project(u, c, &score)) return NAN;
+    return score.novelty * kpca_unit;
+}
+
+int kpca_is_novel(const float x[kpca_d])
+{
+    const float novelty = kpca_novelty(x);
+    return !(novelty <= kpca_now.threshold * kpca_unit);
+}
+
+void kpca_contributions(const float x[kpca_d], float y[kpca_d])
+{
+    float u[kpca_d], c[kpca_m], total = 0.0f, largest = 0.0f, top, novelty;
+    const int n = (int)kpca_now.n_atoms;
+    int i, j, k;
+    novelty = kpca_novelty(x);
+    if (!(novelty >= 0.0f)) {
+        for (k = 0; k < kpca_d; ++k) y[k] = novelty;
+        return;
+    }
+    (void)kpca_scaled(x, u);
+    (void)kpca_coordinates(u, c, &top);
+    for (i = n - 1; i >= 0; --i) {
+        const float *l = kpca_now.factor + kpca_start_of(i);
+        c[i] /= l[i];
+        for (j = 0; j < i; ++j) c[j] -= l[j] * c[i];
+        total += fabsf(c[i]);
+    }
+    for (k = 0; k < kpca_d; ++k) {
+        float part = kpca_IS_RBF ? 0.0f : u[k];
+        for (i = 0; i < n; ++i) {
+            const float of_atom = kpca_now.atoms[i][k];
+            part += kpca_IS_RBF ? fabsf(c[i]) / total * fabsf(u[k] - of_atom) : -c[i] * of_atom;
+        }
+        y[k] = part;
+        if (fabsf(part) > largest) largest = fabsf(part);
+    }
+    total = 0.0f;
+    for (k = 0; k < kpca_d; ++k) {
+        y[k] = largest > 0.0f ? y[k] / largest : 1.0f;
+        y[k] *= y[k];
+        total += y[k];
+    }
+    for (k = 0; k < kpca_d; ++k) y[k] *= novelty / total;
+}
+
+float kpca_expected(const float x[kpca_d], int feature)
+{
+    float u[kpca_d], c[kpca_m], sum = 0.0f, total = 0.0f, top = -1e30f;
+    int i, k, n;
+    if (feature < 0 || feature >= kpca_d) return NAN;
+    (void)kpca_begun(x, u);
+    n = (int)kpca_now.n_atoms;
+    for (i = 0; i < n; ++i) {
+        c[i] = 0.0f;
+        for (k = 0; k < kpca_d; ++k) {
+            const float apart = (u[k] - kpca_now.atoms[i][k]) / kpca_width[k];
+            if (k != feature && u[k] >= -1e7f && u[k] <= 1e7f) c[i] -= 2.5f * kpca_log(1.0f + 0.25f * apart * apart);
+        }
+        if (c[i] > top) top = c[i];
+    }
+    for (i = 0; i < n; ++i) {
+        const float weight = kpca_exp(c[i] - top);
+        total += weight;
+        sum += weight * kpca_now.atoms[i][feature];
+    }
+    return sum / total / kpca_scale[feature] + kpca_centre[feature];
+}
+
+/* Learning */
+
+/* Tell whether a row is novel, and let the threshold follow the quantile: up by a share of itself for a novel row, the
+   less the more came before without a break, and down by a smaller share for any other. */
+static int kpca_follow(float novelty)
+{
+    const int is_novel = !(novelty <= kpca_now.threshold);
+    if (is_novel) {
+        if (kpca_now.run < 1e6f) kpca_now.run += 1.0f;
+        kpca_now.threshold *= 1.0f + kpca_up / sqrtf(kpca_now.run);
+        if (kpca_now.threshold > 1e30f) kpca_now.threshold = 1e30f;
+    } else {
+        kpca_now.run = 0.0f;
+        kpca_now.threshold *= 1.0f - kpca_down;
+        if (kpca_now.threshold < 1e-5f) kpca_now.threshold = 1e-5f;
+    }
+    return is_novel;
+}
+
+/* Let a row judge the candidates: what each would explain of it. */
+static void kpca_judge(const float u[kpca_d], const float c[kpca_m], float residual)
+{
+    const int n = (int)kpca_now.n_atoms;
+    int i, p;
+    for (p = 0; p < kpca_p; ++p) {
+        const float own = kpca_now.candidate_residual[p];
+        float shared = kpca_base(u, kpca_now.candidate_rows[p]), gain;
+        if (!(own > 0.0f)) continue;
+        if (kpca_IS_RBF) shared = kpca_exp(shared);
+        for (i = 0; i < n; ++i) shared -= c[i] * kpca_now.candidate_coordinates[p][i];
+        gain = shared * shared / own;
+        /* By the inequality of Cauchy and Schwarz, which rounding may break. */
+        if (gain > residual) gain = residual;
+        kpca_now.candidate_count[p] += 1.0f;
+        kpca_now.candidate_gain[p] += gain;
+        kpca_now.candidate_square[p] += gain * gain;
+    }
+}
+
+/* Add to a sum of two numbers, of which the second keeps what the first is too large for. */
+static void kpca_add(float sum[2], float value)
+{
+    const float low = sum[1] + value, high = sum[0] + low;
+    sum[1] = low - (high - sum[0]);
+    sum[0] = high;
+}
+
+static void kpca_blend(float *mean, float gain, float fading, float value)
+{
+    *mean += gain * value - fading * *mean;
+}
+
+/* The share of a row in the means. */
+static float kpca_gain(void)
+{
+    const float gain = 1.0f / kpca_now.total_weight[0];
+    return gain > 9.5367432e-7f ? gain : 9.5367432e-7f;
+}
+
+/* Take a row into the moments and the account. All means fade by the same random factor around the right one, so that
+   what rounding takes from them is zero on average: triangular dither. */
+static void kpca_record(const float c[kpca_m], const kpca_score *score)
+{
+    float *second = kpca_now.second, gain, fading;
+    const int n = (int)kpca_now.n_atoms;
+    int i, j;
+    kpca_add(kpca_now.total_weight, 1.0f - kpca_fading * kpca_now.total_weight[0]);
+    kpca_add(kpca_now.squared_weight, 1.0f - kpca_squared_fading * kpca_now.squared_weight[0]);
+    gain = kpca_gain();
+    fading = kpca_random();
+    fading = gain + (fading - kpca_random()) * 1.1920929e-7f;
+    for (i = 0; i < n; ++i) {
+        const float scaled = gain * c[i];
+        kpca_blend(&kpca_now.first[i], gain, fading, c[i]);
+        for (j = 0; j <= i; ++j) {
+            second[j] += scaled * c[j] - fading * second[j];
+        }
+        second += i + 1;
+        kpca_now.weight_since_admission[i] += 1.0f - kpca_fading * kpca_now.weight_since_admission[i];
+    }
+    kpca_blend(&kpca_now.energy, gain, fading, score->energy);
+    kpca_blend(&kpca_now.lost_on_arrival, gain, fading, score->residual);
+    kpca_blend(&kpca_now.lost_by_removal, gain, fading, 0.0f);
+    if (score->energy > kpca_now.largest_energy) kpca_now.largest_energy = score->energy;
+    if (++kpca_now.n_rows[0] == 0u) ++kpca_now.n_rows[1];
+}
+
+/* Compute what rows would lose without one atom, another one each time: [D' M D]_jj / [D' D]_jj with D = L^-1. */
+static void kpca_appraise(float w[kpca_m])
+{
+    const int n = (int)kpca_now.n_atoms, j = (int)(kpca_now.turn % kpca_now.n_atoms);
+    const float since = kpca_now.weight_since_admission[j], memory = 1.0f / kpca_gain();
+    float length = 0.0f, recorded = 0.0f;
+    int i, k;
+    kpca_now.turn = (uint32_t)(j + 1);
+    for (i = j; i < n; ++i) {
+        const float *l = kpca_now.factor + kpca_start_of(i), *second = kpca_now.second + kpca_start_of(i);
+        float rest = i == j ? 1.0f : 0.0f, across = 0.0f;
+        for (k = j; k < i; ++k) {
+            rest -= l[k] * w[k];
+            across += second[k] * w[k];
+        }
+        rest /= l[i];
+        w[i] = rest;
+        length += rest * rest;
+        recorded += rest * (2.0f * across + rest * second[i]);
+    }
+    recorded /= length;
+    if (since < (float)kpca_rows_of_trial && since < 0.5f * memory) {
+        recorded = 1e30f;
+    } else if (since < memory) {
+        recorded *= memory / since;
+    }
+    kpca_now.loss[j] = recorded;
+}
+
+/* Rotate directions i and i + 1 of the basis by a cosine a and a sine b. */
+static void kpca_rotate(int i, float a, float b)
+{
+    const int n = (int)kpca_now.n_atoms;
+    float *second = kpca_now.second, *first = kpca_now.first, x, y, z;
+    int k;
+    x = first[i];
+    y = first[i + 1];
+    first[i] = a * x + b * y;
+    first[i + 1] = a * y - b * x;
+    for (k = 0; k < n; ++k) {
+        float *row = k < i ? second + kpca_start_of(i) + k : second + kpca_start_of(k) + i;
+        float *next = k < i ? second + kpca_start_of(i + 1) + k : row + 1;
+        if (k == i || k == i + 1) continue;
+        x = *row;
+        y = *next;
+        *row = a * x + b * y;
+        *next = a * y - b * x;
+    }
+    second += kpca_start_of(i + 1);
+    x = second[-1];
+    y = second[i];
+    z = second[i + 1];
+    second[-1] = a * (a * x + b * y) + b * (a * y + b * z);
+    second[i] = a * (a * y - b * x) + b * (a * z - b * y);
+    second[i + 1] = a * (a * z - b * y) - b * (a * y - b * x);
+    for (k = i + 1; k < n; ++k) {
+        float *row = kpca_now.factor + kpca_start_of(k) + i;
+        x = row[0];
+        y = row[1];
+        row[0] = a * x + b * y;
+        row[1] = a * y - b * x;
+    }
+}
+
+/* Remove an atom: rotate its direction to the end, where the factor of the others is a triangle again, and drop it. */
+static void kpca_remove(int j)
+{
+    const int last = (int)kpca_now.n_atoms - 1;
+    int i;
+    for (i = j; i < last; ++i) {
+        const float *row = kpca_now.factor + kpca_start_of(i + 1) + i;
+        const float length = sqrtf(row[0] * row[0] + row[1] * row[1]);
+        kpca_rotate(i, row[0] / length, row[1] / length);
+    }
+    for (i = j; i < last; ++i) {
+        kpca_copy(kpca_now.factor + kpca_start_of(i), kpca_now.factor + kpca_start_of(i + 1), i + 1);
+        kpca_copy(kpca_now.atoms[i], kpca_now.atoms[i + 1], kpca_d);
+        kpca_now.loss[i] = kpca_now.loss[i + 1];
+        kpca_now.weight_since_admission[i] = kpca_now.weight_since_admission[i + 1];
+    }
+    kpca_now.lost_by_removal += kpca_now.second[kpca_start_of(last) + last];
+    kpca_now.n_atoms = (uint32_t)last;
+}
+
+/* Prepare a candidate to be judged by the rows to come; its place gets free if the atoms explain it. */
+static void kpca_prepare(int p)
+{
+    kpca_score score;
+    float *c = kpca_now.candidate_coordinates[p];
+    const int is_good = kpca_project(kpca_now.candidate_rows[p], c, &score);
+    const int is_apart = is_good && score.residual > kpca_least_residual * score.energy && score.residual > 1e-12f;
+    kpca_now.candidate_residual[p] = is_apart ? score.residual : 0.0f;
+    kpca_now.candidate_count[p] = kpca_now.candidate_gain[p] = kpca_now.candidate_square[p] = 0.0f;
+}
+
+/* Let a candidate become the last atom. Its moments start at zero. */
+static void kpca_admit(int p)
+{
+    const int n = (int)kpca_now.n_atoms;
+    float *row = kpca_now.factor + kpca_start_of(n), *second = kpca_now.second + kpca_start_of(n);
+    int i;
+    kpca_prepare(p);
+    if (!(kpca_now.candidate_residual[p] > 0.0f)) return;
+    for (i = 0; i < n; ++i) {
+        row[i] = kpca_now.candidate_coordinates[p][i];
+        second[i] = 0.0f;
+    }
+    row[n] = sqrtf(kpca_now.candidate_residual[p]);
+    second[n] = 0.0f;
+    kpca_now.first[n] = 0.0f;
+    kpca_now.weight_since_admission[n] = 0.0f;
+    kpca_now.loss[n] = 1e30f;
+    kpca_copy(kpca_now.atoms[n], kpca_now.candidate_rows[p], kpca_d);
+    kpca_now.n_atoms = (uint32_t)(n + 1);
+    for (i = 0; i < kpca_p; ++i) {
+        if (i == p) {
+            kpca_now.candidate_residual[i] = 0.0f;
+        } else if (kpca_now.candidate_residual[i] > 0.0f) {
+            kpca_prepare(i);
+        }
+    }
+}
+
+/* Admit a candidate whose gain, less one standard error, is worth an atom; drop those that will not be. */
+static void kpca_decide(void)
+{
+    const int n = (int)kpca_now.n_atoms, has_room = n < kpca_m;
+    float needed = 0.0f;
+    int i, p, weakest = 0;
+    if (has_room) {
+        needed = kpca_now.energy;
+        for (i = 0; i < n; ++i) needed -= kpca_now.first[i] * kpca_now.first[i];
+        if (needed < 1e-9f * kpca_now.energy) needed = 1e-9f * kpca_now.energy;
+        needed *= kpca_worth;
+    } else {
+        for (i = 1; i < n; ++i) weakest = kpca_now.loss[i] < kpca_now.loss[weakest] ? i : weakest;
+        needed = 1.5f * kpca_now.loss[weakest];
+    }
+    for (p = 0; p < kpca_p; ++p) {
+        const int count = (int)kpca_now.candidate_count[p], rounds = count / kpca_rows_of_round;
+        float mean, error;
+        /* After 1, 2, 4, 8 and 16 rounds. */
+        if (!(kpca_now.candidate_residual[p] > 0.0f) || rounds < 1) continue;
+        if (count != rounds * kpca_rows_of_round || ((uint32_t)rounds & (uint32_t)(rounds - 1)) != 0u) continue;
+        mean = kpca_now.candidate_gain[p] / (float)count;
+        error = kpca_now.candidate_square[p] / (float)count - mean * mean;
+        error = error > 0.0f ? sqrtf(error / (float)count) : 0.0f;
+        if (mean - error > needed) {
+            if (!has_room) kpca_remove(weakest);
+            kpca_admit(p);
+            return;
+        }
+        if (mean + error <= needed || count >= kpca_rows_of_trial) kpca_now.candidate_residual[p] = 0.0f;
+    }
+}
+
+/* Draw the next candidate among some rows, with chances in proportion to their residuals. */
+static void kpca_draw(const float u[kpca_d], const kpca_score *score)
+{
+    int p;
+    kpca_now.waiting_count += 1.0f;
+    if (score->residual > kpca_least_residual * score->energy) {
+        kpca_now.waiting_weight += score->residual;
+        if (kpca_random() * kpca_now.waiting_weight < score->residual) kpca_copy(kpca_now.waiting_row, u, kpca_d);
+    }
+    if (kpca_now.waiting_count < (float)kpca_rows_to_draw || !(kpca_now.waiting_weight > 0.0f)) return;
+    for (p = 0; p < kpca_p; ++p) {
+        if (kpca_now.candidate_residual[p] > 0.0f) continue;
+        kpca_copy(kpca_now.candidate_rows[p], kpca_now.waiting_row, kpca_d);
+        kpca_prepare(p);
+        kpca_now.waiting_count = kpca_now.waiting_weight = 0.0f;
+        return;
+    }
+}
+
+int kpca_update(const float x[kpca_d])
+{
+    float u[kpca_d], c[kpca_m];
+    kpca_score score;
+    int is_novel;
+    if (!kpca_begun(x, u) || !kpca_project(u, c, &score)) {
+        if (kpca_now.n_refused < 0xffffffffu) ++kpca_now.n_refused;
+        return -1;
+    }
+    is_novel = kpca_follow(score.novelty);
+    kpca_judge(u, c, score.residual);
+    kpca_record(c, &score);
+    kpca_appraise(c);
+    kpca_decide();
+    kpca_draw(u, &score);
+    return is_novel;
+}
+
+/* The state in storage: two slots, of which a save overwrites the older */
+
+static uint32_t kpca_crc(uint32_t crc, uint32_t word)
+{
+    static const uint32_t table[16] = {
+        0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu, 0x76dc4190u, 0x6b6b51f4u, 0x4db26158u, 0x5005713cu,
+        0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu, 0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu};
+    int i;
+    for (i = 0; i < 8; ++i, word >>= 4) crc = (crc >> 4) ^ table[(crc ^ word) & 15u];
+    return crc;
+}
+
+void kpca_reset(void)
+{
+    const uint32_t sequence = kpca_now.sequence;
+    kpca_begin();
+    kpca_now.sequence = sequence;
+}
+
+int kpca_save(int (*write)(int slot, uint32_t at, const unsigned char bytes[32], uint32_t count))
+{
+    const unsigned char *memory = (const unsigned char *)&kpca_now;
+    const int n_words = kpca_words_of_constants + kpca_words_of_memory + 1;
+    unsigned char bytes[32];
+    uint32_t crc = 0xffffffffu;
+    int i, k, slot;
+    if (!kpca_is_opened || kpca_now.n_atoms == 0u) return -1;
+    slot = (int)(++kpca_now.sequence & 1u);
+    for (i = 0; i < n_words; ++i) {
+        const int at = 4 * (i % 8);
+        kpca_word word;
+        if (i < kpca_words_of_constants) {
+            word.bits = kpca_constants[i];
+        } else if (i < n_words - 1) {
+            for (k = 0; k < 4; ++k) ((unsigned char *)&word)[k] = *memory++;
+        } else {
+            word.bits = crc ^ 0xffffffffu;
+        }
+        crc = kpca_crc(crc, word.bits);
+        for (k = 0; k < 4; ++k) bytes[at + k] = (unsigned char)(word.bits >> (8 * k) & 255u);
+        if ((at == 28 || i == n_words - 1) && write(slot, (uint32_t)(4 * i - at), bytes, (uint32_t)(at + 4)) != 0) {
+            --kpca_now.sequence;
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Read a slot; 0 if it holds no whole state of this model. The words of the memory go to a place, unless it is null. */
+static int kpca_read(int (*read)(int, uint32_t, unsigned char *, uint32_t), int slot, unsigned char *to, uint32_t *sequence)
+{
+    const int n_words = kpca_words_of_constants + kpca_words_of_memory + 1;
+    unsigned char bytes[32] = {0};
+    uint32_t crc = 0xffffffffu, n_atoms = 0;
+    int i, k;
+    for (i = 0; i < n_words; ++i) {
+        const int at = 4 * (i % 8), left = 4 * (n_words - i);
+        kpca_word word;
+        if (at == 0 && read(slot, (uint32_t)(4 * i), bytes, (uint32_t)(left < 32 ? left : 32)) != 0) return 0;
+        word.bits = 0u;
+        for (k = 0; k < 4; ++k) word.bits |= (uint32_t)bytes[at + k] << (8 * k);
+        if (i < kpca_words_of_constants && word.bits != kpca_constants[i]) return 0;
+        if (i == kpca_words_of_constants) *sequence = word.bits;
+        if (i == kpca_words_of_constants + 1) n_atoms = word.bits;
+        if (i == n_words - 1) return word.bits == (crc ^ 0xffffffffu) && n_atoms > 0u && n_atoms <= (uint32_t)kpca_m;
+        crc = kpca_crc(crc, word.bits);
+        if (to != 0 && i >= kpca_words_of_constants) {
+            for (k = 0; k < 4; ++k) *to++ = ((const unsigned char *)&word)[k];
+        }
+    }
+    return 0;
+}
+
+int kpca_load(int (*read)(int slot, uint32_t at, unsigned char bytes[32], uint32_t count))
+{
+    uint32_t sequences[2] = {0u, 0u};
+    const int first = kpca_read(read, 0, 0, &sequences[0]), second = kpca_read(read, 1, 0, &sequences[1]);
+    /* Of two states, the one that was saved later; numbers may have started again at 0. */
+    const int slot = second && (!first || sequences[1] - sequences[0] < 0x80000000u);
+    if (kpca_now.n_atoms == 0u) kpca_begin();
+    kpca_is_opened = 1;
+    if (!first && !second) return -1;
+    if (kpca_read(read, slot, (unsigned char *)&kpca_now, &sequences[0])) return 0;
+    kpca_begin();
+    return -1;
+}
