@@ -80,14 +80,14 @@ def learning_file(model: Any, *, name: str, quantile: float, threshold: float | 
         "worth": values["tolerance"] / m,
         "least_residual": LEAST_RESIDUAL,
     }
-    words = np.frombuffer(record, "<u4", n_constant_words).tolist()
+    words = [f"{word:#x}u" for word in np.frombuffer(record, "<u4", n_constant_words).tolist()]
     tables = [
         "#include <math.h>\n#include <stdint.h>\n",
         "".join(head.format(d=d) + "\n" for head in _USES),
         f"#define kpca_IS_RBF {int(is_rbf)}\n",
         "enum { " + ", ".join(f"kpca_{what} = {size}" for what, size in sizes.items()) + " };\n",
         "".join(_table(what, np.asarray(number, dtype=np.float32)) for what, number in numbers.items()),
-        f"static const uint32_t kpca_constants[{len(words)}] = {{\n{_wrapped([f'{word:#x}u' for word in words])}\n}};\n",
+        f"static const uint32_t kpca_constants[{len(words)}] = {{\n{_wrapped(words)}\n}};\n",
         "typedef struct {\n" + "".join(f"    {_member(field, m, d)};\n" for field in MEMORY) + "} kpca_memory;\n",
         "static const kpca_memory kpca_initial = {\n"
         + ",\n".join(f"    /* {field.name} */ {_initial(field, values[field.name])}" for field in MEMORY)
@@ -107,16 +107,15 @@ def _initial(field: Field, value: Any) -> str:
     def spelled(part: Any) -> str:
         if np.ndim(part) == 0:
             return f"{int(part)}u" if field.kind == "u" else _number(part)
-        return (
-            "{" + ",\n".join(map(spelled, part)) + "}" if np.ndim(part) > 1 else f"{{{_wrapped(map(spelled, part))}}}"
-        )
+        parts = [spelled(number) for number in part]
+        return "{" + (_wrapped(parts) if np.ndim(part) == 1 else ",\n".join(parts)) + "}"
 
     return spelled(value)
 
 
 def _table(name: str, values: Array) -> str:
     size = f"[{len(values)}]" if values.ndim else ""
-    spelled = f"{{{_wrapped(map(_number, values))}}}" if values.ndim else _number(values)
+    spelled = f"{{{_wrapped([_number(value) for value in values])}}}" if values.ndim else _number(values)
     return f"static const float kpca_{name}{size} = {spelled};\n"
 
 
@@ -124,11 +123,8 @@ def _number(value: Any) -> str:
     return f"{np.float32(value)!s}f"
 
 
-def _wrapped(words: Any) -> str:
-    listed_words, lines = list(words), []
-    for start in range(0, len(listed_words), 8):
-        lines.append(", ".join(listed_words[start : start + 8]))
-    return ",\n    ".join(lines)
+def _wrapped(words: list[str]) -> str:
+    return ",\n    ".join(", ".join(words[start : start + 8]) for start in range(0, len(words), 8))
 
 
 def _header(model: StreamingKernelPCA, values: dict[str, Any]) -> str:
@@ -147,8 +143,8 @@ def _header(model: StreamingKernelPCA, values: dict[str, Any]) -> str:
         "gain, less one standard error, is 1.5 times what the atom explains alone. The threshold follows the "
         f"quantile {values['quantile']:g} of the novelty: a novel row raises it by up to {_STEP:.0%}, divided by the "
         "root of its place in a run of novel rows.",
-        "Numbers": "All arithmetic is in IEEE single precision, with exp and log of its own and the exactly rounded "
-        "sqrtf: compiled with -ffp-contract=off and without -ffast-math, every processor has the same bits.",
+        "Numbers": "All arithmetic is in IEEE single precision, with exp, log and roots of its own: compiled with "
+        "-ffp-contract=off and without -ffast-math, every processor has the same bits.",
         "Use": "C99, one caller at a time: the state is one static object.",
     }
     lines = [f"Kernel PCA that learns row by row, written by streamkpca {__version__}.", "", *listed(facts), ""]

@@ -60,6 +60,19 @@ static float kpca_log(float x)
     return x + y + (float)e * 0.693359375f;
 }
 
+/* The root of x > 0, to 1e-7. That of libraries reports errors, which takes a kilobyte of memory with newlib. */
+static float kpca_sqrt(float x)
+{
+    kpca_word word;
+    float y;
+    word.number = x;
+    word.bits = (word.bits >> 1) + 0x1fbd1df5u;
+    y = word.number;
+    y = 0.5f * (y + x / y);
+    y = 0.5f * (y + x / y);
+    return 0.5f * (y + x / y);
+}
+
 /* A number from 0 up to 1. */
 static float kpca_random(void)
 {
@@ -253,7 +266,7 @@ static int kpca_follow(float novelty)
     const int is_novel = !(novelty <= kpca_now.threshold);
     if (is_novel) {
         if (kpca_now.run < 1e6f) kpca_now.run += 1.0f;
-        kpca_now.threshold *= 1.0f + kpca_up / sqrtf(kpca_now.run);
+        kpca_now.threshold *= 1.0f + kpca_up / kpca_sqrt(kpca_now.run);
         if (kpca_now.threshold > 1e30f) kpca_now.threshold = 1e30f;
     } else {
         kpca_now.run = 0.0f;
@@ -402,7 +415,7 @@ static void kpca_remove(int j)
     int i;
     for (i = j; i < last; ++i) {
         const float *row = kpca_now.factor + kpca_start_of(i + 1) + i;
-        const float length = sqrtf(row[0] * row[0] + row[1] * row[1]);
+        const float length = kpca_sqrt(row[0] * row[0] + row[1] * row[1]);
         kpca_rotate(i, row[0] / length, row[1] / length);
     }
     for (i = j; i < last; ++i) {
@@ -438,7 +451,7 @@ static void kpca_admit(int p)
         row[i] = kpca_now.candidate_coordinates[p][i];
         second[i] = 0.0f;
     }
-    row[n] = sqrtf(kpca_now.candidate_residual[p]);
+    row[n] = kpca_sqrt(kpca_now.candidate_residual[p]);
     second[n] = 0.0f;
     kpca_now.first[n] = 0.0f;
     kpca_now.weight_since_admission[n] = 0.0f;
@@ -477,7 +490,7 @@ static void kpca_decide(void)
         if (count != rounds * kpca_rows_of_round || ((uint32_t)rounds & (uint32_t)(rounds - 1)) != 0u) continue;
         mean = kpca_now.candidate_gain[p] / (float)count;
         error = kpca_now.candidate_square[p] / (float)count - mean * mean;
-        error = error > 0.0f ? sqrtf(error / (float)count) : 0.0f;
+        error = error > 0.0f ? kpca_sqrt(error / (float)count) : 0.0f;
         if (mean - error > needed) {
             if (!has_room) kpca_remove(weakest);
             kpca_admit(p);

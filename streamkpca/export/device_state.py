@@ -267,7 +267,8 @@ def values_of(
     With the values of a state as `like`, the constants are those of this state, so its device takes the record.
     Atoms whose residuals single precision cannot tell from rounding are left out; their energy counts as lost.
     """
-    if not isinstance(model, StreamingKernelPCA) or model.settings().max_atoms is None:
+    m = model.settings(where).max_atoms if isinstance(model, StreamingKernelPCA) else None
+    if m is None:
         raise ValueError(
             f"{where}: expected a StreamingKernelPCA with a budget of atoms, for a device that learns, but got "
             f"{model!r}; set max_atoms, such as 32"
@@ -276,7 +277,7 @@ def values_of(
     formula_of(model, where=where, language="C", single=None)
     settings = model.settings(where)
     summary = record_pending(model.state_, settings).solved()
-    n_rows, m, kernel = model.n_samples_seen_, settings.max_atoms, summary.basis.kernel
+    n_rows, kernel = model.n_samples_seen_, summary.basis.kernel
     d = model.n_features_in_
     kind, scale, unit = kernel_of_device(kernel, d, where)
     while True:
