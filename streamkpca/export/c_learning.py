@@ -30,7 +30,9 @@ from streamkpca.models.streaming import StreamingKernelPCA
 # is half of the step by that power.
 _STEP = 0.02
 # Candidates are drawn from this many rows or more, and judged by up to 16 rounds of rows: one for each atom, or more.
-_ROWS_TO_DRAW, _LEAST_ROUND, _ROUNDS = 8, 32, 16
+import os
+_ROWS_TO_DRAW = 8
+_ROWS_OF_BATCH, _LEAST_BATCHES, _BATCHES_TO_ADMIT, _MOST_BATCHES = eval(os.environ.get("DEV","64, 4, 8, 64"))
 
 _USES = {
     "int kpca_update(const float x[{d}]);": "scores a row, then learns it; 1 if it is novel, 0 if it is not, -1 if it "
@@ -64,8 +66,11 @@ def learning_file(model: Any, *, name: str, quantile: float, threshold: float | 
         "m": m,
         "d": d,
         "p": N_CANDIDATES,
-        "rows_of_round": max(m, _LEAST_ROUND),
-        "rows_of_trial": _ROUNDS * max(m, _LEAST_ROUND),
+        "rows_of_batch": _ROWS_OF_BATCH,
+        "least_batches": _LEAST_BATCHES,
+        "batches_to_admit": _BATCHES_TO_ADMIT,
+        "most_batches": _MOST_BATCHES,
+        "rows_of_trial": _ROWS_OF_BATCH * _BATCHES_TO_ADMIT,
         "rows_to_draw": _ROWS_TO_DRAW,
     }
     numbers = {

@@ -291,8 +291,15 @@ static void kpca_judge(const float u[kpca_d], const float c[kpca_m], float resid
         /* By the inequality of Cauchy and Schwarz, which rounding may break. */
         if (gain > residual) gain = residual;
         kpca_now.candidate_count[p] += 1.0f;
-        kpca_now.candidate_gain[p] += gain;
-        kpca_now.candidate_square[p] += gain * gain;
+        kpca_now.candidate_missed[p] += residual;
+        kpca_now.candidate_batch[p] += gain;
+        if ((int)kpca_now.candidate_count[p] % kpca_rows_of_batch == 0) {
+            /* Errors are judged by the means of batches, because neighbours in a stream are alike. */
+            gain = kpca_now.candidate_batch[p] / (float)kpca_rows_of_batch;
+            kpca_now.candidate_gain[p] += gain;
+            kpca_now.candidate_square[p] += gain * gain;
+            kpca_now.candidate_batch[p] = 0.0f;
+        }
     }
 }
 
@@ -436,7 +443,8 @@ static void kpca_prepare(int p)
     const int is_good = kpca_project(kpca_now.candidate_rows[p], c, &score);
     const int is_apart = is_good && score.residual > kpca_least_residual * score.energy && score.residual > 1e-12f;
     kpca_now.candidate_residual[p] = is_apart ? score.residual : 0.0f;
-    kpca_now.candidate_count[p] = kpca_now.candidate_gain[p] = kpca_now.candidate_square[p] = 0.0f;
+    kpca_now.candidate_count[p] = kpca_now.candidate_missed[p] = kpca_now.candidate_batch[p] = 0.0f;
+    kpca_now.candidate_gain[p] = kpca_now.candidate_square[p] = 0.0f;
 }
 
 /* Let a candidate become the last atom. Its moments start at zero. */
@@ -483,20 +491,24 @@ static void kpca_decide(void)
         needed = 1.5f * kpca_now.loss[weakest];
     }
     for (p = 0; p < kpca_p; ++p) {
-        const int count = (int)kpca_now.candidate_count[p], rounds = count / kpca_rows_of_round;
-        float mean, error;
-        /* After 1, 2, 4, 8 and 16 rounds. */
-        if (!(kpca_now.candidate_residual[p] > 0.0f) || rounds < 1) continue;
-        if (count != rounds * kpca_rows_of_round || ((uint32_t)rounds & (uint32_t)(rounds - 1)) != 0u) continue;
-        mean = kpca_now.candidate_gain[p] / (float)count;
-        error = kpca_now.candidate_square[p] / (float)count - mean * mean;
-        error = error > 0.0f ? kpca_sqrt(error / (float)count) : 0.0f;
-        if (mean - error > needed) {
+        const int count = (int)kpca_now.candidate_count[p], n_batches = count / kpca_rows_of_batch;
+        const float usual = kpca_now.lost_on_arrival, recent = kpca_now.candidate_missed[p] / (float)count;
+        float mean, error, share;
+        /* After 4, 8, 16 and so on. */
+        if (!(kpca_now.candidate_residual[p] > 0.0f) || n_batches < kpca_least_batches) continue;
+        if (count != n_batches * kpca_rows_of_batch) continue;
+        if (((uint32_t)n_batches & (uint32_t)(n_batches - 1)) != 0u) continue;
+        mean = kpca_now.candidate_gain[p] / (float)n_batches;
+        error = kpca_now.candidate_square[p] / (float)n_batches - mean * mean;
+        error = error > 0.0f ? kpca_sqrt(error / (float)(n_batches - 1)) : 0.0f;
+        /* The share that it won of what these rows left is taken to be that of all rows, if they left more than usual. */
+        share = recent > usual ? usual / recent : 1.0f;
+        if ((mean - error) * share > needed && n_batches >= kpca_batches_to_admit) {
             if (!has_room) kpca_remove(weakest);
             kpca_admit(p);
             return;
         }
-        if (mean + error <= needed || count >= kpca_rows_of_trial) kpca_now.candidate_residual[p] = 0.0f;
+        if ((mean + error) * share <= needed || n_batches >= kpca_most_batches) kpca_now.candidate_residual[p] = 0.0f;
     }
 }
 
