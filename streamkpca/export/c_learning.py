@@ -29,10 +29,8 @@ from streamkpca.models.streaming import StreamingKernelPCA
 # around that of the quantile where the tail of scores falls with the third power, whatever the quantile: the variance
 # is half of the step by that power.
 _STEP = 0.02
-# Candidates are drawn from this many rows or more, and judged by up to 16 rounds of rows: one for each atom, or more.
-import os
-_ROWS_TO_DRAW = 8
-_ROWS_OF_BATCH, _LEAST_BATCHES, _BATCHES_TO_ADMIT, _MOST_BATCHES = eval(os.environ.get("DEV","64, 4, 8, 64"))
+# Candidates are drawn from this many rows or more, and judged by at least some batches of the rows that follow.
+_ROWS_TO_DRAW, _ROWS_OF_BATCH, _LEAST_BATCHES = 8, 64, 4
 
 _USES = {
     "int kpca_update(const float x[{d}]);": "scores a row, then learns it; 1 if it is novel, 0 if it is not, -1 if it "
@@ -68,9 +66,6 @@ def learning_file(model: Any, *, name: str, quantile: float, threshold: float | 
         "p": N_CANDIDATES,
         "rows_of_batch": _ROWS_OF_BATCH,
         "least_batches": _LEAST_BATCHES,
-        "batches_to_admit": _BATCHES_TO_ADMIT,
-        "most_batches": _MOST_BATCHES,
-        "rows_of_trial": _ROWS_OF_BATCH * _BATCHES_TO_ADMIT,
         "rows_to_draw": _ROWS_TO_DRAW,
     }
     numbers = {
@@ -82,7 +77,7 @@ def learning_file(model: Any, *, name: str, quantile: float, threshold: float | 
         "down": _STEP * (1.0 - quantile),
         "fading": -np.expm1(-np.log(2.0) / half_life) if half_life else 0.0,
         "squared_fading": -np.expm1(-2.0 * np.log(2.0) / half_life) if half_life else 0.0,
-        "worth": values["tolerance"] / m,
+        "tolerance": values["tolerance"],
         "least_residual": LEAST_RESIDUAL,
     }
     words = [f"{word:#x}u" for word in np.frombuffer(record, "<u4", n_constant_words).tolist()]
@@ -145,7 +140,8 @@ def _header(model: StreamingKernelPCA, values: dict[str, Any]) -> str:
         f"and some 200 of calls. A saved state has {record_size(m, d)} bytes, twice. Nothing is allocated.",
         "Learning": f"Rows count with {forgets}, and with 2^-20 or more of the means, whatever came before. Three rows "
         "at a time are candidates, judged by the rows that follow: one replaces the weakest atom if what these would "
-        "gain, less one standard error, is 1.5 times what the atom explains alone. The threshold follows the "
+        "gain, less one standard error, is 1.5 times what the atom explains alone; more, until a quarter of the "
+        "rows that the means stand for has judged it. The threshold follows the "
         f"quantile {values['quantile']:g} of the novelty: a novel row raises it by up to {_STEP:.0%}, divided by the "
         "root of its place in a run of novel rows.",
         "Numbers": "All arithmetic is in IEEE single precision, with exp, log and roots of its own: compiled with "

@@ -372,7 +372,7 @@ static void kpca_appraise(float w[kpca_m])
         recorded += rest * (2.0f * across + rest * second[i]);
     }
     recorded /= length;
-    if (since < (float)kpca_rows_of_trial && since < 0.5f * memory) {
+    if (since < (float)(kpca_rows_of_batch * kpca_least_batches) && since < 0.5f * memory) {
         recorded = 1e30f;
     } else if (since < memory) {
         recorded *= memory / since;
@@ -435,14 +435,17 @@ static void kpca_remove(int j)
     kpca_now.n_atoms = (uint32_t)last;
 }
 
-/* Prepare a candidate to be judged by the rows to come; its place gets free if the atoms explain it. */
+/* Prepare a candidate to be judged by the rows to come; its place gets free if the atoms explain it. After a change of
+   the atoms that concerns it little, the rows so far count. */
 static void kpca_prepare(int p)
 {
     kpca_score score;
     float *c = kpca_now.candidate_coordinates[p];
     const int is_good = kpca_project(kpca_now.candidate_rows[p], c, &score);
     const int is_apart = is_good && score.residual > kpca_least_residual * score.energy && score.residual > 1e-12f;
+    const int is_known = score.residual > 0.9f * kpca_now.candidate_residual[p] && kpca_now.candidate_residual[p] > 0.0f;
     kpca_now.candidate_residual[p] = is_apart ? score.residual : 0.0f;
+    if (is_known) return;
     kpca_now.candidate_count[p] = kpca_now.candidate_missed[p] = kpca_now.candidate_batch[p] = 0.0f;
     kpca_now.candidate_gain[p] = kpca_now.candidate_square[p] = 0.0f;
 }
@@ -475,40 +478,39 @@ static void kpca_admit(int p)
     }
 }
 
-/* Admit a candidate whose gain, less one standard error, is worth an atom; drop those that will not be. */
+/* Admit a candidate whose gain, less one standard error, is worth an atom; drop those that will not be. At the budget,
+   the gain counts in full once it was found on a quarter of the rows that the means stand for: a few rows that were
+   alike must not outweigh what an atom has explained for long. */
 static void kpca_decide(void)
 {
     const int n = (int)kpca_now.n_atoms, has_room = n < kpca_m;
-    float needed = 0.0f;
+    const float memory = 0.25f / kpca_gain();
+    float tolerated = kpca_now.energy, needed;
     int i, p, weakest = 0;
-    if (has_room) {
-        needed = kpca_now.energy;
-        for (i = 0; i < n; ++i) needed -= kpca_now.first[i] * kpca_now.first[i];
-        if (needed < 1e-9f * kpca_now.energy) needed = 1e-9f * kpca_now.energy;
-        needed *= kpca_worth;
-    } else {
-        for (i = 1; i < n; ++i) weakest = kpca_now.loss[i] < kpca_now.loss[weakest] ? i : weakest;
-        needed = 1.5f * kpca_now.loss[weakest];
+    for (i = 0; i < n; ++i) {
+        tolerated -= kpca_now.first[i] * kpca_now.first[i];
+        weakest = kpca_now.loss[i] < kpca_now.loss[weakest] ? i : weakest;
     }
+    if (tolerated < 1e-6f * kpca_now.energy) tolerated = 1e-6f * kpca_now.energy;
+    tolerated *= kpca_tolerance;
+    needed = has_room ? tolerated / (float)kpca_m : 1.5f * kpca_now.loss[weakest];
     for (p = 0; p < kpca_p; ++p) {
-        const int count = (int)kpca_now.candidate_count[p], n_batches = count / kpca_rows_of_batch;
-        const float usual = kpca_now.lost_on_arrival, recent = kpca_now.candidate_missed[p] / (float)count;
-        float mean, error, share;
-        /* After 4, 8, 16 and so on. */
+        const float count = kpca_now.candidate_count[p];
+        const int n_batches = (int)count / kpca_rows_of_batch;
+        float mean, error, share = 1.0f;
         if (!(kpca_now.candidate_residual[p] > 0.0f) || n_batches < kpca_least_batches) continue;
-        if (count != n_batches * kpca_rows_of_batch) continue;
-        if (((uint32_t)n_batches & (uint32_t)(n_batches - 1)) != 0u) continue;
+        if ((int)count != n_batches * kpca_rows_of_batch) continue;
         mean = kpca_now.candidate_gain[p] / (float)n_batches;
         error = kpca_now.candidate_square[p] / (float)n_batches - mean * mean;
         error = error > 0.0f ? kpca_sqrt(error / (float)(n_batches - 1)) : 0.0f;
-        /* The share that it won of what these rows left is taken to be that of all rows, if they left more than usual. */
-        share = recent > usual ? usual / recent : 1.0f;
-        if ((mean - error) * share > needed && n_batches >= kpca_batches_to_admit) {
+        if (!has_room && count < memory) share = count / memory;
+        if (mean + error <= needed || kpca_now.candidate_missed[p] <= tolerated * count || count >= 4.0f * memory) {
+            kpca_now.candidate_residual[p] = 0.0f;
+        } else if ((mean - error) * share > needed) {
             if (!has_room) kpca_remove(weakest);
             kpca_admit(p);
             return;
         }
-        if ((mean + error) * share <= needed || n_batches >= kpca_most_batches) kpca_now.candidate_residual[p] = 0.0f;
     }
 }
 
