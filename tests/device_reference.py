@@ -264,7 +264,9 @@ class ReferenceDevice:
         self.factor, self.second = (np.pad(matrix, (0, 1)) for matrix in (self.factor, self.second))
         self.factor[n, :n], self.factor[n, n] = chosen.coordinates, root(chosen.residual)
         self.atoms = np.vstack([self.atoms, chosen.row])
-        self.first, self.weight_since_admission = (np.append(a, ZERO) for a in (self.first, self.weight_since_admission))
+        self.first, self.weight_since_admission = (
+            np.append(a, ZERO) for a in (self.first, self.weight_since_admission)
+        )
         self.loss = np.append(self.loss, F(1e30))
         self.candidates[p] = None
         self.candidates = [None if other is None else self.prepared(other) for other in self.candidates]

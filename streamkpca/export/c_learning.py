@@ -54,7 +54,7 @@ _USES = {
 def learning_file(model: Any, *, name: str, quantile: float, threshold: float | None) -> str:
     """Write the C file of a device that begins with what a model has learned."""
     quantile = check_real("quantile", quantile, where="to_c", least=0.5, most=0.9999)
-    record = encode(values_of(model, where="to_c", quantile=quantile, threshold=threshold))
+    record = encode(values_of(model, where="to_c", quantile=quantile, threshold=threshold), "to_c")
     # As rounded, and refused where single precision cannot hold them.
     values = decode(record, "to_c")
     m, d = values["max_atoms"], values["n_features"]

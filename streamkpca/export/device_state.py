@@ -108,11 +108,21 @@ def record_size(m: int, d: int) -> int:
     return 4 * sum(prod(shape_of(field, m, d)) for field in FIELDS)
 
 
-def encode(values: dict[str, Any]) -> bytes:
-    """Write a record from the values of all fields; magic, version, size, digest and CRC are computed."""
+def encode(values: dict[str, Any], where: str = "encode") -> bytes:
+    """Write a record from the values of all fields; magic, version, size, digest and CRC are computed.
+
+    ValueError if single precision cannot hold a number.
+    """
     m, d = int(values["max_atoms"]), int(values["n_features"])
     own = {"magic": MAGIC, "version": VERSION, "n_bytes": record_size(m, d), "digest": np.zeros(2), "crc": 0}
     values = {**values, **own}
+    for field in FIELDS:
+        with np.errstate(over="ignore"):
+            fits = np.isfinite(np.asarray(values[field.name], dtype=np.float32)).all()
+        if not fits:
+            raise ValueError(
+                f"{where}: expected numbers of single precision but {field.name} is beyond it; scale the features"
+            )
     words = {
         field.name: np.ascontiguousarray(values[field.name], dtype="<u4" if field.kind == "u" else "<f4")
         .reshape(shape_of(field, m, d))
@@ -267,7 +277,8 @@ def values_of(
 ) -> dict[str, Any]:
     """Return the values of all fields for a device that begins with what a model has learned.
 
-    With the values of a state as `like`, the constants are those of this state, so its device takes the record.
+    With the values of a state as `like`, the constants are those of this state, so its device takes the record, once
+    it has a higher `sequence` than what the device has saved.
     Atoms whose residuals single precision cannot tell from rounding are left out; their energy counts as lost.
     """
     m = model.settings(where).max_atoms if isinstance(model, StreamingKernelPCA) else None
@@ -296,7 +307,7 @@ def values_of(
         unit, scale = moments.energy / weight, scale * np.sqrt(unit * weight / moments.energy)
     if threshold is None:
         threshold = model.novelty_threshold(quantile)
-    constants = like or {
+    constants: dict[str, Any] = {
         "kernel": kind,
         "max_atoms": m,
         "n_features": d,
@@ -308,9 +319,21 @@ def values_of(
         "quantile": quantile,
         "tolerance": settings.tolerance,
     }
+    if like is not None:
+        fits = [constants[name] == like[name] for name in ("kernel", "max_atoms", "n_features")]
+        own, theirs = (np.multiply(of["scale"], np.sqrt(of["unit"])) for of in (constants, like))
+        if not all(fits) or not np.allclose(own, theirs, rtol=1e-5, atol=0.0):
+            raise ValueError(
+                f"{where}: expected a model of the kernel, features and max_atoms of the device but got {kernel!r} "
+                f"with {d} features and max_atoms={m}; write a new C file for it with to_c(model, learns=True)"
+            )
+        constants = {name: like[name] for name in constants}
+    # As the device has them.
+    with np.errstate(over="ignore"):
+        constants = {name: np.asarray(value, dtype=np.float32).astype(np.float64) for name, value in constants.items()}
     unit = float(constants["unit"])
     values: dict[str, Any] = {field.name: np.zeros(shape_of(field, m, d)) for field in MEMORY}
-    values |= {field.name: constants[field.name] for field in CONSTANTS if field.name in constants}
+    values |= constants
     values |= {
         "n_atoms": n,
         "n_rows": [n_rows % 2**32, n_rows >> 32],

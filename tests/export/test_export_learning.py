@@ -1,0 +1,368 @@
+"""C files that learn: the bits of the reference, the account, thresholds, saved states, and inputs of all kinds."""
+
+import ctypes
+import itertools
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from device_reference import ReferenceDevice
+from exports import COMPILER, STRICT, drawn_rows, run
+
+from streamkpca import KernelPCA, StreamingKernelPCA
+from streamkpca.export import device_state, to_c
+from streamkpca.kernels import RBF, Laplacian, Linear
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path"),
+]
+LOOP = "void pump_all(const float *x, int n, int step, int *novel);\nvoid pump_all(const float *x, int n, int step, "
+LOOP += "int *novel)\n{\n    for (; n > 0; --n, x += step) *novel++ = pump_update(x);\n}\n"
+NARROW = RBF(0.3)
+FLAGS = ["-std=c99", "-ffp-contract=off", *STRICT]
+SLOT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(ctypes.c_ubyte), ctypes.c_uint32)
+
+
+class Device:
+    """A compiled file with two slots of storage; `writes_left` writes succeed before the power is cut."""
+
+    numbers = itertools.count()
+
+    def __init__(self, folder, model, **settings):
+        self.text, self.model, self.writes_left = to_c(model, name="pump", learns=True, **settings), model, 10**9
+        source, library = folder / "pump.c", folder / f"pump{next(self.numbers)}.so"
+        source.write_text(self.text + LOOP, encoding="ascii")
+        run(COMPILER, *FLAGS, "-O1", "-shared", "-fPIC", source, "-o", library)
+        self.library = ctypes.CDLL(str(library))
+        size = device_state.record_size(model.max_atoms, model.n_features_in_)
+        self.slots = [bytearray(b"\xff" * size) for _ in "ab"]
+        self.callbacks = SLOT(self._write), SLOT(self._read)
+
+    def _write(self, slot, at, data, count):
+        self.writes_left -= 1
+        if self.writes_left >= 0:
+            self.slots[slot][at : at + count] = ctypes.string_at(data, count)
+        return int(self.writes_left < 0)
+
+    def _read(self, slot, at, data, count):
+        ctypes.memmove(data, bytes(self.slots[slot][at : at + count]), count)
+        return 0
+
+    def save(self):
+        return self.library.pump_save(self.callbacks[0])
+
+    def load(self):
+        return self.library.pump_load(self.callbacks[1])
+
+    def learn(self, rows):
+        rows = np.ascontiguousarray(rows, dtype=np.float32)
+        novel = np.zeros(len(rows), dtype=np.int32)
+        given, found = (np.ctypeslib.as_ctypes(part) for part in (rows.ravel(), novel))
+        self.library.pump_all(given, *rows.shape, found)
+        return novel
+
+    def numbers_of(self, what, rows, *more):
+        call = getattr(self.library, f"pump_{what}")
+        call.restype = ctypes.c_float
+        rows = np.ascontiguousarray(rows, dtype=np.float32)
+        return np.array([call(np.ctypeslib.as_ctypes(row), *more) for row in rows])
+
+    def saved(self):
+        """Save, and return the record."""
+        assert self.save() == 0
+        return max((bytes(slot) for slot in self.slots if slot[0] != 0xFF), key=lambda record: sequence(record))
+
+
+def sequence(record):
+    return device_state.decode(record)["sequence"]
+
+
+def moving_rows(n, d=3, seed=0):
+    """Draw rows of regimes that come one after the other, so that atoms are replaced."""
+    rng = np.random.default_rng(seed)
+    angles = rng.uniform(0.0, 2.0 * np.pi, (n, 2))
+    rows = np.hstack([np.sin(angles), np.cos(angles)]) @ np.random.default_rng(1).normal(size=(4, d))
+    rows += 0.1 * rng.normal(size=(n, d)) + np.sin(np.arange(n) // 700)[:, None] + 50.0
+    return rows.astype(np.float32).astype(np.float64)
+
+
+def taught(rows, kernel=NARROW, **settings):
+    settings = {"max_atoms": 8, "half_life": 800, "random_state": 0, **settings}
+    return StreamingKernelPCA(2, kernel=kernel, **settings).partial_fit(rows)
+
+
+@pytest.fixture
+def make(tmp_path):
+    def made(model, **settings):
+        device = Device(tmp_path, model, **settings)
+        assert device.load() == -1
+        return device
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kernel", "n"),
+    [
+        (RBF(0.3), 3000),
+        (Linear().in_units("std"), 1000),
+        pytest.param(2.0 * RBF("spread").in_units("std"), 50_000, marks=pytest.mark.engines),
+    ],
+)
+def test_every_bit_is_that_of_the_reference(kernel, n, make):
+    rows = moving_rows(int(os.environ.get("STREAMKPCA_DEVICE_ROWS", n)))
+    model = taught(rows[:1000], kernel, half_life=None if "2.0" in repr(kernel) else 800)
+    rows[7] = np.nan
+    device, admitted = make(model), set()
+    reference = ReferenceDevice(device_state.decode(device_state.encode(device_state.values_of(model, where=""))))
+    for start in range(0, len(rows), 1000):
+        part = rows[start : start + 1000]
+        np.testing.assert_array_equal(device.learn(part), [reference.update(row) for row in part])
+        values = device_state.decode(device.saved())
+        assert not reference.differences(values)
+        admitted |= {row.tobytes() for row in values["atoms"][: values["n_atoms"]]}
+    assert "Linear" in repr(kernel) or len(admitted) > model.max_atoms
+
+
+@pytest.mark.parametrize("half_life", [None, 700.0])
+def test_moments_are_those_of_the_stream_while_atoms_stay(half_life, make):
+    rows = moving_rows(21_000)
+    # With this tolerance, no row is worth an atom.
+    model = taught(rows[:1024], half_life=half_life, tolerance=0.9, block_size=256)
+    device = make(model)
+    device.learn(rows[1024:])
+    model.partial_fit(rows[1024:]).refit()
+    state, moments = device_state.read(device.saved()), model.state_.summary.record.solved(model.state_.summary.basis)
+    np.testing.assert_allclose(state.atoms, model.atoms_, rtol=1e-6)
+    pending = len(rows) % 256 * (half_life is None)
+    assert state.total_weight == pytest.approx(moments.total_weight + pending, rel=0.1 if half_life else 1e-6)
+    means = state.second / state.total_weight, moments.second / moments.total_weight
+    np.testing.assert_allclose(*means, atol=0.02)
+    assert state.energy / state.total_weight == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.engines
+def test_the_account_and_the_factor_hold_through_a_thousand_replacements(make):
+    rows = moving_rows(300_000)
+    device = make(taught(rows[:1000]))
+    device.learn(rows)
+    state = device_state.read(device.saved())
+    lost = state.lost_on_arrival + state.lost_by_removal
+    assert np.trace(state.second) + lost == pytest.approx(state.energy, rel=1e-4)
+    assert state.n_rows == 301_000
+    assert state.total_weight == pytest.approx(1.0 / (1.0 - 2.0 ** (-1 / 800)), rel=1e-5)
+    np.testing.assert_allclose(state.factor @ state.factor.T, RBF(0.3).matrix(state.atoms), atol=1e-4)
+
+
+@pytest.mark.engines
+def test_equal_rows_saturate(make):
+    device = make(taught(moving_rows(1000), half_life=None))
+    rows = np.repeat(moving_rows(1), 1_000_000, axis=0)
+    for _ in range(3):
+        device.learn(rows)
+    state = device_state.read(device.saved())
+    assert state.total_weight == state.n_rows == 3_001_000
+    assert np.trace(state.second) + state.lost_on_arrival + state.lost_by_removal == pytest.approx(
+        state.energy, rel=2e-3
+    )
+
+
+@pytest.mark.engines
+def test_the_threshold_finds_its_quantile_from_anywhere(make):
+    rows = drawn_rows(0, 60_000)
+    model = taught(rows[:2000], RBF("spread"), max_atoms=16, half_life=None)
+    for factor in (0.01, 1.0, 10.0):
+        device = make(model, quantile=0.98, threshold=factor * model.novelty_threshold(0.98))
+        share = (device.learn(rows[2000:])[30_000:] == 1).mean()
+        assert 0.01 < share < 0.04
+
+
+def test_answers_are_those_of_the_model(make):
+    rows = moving_rows(600)
+    for kernel in (Linear().in_units("std"), (2.0 * RBF(0.5)).in_units([1.0, 2.0, 0.5])):
+        model = taught(rows, kernel).refit()
+        device, asked = make(model), np.concatenate([rows[:40], rows[:5] + 100.0])
+        novelty, own = model.novelty(asked), np.abs(model.kernel_.diagonal(asked)).max()
+        np.testing.assert_allclose(device.numbers_of("novelty", asked), novelty, rtol=1e-4, atol=1e-4 * own)
+        clear = np.abs(novelty - model.novelty_threshold()) > 1e-3 * own
+        found = [device.library.pump_is_novel(np.ctypeslib.as_ctypes(np.float32(row))) for row in asked]
+        np.testing.assert_array_equal(np.array(found)[clear] == 1, (novelty > model.novelty_threshold())[clear])
+        shares = np.zeros((len(asked), 3), dtype=np.float32)
+        for row, share in zip(asked.astype(np.float32), shares, strict=True):
+            device.library.pump_contributions(*map(np.ctypeslib.as_ctypes, (row, share)))
+        expected = model.contributions(asked)
+        np.testing.assert_allclose(shares, expected, rtol=1e-2, atol=1e-3 * own)
+
+
+def test_expected_numbers_follow_the_others(make):
+    angle = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, 3000)
+    model = taught(np.sin(angle[:, None] + np.arange(6)), RBF("spread"), max_atoms=32, half_life=None)
+    row = np.sin(1.0 + np.arange(6))
+    row[[2, 4]] = 3.0, np.nan
+    assert make(model).numbers_of("expected", [row], 2)[0] == pytest.approx(np.sin(3.0), abs=0.3)
+
+
+def test_power_cuts_and_flipped_bits_leave_the_state_before(make):
+    rows = moving_rows(3000)
+    device = make(taught(rows[:1000]))
+    first = device.saved()
+    n_writes = -(-len(first) // 32)
+    for cut in (0, 1, n_writes // 2, n_writes - 1):
+        device.learn(rows[1000:1100])
+        device.writes_left = cut
+        assert device.save() == -1
+        device.writes_left = 10**9
+        assert device.load() == 0
+        assert device.saved()[:-4].count(first[200:-4]) or sequence(device.saved()) > 1
+    kept = device_state.decode(device.saved())
+    np.testing.assert_array_equal(kept["second"], device_state.decode(first)["second"])
+    whole = [bytes(slot) for slot in device.slots]
+    newest = sequence(whole[1]) > sequence(whole[0])
+    device.learn(rows[1000:1100])
+    for at in range(0, len(first), 61):
+        device.slots = [bytearray(record) for record in whole]
+        device.slots[newest][at] ^= 1 << at % 8
+        assert device.load() == 0
+        assert sequence(device.saved()) == min(map(sequence, whole)) + 1
+    device.slots = [bytearray(len(first)) for _ in "ab"]
+    device.learn(rows[1100:1200])
+    assert device.load() == -1
+    before = device.learn(rows[:5])
+    assert set(before) <= {0, 1}
+
+
+def test_a_restored_device_goes_on_to_the_bit_and_refuses_states_of_others(make):
+    rows = moving_rows(3000)
+    device = make(taught(rows[:1000]))
+    device.learn(rows)
+    device.saved()
+    ends = []
+    for _ in range(2):
+        assert device.load() == 0
+        device.learn(rows)
+        ends.append(device_state.decode(device.saved()))
+        device.slots[sequence(bytes(device.slots[1])) > sequence(bytes(device.slots[0]))][0] ^= 1
+    wrong = [name for name in ends[0] if name not in ("sequence", "crc") and np.any(ends[0][name] != ends[1][name])]
+    assert not wrong
+    other = make(taught(rows[:1000], RBF(0.31)))
+    device.slots = [bytearray(other.saved())] * 2
+    assert device.load() == -1
+    device.library.pump_reset()
+    state = device_state.read(device.saved())
+    assert state.n_rows == 1000
+    with pytest.raises(ValueError, match="expected a model of the kernel, features and max_atoms of the device"):
+        device_state.values_of(other.model, where="", like=state.values)
+    values = device_state.values_of(device.model, where="", like=state.values)
+    assert device_state.encode({**values, "sequence": state.values["sequence"]}) == device_state.encode(state.values)
+
+
+def test_saving_needs_a_look_at_what_is_saved(tmp_path):
+    device = Device(tmp_path, taught(moving_rows(1000)))
+    device.learn(moving_rows(5))
+    assert device.save() == -1
+    device.load()
+    assert device.save() == 0
+
+
+def test_rows_that_are_no_rows_are_counted_and_change_nothing_else(make):
+    device = make(taught(moving_rows(1000)))
+    before = device_state.decode(device.saved())
+    bad = np.full((5, 3), 50.0)
+    bad[range(5), [0, 1, 2, 0, 1]] = [np.nan, np.inf, -np.inf, 3e38, 1e12]
+    assert (device.learn(bad) == -1).all()
+    assert np.isnan(device.numbers_of("novelty", bad)).all()
+    assert all(device.library.pump_is_novel(np.ctypeslib.as_ctypes(np.float32(row))) for row in bad)
+    after = device_state.decode(device.saved())
+    changed = {name for name in before if np.any(before[name] != after[name])}
+    assert changed == {"n_refused", "sequence", "crc"}
+    assert after["n_refused"] == 5
+
+
+FUZZ = """
+int main(void)
+{
+    unsigned long seed = 1;
+    long i;
+    int k, kind, sum = 0;
+    for (i = 0; i < ROWS; ++i) {
+        float x[3], y[3];
+        seed = (seed * 1103515245ul + 12345ul) & 0xfffffffful;
+        kind = (int)(seed >> 20 & 15u);
+        for (k = 0; k < 3; ++k) {
+            union { float number; uint32_t bits; } word;
+            seed = (seed * 1103515245ul + 12345ul) & 0xfffffffful;
+            word.bits = (uint32_t)(seed >> 8) * 257u;
+            x[k] = kind == 2 && k == 1 ? 1e6f : (float)(seed >> 16 & 255u) * 0.01f;
+            x[k] = kind == 0 ? word.number : kind == 1 ? 0.0f : x[k];
+        }
+        sum += pump_update(x);
+        if (i % 64 == 0) { pump_contributions(x, y); sum += pump_expected(x, (int)(i % 5) - 1) > y[0]; }
+    }
+    return sum == -1;
+}
+"""
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), pytest.param(Linear(), marks=pytest.mark.engines)])
+def test_sanitizers_find_nothing(kernel, tmp_path):
+    flags = ["-std=c99", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    source, program = tmp_path / "pump.c", tmp_path / "pump"
+    source.write_text("int main(void) { return 0; }\n", encoding="ascii")
+    probe = subprocess.run([COMPILER, *flags, source, "-o", program], capture_output=True, check=False)
+    if probe.returncode or subprocess.run([program], capture_output=True, check=False).returncode:
+        pytest.skip("this compiler has no address and undefined behaviour sanitizers")
+    text = to_c(taught(drawn_rows(0), kernel), name="pump", learns=True)
+    n_rows = os.environ.get("STREAMKPCA_DEVICE_ROWS", "30000")
+    source.write_text(text + FUZZ.replace("ROWS", n_rows), encoding="ascii")
+    run(COMPILER, *flags, source, "-o", program)
+    run(program)
+
+
+def test_the_file_needs_no_library_and_passes_cppcheck(tmp_path):
+    source = tmp_path / "pump.c"
+    text = to_c(taught(drawn_rows(0)), learns=True)
+    source.write_text(text, encoding="ascii")
+    assert re.findall(r"#\s*include\s*(.*)", text) == ["<math.h>", "<stdint.h>"]
+    assert "kpca_" not in text.replace("streamkpca_", "")
+    run(COMPILER, *FLAGS, "-O2", "-c", source, "-o", tmp_path / "pump.o")
+    if shutil.which("nm"):
+        undefined = {line.split()[-1] for line in run("nm", "-u", tmp_path / "pump.o").splitlines()}
+        assert undefined <= {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail", "memset", "memcpy"}
+    if shutil.which("cppcheck"):
+        checks = "--enable=warning,style,performance,portability --std=c99 --error-exitcode=1 -q".split()
+        run("cppcheck", *checks, source)
+
+
+def test_what_devices_cannot_learn_is_refused():
+    rows = drawn_rows(0, 60)
+    for kernel in (Laplacian(0.3), RBF(0.3).in_units("whitened"), RBF(0.3) + Linear(), RBF(0.3).on([0, 1])):
+        with pytest.raises(ValueError, match=r"to_c: expected an RBF or linear kernel.*or export it without learning"):
+            to_c(taught(rows, kernel), learns=True)
+    for model in (KernelPCA(2).fit(rows), taught(rows, max_atoms=None, tolerance=0.5)):
+        with pytest.raises(ValueError, match=r"to_c: expected a StreamingKernelPCA with a budget.*set max_atoms"):
+            to_c(model, learns=True)
+    with pytest.raises(ValueError, match=r'to_c: expected dtype="float" for a file that learns'):
+        to_c(taught(rows), learns=True, dtype="double")
+    with pytest.raises(ValueError, match="to_c: quantile"):
+        to_c(taught(rows), learns=True, quantile=1.0)
+    with pytest.raises(ValueError, match="to_c: expected numbers of single precision"):
+        to_c(taught(rows), learns=True, threshold=1e60)
+
+
+def test_records_that_are_none_are_refused():
+    record = device_state.encode(device_state.values_of(taught(drawn_rows(0)), where=""))
+    flipped = bytearray(record)
+    flipped[300] ^= 4
+    for wrong, what in (
+        (b"", "do not begin as one"),
+        (record[:100], "do not begin as one|bytes, and says"),
+        (record[:-4], "bytes, and says"),
+        (bytes(flipped), "its checksum is another"),
+        (record[:4] + b"\x09" + record[5:], "its layout is version 9"),
+    ):
+        with pytest.raises(ValueError, match=f"read: expected the saved state of a device but .*({what})"):
+            device_state.read(wrong)
