@@ -277,10 +277,21 @@ class ReferenceDevice:
             self.waiting_weight += residual
             if self.random() * self.waiting_weight < residual:
                 self.waiting_row = u
-        if self.waiting_count < F(ROWS_TO_DRAW) or not self.waiting_weight > 0 or None not in self.candidates:
+        if self.waiting_count < F(ROWS_TO_DRAW) or not self.waiting_weight > 0:
             return
-        self.candidates[self.candidates.index(None)] = self.prepared(Candidate(self.waiting_row))
-        self.waiting_count = self.waiting_weight = ZERO
+        gains = [self.gain_of(candidate) for candidate in self.candidates]
+        place = int(np.argmin(gains))
+        if gains[place] < F(1e30):
+            self.candidates[place] = self.prepared(Candidate(self.waiting_row))
+            self.waiting_count = self.waiting_weight = ZERO
+
+    def gain_of(self, candidate):
+        """Return the mean gain of a candidate that may give way, -1 of a free place."""
+        if candidate is None:
+            return F(-1)
+        batches = int(candidate.count) // BATCH
+        stays = batches < LEAST_BATCHES or self.waiting_count < F(BATCH * LEAST_BATCHES)
+        return F(1e30) if stays else candidate.gain / F(batches)
 
     def differences(self, values):
         """Name the fields of a saved state that are not equal to this to the bit."""

@@ -514,10 +514,12 @@ static void kpca_decide(void)
     }
 }
 
-/* Draw the next candidate among some rows, with chances in proportion to their residuals. */
+/* Draw the next candidate among some rows, with chances in proportion to their residuals. Where all places were taken for
+   long, the candidate that gained least gives way: it may be of a moment that does not come back. */
 static void kpca_draw(const float u[kpca_d], const kpca_score *score)
 {
-    int p;
+    float least = 1e30f;
+    int p, place = -1;
     kpca_now.waiting_count += 1.0f;
     if (score->residual > kpca_least_residual * score->energy) {
         kpca_now.waiting_weight += score->residual;
@@ -525,12 +527,24 @@ static void kpca_draw(const float u[kpca_d], const kpca_score *score)
     }
     if (kpca_now.waiting_count < (float)kpca_rows_to_draw || !(kpca_now.waiting_weight > 0.0f)) return;
     for (p = 0; p < kpca_p; ++p) {
-        if (kpca_now.candidate_residual[p] > 0.0f) continue;
-        kpca_copy(kpca_now.candidate_rows[p], kpca_now.waiting_row, kpca_d);
-        kpca_prepare(p);
-        kpca_now.waiting_count = kpca_now.waiting_weight = 0.0f;
-        return;
+        const int n_batches = (int)kpca_now.candidate_count[p] / kpca_rows_of_batch;
+        const int is_free = !(kpca_now.candidate_residual[p] > 0.0f);
+        float gain = -1.0f;
+        if (!is_free) {
+            if (n_batches < kpca_least_batches) continue;
+            if (kpca_now.waiting_count < (float)(kpca_rows_of_batch * kpca_least_batches)) continue;
+            gain = kpca_now.candidate_gain[p] / (float)n_batches;
+        }
+        if (gain < least) {
+            least = gain;
+            place = p;
+        }
     }
+    if (place < 0) return;
+    kpca_copy(kpca_now.candidate_rows[place], kpca_now.waiting_row, kpca_d);
+    kpca_now.candidate_residual[place] = 0.0f;
+    kpca_prepare(place);
+    kpca_now.waiting_count = kpca_now.waiting_weight = 0.0f;
 }
 
 int kpca_update(const float x[kpca_d])
