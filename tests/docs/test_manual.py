@@ -108,15 +108,18 @@ def test_the_c_file_works_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for language, code in found:
         if language == "python" and "onnx" not in code:
             exec(code, names)
-    prototypes, program = (code for language, code in found if language == "c")
-    text = Path("pump.c").read_text(encoding="utf-8")
-    for line in re.findall(r"^\w+ pump_\w+\(.*\);", prototypes, re.MULTILINE):
-        assert line in text
-    Path("main.c").write_text(program, encoding="utf-8")
-    subprocess.run([compiler, "-std=c99", "-Wall", "-Werror", "main.c", "pump.c", "-lm", "-o", "main"], check=True)
-    done = subprocess.run(["./main"], capture_output=True, text=True, check=True)
-    shown = found[found.index(("c", program)) + 1]
-    assert ("text", done.stdout) == shown
+    listed = iter(code for language, code in found if language == "c")
+    for name, prototypes, program in zip(("pump", "valve"), listed, listed, strict=True):
+        text = Path(f"{name}.c").read_text(encoding="utf-8")
+        for line in re.findall(rf"^\w+ {name}_\w+\(.*\);", prototypes, re.MULTILINE):
+            assert line in text
+        Path("main.c").write_text(program, encoding="utf-8")
+        subprocess.run(
+            [compiler, "-std=c99", "-Wall", "-Werror", "main.c", f"{name}.c", "-lm", "-o", "main"], check=True
+        )
+        done = subprocess.run(["./main"], capture_output=True, text=True, check=True)
+        shown = found[found.index(("c", program)) + 1]
+        assert ("text", done.stdout) == shown
 
 
 # The command
