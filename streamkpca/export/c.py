@@ -76,7 +76,8 @@ def to_c(
     TypeError, ValueError
         `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
         rows with gaps, or single precision cannot hold its numbers; contributions are wanted of a kernel that is not
-        linear in inner products, or in units of a matrix; or another argument is not as described.
+        linear in inner products, or in units of a matrix; a file that learns is wanted of another model or kernel than
+        it takes; or another argument is not as described.
 
     Notes
     -----
@@ -84,6 +85,9 @@ def to_c(
     With s rows that errors are measured to, k rows that projections are computed from, d features and q axes, it has
     s d + s (s + 1) / 2 + (k + 1) q constants and s + d numbers on the stack, and takes O(k (d + q)) time for a
     projection and O(s (d + s)) for an error or a novelty.
+
+    A file that learns includes <stdint.h>, too, needs no library, and has a static state; see the manual's page "At the
+    edge". Its answers are those of "float".
 
     Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root; novelty: to
     k(x, x) and itself), unless atoms nearly depend on each other. Answers in "float" equal them to
