@@ -192,6 +192,14 @@ class Snapshot:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""
         return self._novelty_score.of_errors(rows, errors, explained)
 
+    def coordinates(self, rows: Array) -> tuple[Array, Array]:
+        """Return the coordinates (n, s) of rows without gaps in the span of the span atoms, and their novelty (n,)."""
+        with linalg.one_blas_thread():
+            values, energy = self._compare(rows, self.span_atoms)
+            coordinates = linalg.solve_factor(self.span_factor, values)
+            explained = linalg.squared_norms(coordinates)
+            return coordinates, self._novelty_score.of_errors(rows, energy - explained, explained)
+
     def shares(self, rows: Rows, n_components: int | None = None) -> Array:
         """Return the share (n, d) that each feature has in the novelty of rows, or in errors, see `Explainer`."""
         explainer = self._span_explainer if n_components is None else self._active_explainer

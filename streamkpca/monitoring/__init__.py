@@ -5,11 +5,25 @@ thresholds : scores of recent rows, and the level that few of them exceed
 causes : the features that explain an event
 contract : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
+changes : the class `ChangeDetector`, of changes of distribution
+chart : moving averages of healthy rows, and how long they stay below a level
 """
 
 from streamkpca.monitoring.causes import Cause
+from streamkpca.monitoring.changes import ChangeDetector, ChangeRecord, DistributionChange, Shift
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import Change, Event
 from streamkpca.monitoring.monitor import Monitor, MonitorRecord
 
-__all__ = ["Cause", "Change", "Contract", "Event", "Monitor", "MonitorRecord"]
+__all__ = [
+    "Cause",
+    "Change",
+    "ChangeDetector",
+    "ChangeRecord",
+    "Contract",
+    "DistributionChange",
+    "Event",
+    "Monitor",
+    "MonitorRecord",
+    "Shift",
+]

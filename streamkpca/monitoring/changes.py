@@ -1,0 +1,578 @@
+"""The change detector: tells when rows come from another distribution than the healthy ones, since when, and where."""
+
+import copy
+import math
+import os
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from streamkpca._core.files import FileName
+from streamkpca._core.parameters import check_choice, check_integer, check_real
+from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
+from streamkpca.components.snapshot import Snapshot
+from streamkpca.errors import CheckpointError, not_fitted, plainly
+from streamkpca.kernels import Kernel
+from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.chart import MOST_FEATURES, N_GROUPS, Chart, Columns, chart_of
+from streamkpca.rows.validation import checked_parts, feature_names
+from streamkpca.stream.state import answering, check_range
+
+Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+# Healthy rows: at least, by default at most, and as many as make this share of a run length.
+_LEAST_HEALTHY, _USUAL_HEALTHY, _SHARE = 200, 20_000, 0.5
+# Run lengths are extrapolated up to so many independent healthy rows.
+_FARTHEST = 20
+# Rows that are kept to look for the beginning of a change.
+_MOST_KEPT = 1024
+# Rows that are taken in at once; the chart cuts them further.
+_AT_ONCE = 4096
+# Chance that a feature is named which did not move.
+_BY_CHANCE = 0.01
+_LEAST_FOR_SPREAD, _MOST_SHIFTS = 10, 5
+_DIRECTIONS = tuple(f"{what} {way}" for what in ("mean", "spread", "correlation") for way in ("up", "down"))
+
+
+class Shift(NamedTuple):
+    """What moved with a change of distribution.
+
+    Parameters
+    ----------
+    feature : str or int
+        Name or position of the feature.
+    direction : {"mean up", "mean down", "spread up", "spread down", "correlation up", "correlation down"}
+    before, after : float
+        Mean, standard deviation or correlation of the healthy rows, and of the rows since the change began.
+    other : str or int, optional
+        The other feature of a correlation.
+
+    Examples
+    --------
+    >>> from streamkpca.monitoring import Shift
+    >>> Shift("flow", "mean up", 2.0, 2.5).direction
+    'mean up'
+    """
+
+    feature: str | int
+    direction: str
+    before: float
+    after: float
+    other: str | int | None = None
+
+
+@dataclass(frozen=True)
+class DistributionChange:
+    """A change of distribution.
+
+    Parameters
+    ----------
+    start : int
+        Position of the row that it most likely began with; at most 1,024 rows before it was detected.
+    detected : int
+        Position of the row after which it was detected.
+    run_length : float
+        The mean number of healthy rows up to the first statistic as large as the one that detected it.
+    confidence : float
+        Probability that a healthy stream would not have reached that statistic since the statistics began.
+    features : tuple of Shift
+        Means, spreads and correlations that moved, the surest first, at most five. Each is there by chance once in a
+        hundred changes.
+
+    Examples
+    --------
+    >>> from streamkpca.monitoring import DistributionChange
+    >>> DistributionChange(start=100, detected=120, run_length=1e6, confidence=0.99).features
+    ()
+    """
+
+    start: int
+    detected: int
+    run_length: float
+    confidence: float
+    features: tuple[Shift, ...] = ()
+
+
+class ChangeRecord(NamedTuple):
+    """Answers of `ChangeDetector.update` to its rows.
+
+    Parameters
+    ----------
+    run_length : ndarray of shape (n,)
+        The mean number of healthy rows up to the first statistic as large as that of each row; 1 for healthy rows.
+    is_change : ndarray of bool of shape (n,)
+        Rows after which a change was detected.
+    changes : tuple of DistributionChange
+        These changes.
+
+    Examples
+    --------
+    >>> from streamkpca.monitoring import ChangeRecord
+    >>> ChangeRecord._fields
+    ('run_length', 'is_change', 'changes')
+    """
+
+    run_length: Array
+    is_change: Flags
+    changes: tuple[DistributionChange, ...]
+
+
+@dataclass(frozen=True)
+class DetectorState:
+    """The state of a detector beside its model; replaced as a whole.
+
+    `rows` (m, d) are the healthy rows so far or, once there is a chart, the latest of the `n_since` rows since the
+    statistics began; `averages` (K, p) are theirs.
+    """
+
+    n_features: int
+    names: list[str] | None
+    rows: Array
+    n_rows: int = 0
+    n_since: int = 0
+    averages: Array | None = None
+    chart: Chart | None = None
+    change: DistributionChange | None = None
+
+
+class ChangeDetector:
+    """Tell when the rows of a stream come from another distribution than the healthy rows that it begins with.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        A model that has learned rows of the stream. The detector keeps a copy, which never learns.
+    run_length : float, default=10_000
+        Average number of rows between two detections while nothing changes, at least 100.
+    n_healthy : int, optional
+        Number of rows, the first ones given, that tell what healthy rows are like, at least 200. They must be healthy,
+        in time order, and unknown to the model. By default half of `run_length`, between 1,000 and 20,000.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A parameter is out of its range, `model` has learned nothing, or `run_length` is more than 20 times `n_healthy`.
+
+    Notes
+    -----
+    Each row becomes whitened coordinates in the span of the model's atoms, its features, or 24 principal axes if these
+    are more, with and without whitening, the logarithms of its novelty and of its distance, and the products of any two
+    features. Exponentially weighted averages [1]_ with five rates, from the row alone to a memory of up to 200 rows,
+    are compared with those of healthy rows: by the sum of squares for whitened columns, by the largest square for the
+    others. So means, spreads, correlations and shapes can be seen to move, in one row or slowly.
+
+    The **run length** is that of first passages. Streams are put together from runs of healthy rows, four times as long
+    as rows resemble each other, and the rows until the largest statistic passes a level are counted. Levels that are
+    passed less than once in a quarter of the healthy rows are extrapolated, as passages of rare levels are exponential.
+    Healthy rows that resemble each other count for fewer; a warning tells where there are too few. With enough of them
+    the realised run length is within a factor of three, and it is a mean: half of the detections come within .7 times
+    as many rows.
+
+    After a detection the statistics begin anew against the same healthy rows: a change that lasts is detected again.
+    Call `restart` to take it for the new normal.
+
+    A row costs O(m (d + m)) for m atoms. Results do not depend on how calls cut the stream.
+
+    References
+    ----------
+    .. [1] C. A. Lowry, W. H. Woodall, C. W. Champ, S. E. Rigdon, "A multivariate exponentially weighted moving average
+       control chart", Technometrics 34, 1992.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.monitoring import ChangeDetector
+    >>> random = np.random.default_rng(0)
+    >>> model = StreamingKernelPCA(max_atoms=32).partial_fit(random.normal(size=(1000, 3)))
+    >>> detector = ChangeDetector(model, run_length=1000)
+    >>> record = detector.update(random.normal(size=(1000, 3)))
+    >>> record = detector.update(random.normal(size=(200, 3)) * [1.0, 5.0, 1.0])
+    >>> change = detector.change_detected_
+    >>> change.features[0].feature, change.features[0].direction
+    (1, 'spread up')
+    """
+
+    def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:
+        where = "ChangeDetector"
+        if not isinstance(model, StreamingKernelPCA):
+            raise TypeError(
+                f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows"
+            )
+        if getattr(model, "state_", None) is None:
+            raise ValueError(f"{where}: the model has seen no rows; call its partial_fit with healthy rows first")
+        self.run_length = check_real("run_length", run_length, least=100.0, most=1e12, where=where)
+        if n_healthy is None:
+            n_healthy = int(min(max(_SHARE * self.run_length, 1000), _USUAL_HEALTHY))
+        self.n_healthy = check_integer("n_healthy", n_healthy, least=_LEAST_HEALTHY, where=where)
+        if self.run_length > _FARTHEST * self.n_healthy:
+            raise ValueError(
+                f"{where}: {self.n_healthy:,} healthy rows cannot tell what happens once in {self.run_length:,.0f}; "
+                f"give n_healthy={math.ceil(self.run_length / _FARTHEST):,} at least, or a run_length of at most "
+                f"{_FARTHEST * self.n_healthy:,}"
+            )
+        self.model = copy.copy(model)
+        self.extra_: Any = None
+        self._state: DetectorState | None = None
+
+    def update(self, X: Any) -> ChangeRecord:
+        """Take in the next rows; the first `n_healthy` ones are learned as the healthy ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows in time order, without NaN.
+
+        Returns
+        -------
+        ChangeRecord
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `StreamingKernelPCA.partial_fit` raises them. The detector is as before the call.
+
+        Warns
+        -----
+        UserWarning
+            The healthy rows resemble each other so much that they are too few for the run length.
+        """
+        where = "ChangeDetector.update"
+        known, state = self.model.state_, self._state
+        names = known.names if state is None or state.names is None else np.array(state.names, dtype=object)
+        rows = checked_parts(X, where, known.n_features, names)
+        if state is None:
+            given = feature_names(X) if names is None else names
+            listed = None if given is None else [str(name) for name in given]
+            state = DetectorState(known.n_features, listed, np.empty((0, known.n_features)))
+        record = ChangeRecord(np.ones(len(rows)), np.zeros(len(rows), dtype=bool), ())
+        snapshot = answering(known, self.model.settings(where))
+        start = 0
+        while start < len(rows):
+            most = _AT_ONCE if state.chart else self.n_healthy - len(state.rows)
+            part = rows[start : start + most]
+            check_range(known, part, 1.0)
+            if state.chart is None:
+                state = self._gathered(state, part, snapshot)
+                start += len(part)
+                continue
+            state, n, found = self._followed(state, state.chart, part, snapshot, record.run_length[start:])
+            start += n
+            if found is not None:
+                record.is_change[start - 1] = True
+                record = record._replace(changes=(*record.changes, found))
+        self._state = state
+        return record
+
+    def restart(self) -> Self:
+        """Take the next `n_healthy` rows for the healthy ones; the latest change and the count of rows stay.
+
+        Returns
+        -------
+        ChangeDetector
+            This detector.
+
+        Examples
+        --------
+        >>> detector = ChangeDetector(StreamingKernelPCA().partial_fit([[0.0], [1.0]]), run_length=1000)
+        >>> record = detector.restart().update([[1.0]])
+        >>> detector.n_rows_, detector.is_ready_
+        (1, False)
+        """
+        if self._state is not None:
+            none = np.empty((0, self._state.n_features))
+            self._state = replace(self._state, rows=none, n_since=0, averages=None, chart=None)
+        return self
+
+    @property
+    def change_detected_(self) -> DistributionChange | None:
+        """The latest change; None if there was none."""
+        return self._fitted("change_detected_").change
+
+    @property
+    def is_ready_(self) -> bool:
+        """Whether the healthy rows are complete, so that changes can be detected."""
+        return self._fitted("is_ready_").chart is not None
+
+    @property
+    def n_rows_(self) -> int:
+        """Number of rows given."""
+        return self._fitted("n_rows_").n_rows
+
+    def save(self, path: FileName, extra: Any = None) -> None:
+        """Write the detector and its model to a file, which `load` reads.
+
+        Parameters
+        ----------
+        path : path-like
+        extra : object, optional
+            JSON data, which `load` returns as `extra_`.
+
+        Raises
+        ------
+        OSError, TypeError, ValueError
+            As `StreamingKernelPCA.save` raises them.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> detector = ChangeDetector(StreamingKernelPCA().partial_fit([[0.0], [1.0]]))
+        >>> record = detector.update([[0.5]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     detector.save(pathlib.Path(folder, "plant.npz"))
+        ...     ChangeDetector.load(pathlib.Path(folder, "plant.npz")).n_rows_
+        1
+        """
+        self.model.save(path, {"changes": self._record(), "extra": extra})
+
+    def to_bytes(self, extra: Any = None) -> bytes:
+        """Return the bytes that `save` would write.
+
+        Parameters
+        ----------
+        extra : object, optional
+            As for `save`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `save`.
+        """
+        return self.model.to_bytes({"changes": self._record(), "extra": extra})
+
+    @classmethod
+    def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
+        """Read a detector that `save` wrote.
+
+        Parameters
+        ----------
+        path : path-like
+        kernel : Kernel, optional
+            As for `StreamingKernelPCA.load`.
+
+        Returns
+        -------
+        ChangeDetector
+            With the `extra_` that it was saved with. It goes on as if it had never been stopped.
+
+        Raises
+        ------
+        CheckpointError, OSError
+            As `StreamingKernelPCA.load` raises them, or the file holds a model without a detector.
+        """
+        return cls._restored(StreamingKernelPCA.load(path, kernel=kernel), f"load: {os.fsdecode(path)}")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
+        """Read a detector that `to_bytes` wrote.
+
+        Parameters
+        ----------
+        data : bytes
+        kernel : Kernel, optional
+            As for `StreamingKernelPCA.load`.
+
+        Raises
+        ------
+        CheckpointError
+            As `load`.
+
+        Examples
+        --------
+        >>> detector = ChangeDetector(StreamingKernelPCA().partial_fit([[0.0], [1.0]]), run_length=500)
+        >>> ChangeDetector.from_bytes(detector.to_bytes()).run_length
+        500.0
+        """
+        return cls._restored(StreamingKernelPCA.from_bytes(data, kernel=kernel), "from_bytes")
+
+    def __repr__(self) -> str:
+        state = self._state
+        if state is None or state.chart is None:
+            n = 0 if state is None else len(state.rows)
+            return f"<ChangeDetector: {n:,} of {self.n_healthy:,} healthy rows>"
+        since = "no change" if state.change is None else f"latest change since row {state.change.start:,}"
+        return f"<ChangeDetector: {state.n_rows:,} rows, {since}, run_length={self.run_length:,.0f}>"
+
+    def _record(self) -> dict[str, Any]:
+        """Return JSON data and arrays that, with the model, determine the future of the detector."""
+        state = None if self._state is None else recorded(_STATE, self._state)
+        if state is not None and self._state is not None and self._state.change is not None:
+            state["change.features"] = [list(shift) for shift in self._state.change.features]
+        return {"run_length": self.run_length, "n_healthy": self.n_healthy, "state": state}
+
+    @classmethod
+    def _restored(cls, model: StreamingKernelPCA, where: str) -> Self:
+        """Make the detector of a model and of what was saved beside it."""
+        found = model.extra_
+        if not isinstance(found, dict) or "changes" not in found:
+            raise CheckpointError(f"{where}: it holds a model without a change detector")
+        try:
+            record = found["changes"]
+            detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
+            if record["state"] is not None:
+                d = model.n_features_in_
+                f = d if d <= MOST_FEATURES else 0
+                context = Context(lengths={"d": (d,), "c": (f,)})
+                detector._state = state = restored(_STATE, record["state"], context)
+                _check(state, detector.n_healthy, d, model)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+            raise CheckpointError(f"{where}: its change detector makes no sense: {plainly(str(error))}") from None
+        detector.extra_ = found.get("extra")
+        return detector
+
+    def _fitted(self, request: str) -> DetectorState:
+        if self._state is None:
+            raise not_fitted("ChangeDetector", request)
+        return self._state
+
+    def _gathered(self, state: DetectorState, rows: Array, snapshot: Snapshot) -> DetectorState:
+        """Take in healthy rows, and make a chart of them once they are complete."""
+        kept, n_rows = np.concatenate([state.rows, rows]), state.n_rows + len(rows)
+        if len(kept) < self.n_healthy:
+            return replace(state, rows=kept, n_rows=n_rows)
+        chart = chart_of(kept, snapshot)
+        if self.run_length > _FARTHEST * chart.n_independent:
+            warnings.warn(
+                f"ChangeDetector: {self.n_healthy:,} healthy rows resemble each other so much that they are worth "
+                f"{chart.n_independent:,.0f} independent ones, too few for run_length={self.run_length:,.0f}: expect "
+                f"more detections, give a larger n_healthy, or a run_length of {_FARTHEST * chart.n_independent:,.0f}",
+                UserWarning,
+                stacklevel=3,
+            )
+        averages = np.zeros(chart.precision.shape)
+        return replace(state, rows=kept[:0], n_rows=n_rows, n_since=0, averages=averages, chart=chart)
+
+    def _followed(
+        self, state: DetectorState, chart: Chart, rows: Array, snapshot: Snapshot, run_length: Array
+    ) -> tuple[DetectorState, int, DistributionChange | None]:
+        """Take in rows up to the first that detects a change; return the change, and the number of rows taken."""
+        assert state.averages is not None
+        averages = state.averages.copy()
+        columns = chart.columns.of(snapshot, rows, state.n_rows)
+        values, n, place = chart.follow(columns, averages, chart.level_of(self.run_length))
+        run_length[:n] = chart.run_lengths(values)
+        n_rows, n_since = state.n_rows + n, state.n_since + n
+        kept = np.concatenate([state.rows, rows[:n]])[-_MOST_KEPT:]
+        if place < 0:
+            return replace(state, rows=kept, n_rows=n_rows, n_since=n_since, averages=averages), n, None
+        first = n_rows - len(kept)
+        start = chart.beginning(chart.columns.of(snapshot, kept, first), averages, place)
+        reached = float(run_length[n - 1])
+        confidence = math.exp(-n_since / reached)
+        shifts = shifts_of(chart, kept[start:], state.names)
+        change = DistributionChange(first + start, n_rows, reached, confidence, shifts)
+        return replace(state, rows=kept[:0], n_rows=n_rows, n_since=0, averages=0 * averages, change=change), n, change
+
+
+def shifts_of(chart: Chart, rows: Array, names: list[str] | None) -> tuple[Shift, ...]:
+    """Return the means, spreads and correlations of rows (n, d) that differ from the healthy ones, the surest first."""
+    n, d = rows.shape
+    before = chart.columns.feature_mean
+    scores = (rows - before) / chart.deviation
+    middle = scores.mean(axis=0)
+    surprise = [middle * math.sqrt(n) / chart.error[0]]
+    of_mean = list(zip(before, rows.mean(axis=0), strict=True))
+    found: list[tuple[float, str, int, int | None, Any]] = [
+        (x, "mean", j, None, of_mean[j]) for j, x in enumerate(surprise[0].tolist())
+    ]
+    if n >= _LEAST_FOR_SPREAD:
+        variance = scores.var(axis=0, ddof=1)
+        # Of logarithms: that of a small sample is skewed.
+        for j, x in enumerate((np.log(np.maximum(variance, 1e-12)) * math.sqrt(n) / chart.error[1]).tolist()):
+            now = float(chart.deviation[j] * math.sqrt(variance[j]))
+            found.append((x, "spread", j, None, (float(chart.deviation[j]), now)))
+        varies = variance > 0.0
+        if len(chart.correlation) and varies.any():
+            away = (scores - middle) / np.sqrt(np.where(varies, variance, 1.0))
+            together, now = (np.clip(r, -0.999, 0.999) for r in (chart.correlation, away.T @ away / (n - 1)))
+            moved = (np.arctanh(now) - np.arctanh(together)) * math.sqrt(n - 3)
+            moved /= np.maximum(np.sqrt(np.outer(chart.error[0], chart.error[0])), 1.0)
+            for i, j in zip(*np.triu_indices(d, 1), strict=True):
+                if varies[i] and varies[j]:
+                    pair = (float(together[i, j]), float(now[i, j]))
+                    found.append((float(moved[i, j]), "correlation", int(i), int(j), pair))
+    level = float(-ndtri(_BY_CHANCE / 2.0 / len(found)))
+    found = sorted((entry for entry in found if abs(entry[0]) > level), key=lambda entry: -abs(entry[0]))
+    return tuple(
+        Shift(
+            names[j] if names else j,
+            f"{what} {'up' if x > 0.0 else 'down'}",
+            *(float(np.nan_to_num(value)) for value in pair),
+            None if other is None else names[other] if names else other,
+        )
+        for x, what, j, other, pair in found[:_MOST_SHIFTS]
+    )
+
+
+def _made_change(features: Any, **rest: Any) -> DistributionChange:
+    return DistributionChange(features=tuple(_shift(*entry) for entry in features), **rest)
+
+
+def _shift(feature: Any, direction: Any, before: Any, after: Any, other: Any) -> Shift:
+    numbers = (check_real("shift", value, where="state") for value in (before, after))
+    checked = check_choice("direction", direction, choices=_DIRECTIONS, where="state")
+    return Shift(_feature(feature), checked, *numbers, None if other is None else _feature(other))
+
+
+def _feature(record: Any) -> str | int:
+    return record if isinstance(record, str) else check_integer("feature", record, least=0, where="state")
+
+
+def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelPCA) -> None:
+    """Refuse parts that do not fit together."""
+    chart, averages = state.chart, state.averages
+    if state.n_features != d or (state.names is not None and len(state.names) != d):
+        raise ValueError("its features are not those of the model")
+    if (chart is None) != (averages is None) or len(state.rows) > (_MOST_KEPT if chart else n_healthy - 1):
+        raise ValueError("it keeps too many rows, or a chart without averages")
+    if state.n_rows < max(state.n_since, len(state.rows), state.change.detected if state.change else 0):
+        raise ValueError("a change or a count is outside of the stream")
+    if chart is None or averages is None:
+        return
+    columns, n_atoms = chart.columns, len(answering(model.state_, model.settings("load")).span_atoms)
+    if averages.shape != chart.precision.shape or columns.bounds[-1] != averages.shape[1]:
+        raise ValueError("its averages are not those of the columns of its chart")
+    if len(columns.coordinate_mean) != n_atoms or chart.power.shape[1] != N_GROUPS:
+        raise ValueError("its chart belongs to another model")
+    rising = (np.diff(chart.levels) > 0.0).all() and (np.diff(chart.log_lengths) > 0.0).all()
+    if not rising or not min(chart.power.min(), chart.scale.min(), columns.scale.min(), columns.least_novelty) > 0.0:
+        raise ValueError("its chart has no scale")
+
+
+# Lengths: d features, m atoms, r, f and k columns, p of all, K rates, g groups, q levels, c correlated features.
+_STATE = whole_of(
+    """
+    DetectorState:
+        n_features n_rows n_since / integer / / >= 0
+        names / texts?
+        rows / <f8 / nd
+        averages / <f8? / Kp
+    _made_change: change?
+        start detected / integer / / >= 0
+        run_length confidence / real / / >= 0
+        features / data
+    Chart: chart?
+        rates / <f8 / K / >= 0
+        precision / <f8 / Kp / >= 0
+        power scale / <f8 / Kg / >= 0
+        levels log_lengths / <f8 / q
+        deviation / <f8 / d / >= 0
+        error / <f8 / 2d / >= 0
+        correlation / <f8 / cc
+        n_independent / real / / >= 0
+    Columns: chart.columns
+        coordinate_mean / <f8 / m
+        whitening / <f8 / mr
+        feature_mean / <f8 / d
+        features / <f8 / df
+        axes / <f8 / dk
+        least_novelty / real / / >= 0
+        mean scale / <f8 / p
+    """,
+    (DetectorState, _made_change, Chart, Columns),
+)

@@ -1,0 +1,281 @@
+"""Control charts: moving averages of what rows are like, against what healthy rows were found to be.
+
+The columns of a row are, each 0 on average and of variance 1 for healthy rows: its whitened coordinates in the span of
+the atoms; its features, or principal axes where these are many, whitened; the same unwhitened; logarithms of its
+novelty and of its distance; and the products of any two features.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.fft import irfft, rfft
+
+from streamkpca.components.snapshot import Snapshot
+from streamkpca.monitoring import _loops as loops
+
+Array = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+# Rows of one matrix product, always: bits depend on its shape, and must not on how calls cut the stream.
+_BLOCK: Final = 64
+# Whitened coordinates, and features with their products, at most.
+_MOST_AXES, MOST_FEATURES = 30, 24
+# Rates of the averages, geometric from 1 to that whose memory is a twentieth of the healthy rows, at least so large.
+_N_RATES, _SLOWEST, _MEMORIES = 5, 0.01, 20
+# Correlation with the row so far before that ends a run of rows that resemble each other, squared.
+_LEAST_SQUARED = 0.01
+# Resampled streams: rows of each, all rows for scales and for first passages, and rows before statistics are read.
+_LENGTH, _FOR_SCALES, _FOR_PASSAGES, _BEFORE, _EVERY = 2048, 80_000, 400_000, 504, 8
+# Tails of statistics beyond these quantiles are Weibull; those of passages are exponential beyond mean lengths that few
+# rows decide. Tails get heavier where no healthy row lies: so much less steep.
+_QUANTILES, _FEW_PASSAGES, _FLATTER = (0.9, 0.995), 40, 0.9
+_LEVELS: Final = np.arange(1.0, 24.0, 0.25)
+N_GROUPS, N_MEANS = 5, 2
+_LARGEST_SCORE, _LARGEST_COLUMN = 1e6, 1e60
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of rows (n, d), see above: `whitening` (m, r), `features` (d, f), `axes` (d, k), centred and scaled."""
+
+    coordinate_mean: Array
+    whitening: Array
+    feature_mean: Array
+    features: Array
+    axes: Array
+    least_novelty: float
+    mean: Array
+    scale: Array
+
+    @property
+    def bounds(self) -> Positions:
+        """Where the groups of columns begin, and the last one ends."""
+        f = self.features.shape[1]
+        return np.cumsum([0, self.whitening.shape[1], self.axes.shape[1], f, 2, f * (f + 1) // 2])
+
+    def of(self, snapshot: Snapshot, rows: Array, first: int) -> Array:
+        """Return the columns (n, p) of rows from position `first` of the stream on; no bit depends on the others."""
+        parts, start = [], 0
+        while start < len(rows):
+            at = (first + start) % _BLOCK
+            part = rows[start : start + _BLOCK - at]
+            padded = np.repeat(part[:1], _BLOCK, axis=0)
+            padded[at : at + len(part)] = part
+            parts.append(((self.raw(snapshot, padded) - self.mean) / self.scale)[at : at + len(part)])
+            start += len(part)
+        return np.clip(np.concatenate(parts), -_LARGEST_COLUMN, _LARGEST_COLUMN)
+
+    def raw(self, snapshot: Snapshot, rows: Array, n_independent: float = math.inf) -> Array:
+        """Return columns before they are centred; for healthy rows themselves, as if whitening had left them out."""
+        with np.errstate(all="ignore"):
+            coordinates, novelty = snapshot.coordinates(rows)
+            away = rows - self.feature_mean
+            whitened = (coordinates - self.coordinate_mean) @ self.whitening
+            axes, scores = away @ self.axes, np.clip(away @ self.features, -_LARGEST_SCORE, _LARGEST_SCORE)
+            for part in (whitened, axes):
+                part /= np.sqrt(np.maximum(1.0 - (part * part).sum(axis=1) / n_independent, 0.1))[:, None]
+            distance = np.log((axes * axes).sum(axis=1) + 0.01 * axes.shape[1])
+            i, j = np.triu_indices(scores.shape[1])
+            logs = np.column_stack([np.log(novelty + self.least_novelty), distance])
+            return np.nan_to_num(np.concatenate([whitened, axes, scores, logs, scores[:, i] * scores[:, j]], axis=1))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Columns, rates (K,) and healthy precision (K, p) of their averages, and what statistics of healthy rows reach.
+
+    `power` and `scale` (K, G) are as in `_loops`. The mean number of healthy rows up to the first that passes one of
+    the `levels` (Q,) has the logarithm `log_lengths` (Q,). `deviation` (d,) is that of features, `error` (2, d) the
+    standard error of a mean of standardised features, and of their squares, times the square root of the rows, and
+    `correlation` (f, f) that of features, if these are few. `n_independent` rows would say as much.
+    """
+
+    columns: Columns
+    rates: Array
+    precision: Array
+    power: Array
+    scale: Array
+    levels: Array
+    log_lengths: Array
+    deviation: Array
+    error: Array
+    correlation: Array
+    n_independent: float
+
+    def follow(self, columns: Array, averages: Array, level: float) -> tuple[Array, int, int]:
+        """Take rows into the averages in place, up to the first whose statistic passes the level.
+
+        Returns the statistics, the number of rows taken, and the place of the last largest one, or -1.
+        """
+        values = np.empty(len(columns))
+        bounds = self.columns.bounds
+        how = self.rates, self.precision, bounds, N_MEANS, self.power, self.scale
+        n, place = loops.follow(columns, averages, *how, level, values)
+        return values[:n], n, place
+
+    def level_of(self, run_length: float) -> float:
+        """Return the level that healthy rows pass once in so many rows."""
+        return float(np.interp(math.log(run_length), self.log_lengths, self.levels))
+
+    def run_lengths(self, statistics: Array) -> Array:
+        """Return in how many healthy rows such statistics are reached once."""
+        lengths: Array = np.exp(np.minimum(np.interp(statistics, self.levels, self.log_lengths), 700.0))
+        return lengths
+
+    def beginning(self, columns: Array, averages: Array, place: int) -> int:
+        """Return the most likely first row of a change among rows (n, p), up to the one that passed at a place.
+
+        It maximises the likelihood ratio of a shift in the direction of the averages, of unknown length.
+        """
+        k, g = divmod(place, N_GROUPS)
+        start, stop = self.columns.bounds[g : g + 2]
+        direction, sure = averages[k, start:stop], averages[k, start:stop] ** 2 * self.precision[k, start:stop]
+        # The rest are noise: of the largest by itself, all others; of a mean, those that no sum of them would miss.
+        direction = np.where(sure >= (sure.max() if g >= N_MEANS else 1.0), direction, 0.0)
+        with np.errstate(all="ignore"):
+            along = columns[:, start:stop] @ (direction / np.abs(direction).max())
+            sums = np.maximum(np.cumsum(along[::-1]), 0.0) / np.sqrt(np.arange(1, len(along) + 1))
+        return len(along) - 1 - int(np.argmax(sums))
+
+
+def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
+    """Make the chart of healthy rows (n, d) in time order; the same for the same rows."""
+    n, d = rows.shape
+    mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+    # A feature that never varied has no scale, and counts in its own units.
+    deviation[deviation <= 1e-9 * np.abs(mean)] = 1.0
+    deviation[deviation == 0.0] = 1.0
+    scores = (rows - mean) / deviation
+    correlation = scores.T @ scores / n
+    resembling, n_alike = _resemblance(np.concatenate([scores, scores**2 - 1.0], axis=1))
+    n_independent = n / n_alike
+    most = int(max(n_independent / _MEMORIES, 1))
+    axes = _whitening(correlation, min(MOST_FEATURES, most), 1e-6) / deviation[:, None]
+    features = np.diag(1.0 / deviation) if d <= MOST_FEATURES else axes
+    coordinates, novelty = snapshot.coordinates(rows)
+    coordinate_mean, energy = coordinates.mean(axis=0), float((coordinates**2).sum(axis=1).mean())
+    away = coordinates - coordinate_mean
+    whitening = _whitening(away.T @ away / n, min(_MOST_AXES, most), 1e-4)
+    least = max(0.01 * float(np.median(novelty)), 1e-9 * energy, 1e-300)
+    none = np.zeros(1)
+    columns = Columns(coordinate_mean, whitening, mean, features, axes, least, none, none + 1.0)
+    raw = columns.raw(snapshot, rows, n_independent)
+    centre, spread = raw.mean(axis=0), raw.std(axis=0)
+    spread[spread <= 1e-9 * np.maximum(np.abs(centre), 1.0)] = 1.0
+    columns = Columns(coordinate_mean, whitening, mean, features, axes, least, centre, spread)
+    rates = np.geomspace(1.0, max(_SLOWEST, 2.0 / max(n / _MEMORIES - n_alike, 3.0)), _N_RATES)
+    length = 1 if resembling <= 1 else min(4 * resembling, n // 10)
+    known = _limits((raw - centre) / spread, columns.bounds, rates, length, n_independent)
+    # Of runs of rows, as neighbours resemble each other.
+    both = np.concatenate([scores, scores**2 - 1.0], axis=1)
+    error = np.maximum(_of_runs(both, length).std(axis=0) * math.sqrt(length), both.std(axis=0)).reshape(2, d)
+    if d > MOST_FEATURES:
+        correlation = np.empty((0, 0))
+    return Chart(columns, rates, *known, deviation, np.maximum(error, 1e-9), correlation, n_independent)
+
+
+def _limits(
+    columns: Array, bounds: Positions, rates: Array, length: int, n_independent: float
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Return precision, power, scale, levels and log_lengths of a chart, from runs of healthy rows put together."""
+    random, (n, p) = np.random.default_rng(0), columns.shape
+    n_runs = -(-_LENGTH // length)
+    rows_of_stream = n_runs * length
+
+    def starts(n_rows: int) -> Positions:
+        return random.integers(0, n - length + 1, size=(max(n_rows // rows_of_stream, 1), n_runs))
+
+    def sampled(precision: Array, places: Positions, run: int, first: int, every: int) -> tuple[Array, Array]:
+        squares, n_read = np.zeros((len(rates), p)), len(places) * -(-(places.shape[1] * run - first) // every)
+        found = np.empty((n_read, len(rates), N_GROUPS))
+        loops.sample(columns, places, run, rates, precision, bounds, N_MEANS, first, every, squares, found)
+        return squares / n_read, found
+
+    usual = rates[:, None] / (2.0 - rates[:, None])
+    plain = np.tile(1.0 / usual, (1, p))
+    variance = np.maximum(sampled(plain, starts(_FOR_SCALES), length, _BEFORE, _EVERY)[0], 1e-12 * usual)
+    constant = columns.std(axis=0) == 0.0
+    variance[:, constant] = usual
+    # Few independent averages tell the columns of a group apart: as far as chance would, they are taken as alike.
+    logs, chance = np.log(variance / usual), 2.0 * (2.0 / rates + n / n_independent)[:, None] / n
+    beyond = np.zeros((len(rates), N_GROUPS))
+    path = sampled(plain, np.zeros((1, 1), dtype=np.int64), n, 0, 1)[0] if length > 1 else variance
+    for g, part in enumerate(map(slice, bounds[:-1], bounds[1:])):
+        if part.start == part.stop:
+            continue
+        middle = logs[:, part].mean(axis=1, keepdims=True)
+        apart = logs[:, part] - middle
+        kept = np.maximum(1.0 - chance / np.maximum(apart.var(axis=1, keepdims=True), 1e-300), 0.0)
+        logs[:, part] = middle + kept * apart
+        # Runs that end remember less than the stream itself does.
+        longer = np.log(np.maximum(path[:, part], 1e-300) / variance[:, part])[:, ~constant[part]]
+        beyond[:, g] = np.maximum(longer.mean(axis=1) + chance[:, 0] / 2.0, 0.0) if longer.size and length > 1 else 0.0
+    precision = np.exp(-logs) / usual
+    found = sampled(precision, starts(_FOR_SCALES), length, _BEFORE, _EVERY)[1]
+    low, high = np.maximum(np.quantile(found, _QUANTILES, axis=0), 1e-12)
+    y_low, y_high = -np.log1p(-np.array(_QUANTILES))
+    with np.errstate(all="ignore"):
+        power = np.minimum(math.log(y_high / y_low) / np.log(high / low), 4.0)
+    scale = np.maximum(high / y_high ** (1.0 / power), 1e-9)
+    # A statistic that is 0 for all healthy rows, of constant columns, has no tail: that of one square is taken.
+    power[high <= 1e-12], scale[high <= 1e-12] = 1.0, 2.0
+    runs, places = _of_runs(columns, length), starts(_FOR_PASSAGES)
+    shares = random.multinomial(len(runs), np.full(len(runs), 1.0 / len(runs)), size=len(places)) / len(runs)
+    # The healthy mean is known up to its own error, which each stream draws anew.
+    errors, passed = shares @ runs - runs.mean(axis=0), np.empty((len(places), len(_LEVELS)), dtype=np.int64)
+    how = rates, precision, bounds, N_MEANS, power, scale
+    loops.first_passages(columns, errors, places, length, *how, _LEVELS, passed)
+    for g, part in enumerate(map(slice, bounds[:-1], bounds[1:])):
+        precision[:, part] *= np.exp(-beyond[:, g])[:, None]
+    return precision, power, scale, *_run_lengths(passed, rows_of_stream, n_independent)
+
+
+def _run_lengths(passed: Positions, length: int, n_independent: float) -> tuple[Array, Array]:
+    """Return levels and the logarithms of mean numbers of rows up to the first that passes them.
+
+    Passages of rare levels are exponential: their rate is a count over the rows seen. Rates beyond what the healthy
+    rows can tell, one passage in a quarter of them, lie on the line through those before.
+    """
+    counts = (passed > 0).sum(axis=0)
+    seen = np.where(passed > 0, passed, length).sum(axis=0)
+    known = np.log(seen / np.maximum(counts, 1))
+    longest = math.log(max(n_independent / 4.0, 100.0))
+    last = int(np.flatnonzero((counts >= _FEW_PASSAGES) & (known <= longest))[-1])
+    first = int(np.argmax(known >= known[last] - math.log(8.0)))
+    first = min(first, last - 4)
+    slope, level = np.polyfit(_LEVELS[first : last + 1], known[first : last + 1], 1)
+    end = level + slope * _LEVELS[last]
+    lengths = np.append(known[:last], [end, end + 1000.0 * _FLATTER * slope])
+    lengths = np.maximum.accumulate(lengths) + 1e-9 * np.arange(len(lengths))
+    return np.append(_LEVELS[: last + 1], _LEVELS[last] + 1000.0), lengths
+
+
+def _resemblance(scores: Array) -> tuple[int, float]:
+    """Return the number of rows after which columns (n, p) no longer resemble themselves, and how many count as one."""
+    n = len(scores)
+    spectrum = np.abs(rfft(scores, 2 * n, axis=0)) ** 2
+    correlation = irfft(spectrum, axis=0)[:n]
+    varies = correlation[0] > 0.0
+    if not varies.any():
+        return 1, 1.0
+    squared = ((correlation[:, varies] / correlation[0, varies]) ** 2).mean(axis=1)
+    end = int(np.argmax(squared < max(8.0 / n, _LEAST_SQUARED)))
+    return end, 1.0 + 2.0 * float(squared[1:end].sum())
+
+
+def _whitening(covariance: Array, most: int, least: float) -> Array:
+    """Return the leading principal axes (d, k) of a covariance, over their deviations."""
+    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = values[::-1][:most], vectors[:, ::-1][:, :most]
+    k = int(np.count_nonzero(values > least * max(values[0], 0.0))) if len(values) else 0
+    whitening: Array = np.ascontiguousarray(vectors[:, :k] / np.sqrt(values[:k]))
+    return whitening
+
+
+def _of_runs(columns: Array, length: int) -> Any:
+    """Return the means (n / length, p) of runs of rows."""
+    n = len(columns) // length * length
+    return columns[:n].reshape(-1, length, columns.shape[1]).mean(axis=1)
