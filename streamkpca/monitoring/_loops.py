@@ -15,6 +15,25 @@ from streamkpca._core.jit import jit
 
 
 @jit
+def fill_row(few: Array, first: int, f: int, mean: Array, scale: Array, h: Array) -> None:
+    """Write the columns (p,) of a row: the given few, then the products of any two of the f of them from `first` on."""
+    p = len(few)
+    for j in range(p):
+        h[j] = few[j]
+    for i in range(first, first + f):
+        for j in range(i, first + f):
+            h[p] = (few[i] * few[j] - mean[p - len(few)]) / scale[p - len(few)]
+            p += 1
+
+
+@jit
+def fill(few: Array, first: int, f: int, mean: Array, scale: Array, out: Array) -> None:
+    """Write the columns (n, p) of rows, see `fill_row`."""
+    for i in range(len(few)):
+        fill_row(few[i], first, f, mean, scale, out[i])
+
+
+@jit
 def advance_row(
     h: Array, e: Array, rates: Array, precision: Array, bounds: Positions, n_means: int, statistics: Array
 ) -> None:
@@ -49,7 +68,11 @@ def largest(statistics: Array, power: Array, scale: Array) -> tuple[float, int]:
 
 @jit
 def follow(
-    rows: Array,
+    few: Array,
+    first: int,
+    f: int,
+    mean: Array,
+    product_scale: Array,
     e: Array,
     rates: Array,
     precision: Array,
@@ -60,17 +83,20 @@ def follow(
     level: float,
     values: Array,
 ) -> tuple[int, int]:
-    """Take rows (n, p) into the averages up to the first that passes the level; write the statistic of each (n,).
+    """Take rows into the averages up to the first that passes the level; write the statistic of each (n,).
+
+    Rows are given as in `fill_row`.
 
     Returns the number of rows taken, and the place of the last largest statistic, or -1 if none passed.
     """
-    statistics = np.empty((len(rates), len(bounds) - 1))
-    for i in range(len(rows)):
-        advance_row(rows[i], e, rates, precision, bounds, n_means, statistics)
+    statistics, h = np.empty((len(rates), len(bounds) - 1)), np.empty(e.shape[1])
+    for i in range(len(few)):
+        fill_row(few[i], first, f, mean, product_scale, h)
+        advance_row(h, e, rates, precision, bounds, n_means, statistics)
         values[i], place = largest(statistics, power, scale)
         if values[i] > level:
             return i + 1, place
-    return len(rows), -1
+    return len(few), -1
 
 
 @jit

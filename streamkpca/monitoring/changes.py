@@ -32,7 +32,7 @@ _FARTHEST = 20
 # Rows that are kept to look for the beginning of a change.
 _MOST_KEPT = 1024
 # Rows that are taken in at once; the chart cuts them further.
-_AT_ONCE = 4096
+_AT_ONCE = 1024
 # Chance that a feature is named which did not move.
 _BY_CHANCE = 0.01
 _LEAST_FOR_SPREAD, _MOST_SHIFTS = 10, 5
@@ -453,15 +453,15 @@ class ChangeDetector:
         """Take in rows up to the first that detects a change; return the change, and the number of rows taken."""
         assert state.averages is not None
         averages = state.averages.copy()
-        columns = chart.columns.of(snapshot, rows, state.n_rows)
-        values, n, place = chart.follow(columns, averages, chart.level_of(self.run_length))
+        few = chart.columns.few(snapshot, rows, state.n_rows)
+        values, n, place = chart.follow(few, averages, chart.level_of(self.run_length))
         run_length[:n] = chart.run_lengths(values)
         n_rows, n_since = state.n_rows + n, state.n_since + n
         kept = np.concatenate([state.rows, rows[:n]])[-_MOST_KEPT:]
         if place < 0:
             return replace(state, rows=kept, n_rows=n_rows, n_since=n_since, averages=averages), n, None
         first = n_rows - len(kept)
-        start = chart.beginning(chart.columns.of(snapshot, kept, first), averages, place)
+        start = chart.beginning(chart.columns.few(snapshot, kept, first), averages, place)
         reached = float(run_length[n - 1])
         confidence = math.exp(-n_since / reached)
         shifts = shifts_of(chart, kept[start:], state.names)
@@ -537,10 +537,12 @@ def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelP
     columns, n_atoms = chart.columns, len(answering(model.state_, model.settings("load")).span_atoms)
     if averages.shape != chart.precision.shape or columns.bounds[-1] != averages.shape[1]:
         raise ValueError("its averages are not those of the columns of its chart")
+    if len(columns.mean) + len(columns.product_mean) != averages.shape[1] or len(columns.mean) != columns.bounds[-2]:
+        raise ValueError("its chart has too few or too many columns")
     if len(columns.coordinate_mean) != n_atoms or chart.power.shape[1] != N_GROUPS:
         raise ValueError("its chart belongs to another model")
     rising = (np.diff(chart.levels) > 0.0).all() and (np.diff(chart.log_lengths) > 0.0).all()
-    if not rising or not min(chart.power.min(), chart.scale.min(), columns.scale.min(), columns.least_novelty) > 0.0:
+    if not rising or not min(chart.power.min(), chart.scale.min(), columns.scale.min(), columns.product_scale.min(), columns.least_novelty) > 0.0:
         raise ValueError("its chart has no scale")
 
 
@@ -572,7 +574,8 @@ _STATE = whole_of(
         features / <f8 / df
         axes / <f8 / dk
         least_novelty / real / / >= 0
-        mean scale / <f8 / p
+        mean scale / <f8 / h
+        product_mean product_scale / <f8 / t
     """,
     (DetectorState, _made_change, Chart, Columns),
 )

@@ -6,13 +6,14 @@ novelty and of its distance; and the products of any two features.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from scipy.fft import irfft, rfft
 
+from streamkpca._core.linalg import squared_norms
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.monitoring import _loops as loops
 
@@ -28,18 +29,21 @@ _N_RATES, _SLOWEST, _MEMORIES = 5, 0.01, 20
 # Correlation with the row so far before that ends a run of rows that resemble each other, squared.
 _LEAST_SQUARED = 0.01
 # Resampled streams: rows of each, all rows for scales and for first passages, and rows before statistics are read.
-_LENGTH, _FOR_SCALES, _FOR_PASSAGES, _BEFORE, _EVERY = 2048, 80_000, 400_000, 504, 8
+_LENGTH, _FOR_SCALES, _FOR_PASSAGES, _BEFORE, _EVERY = 2048, 40_000, 250_000, 504, 8
 # Tails of statistics beyond these quantiles are Weibull; those of passages are exponential beyond mean lengths that few
 # rows decide. Tails get heavier where no healthy row lies: so much less steep.
 _QUANTILES, _FEW_PASSAGES, _FLATTER = (0.9, 0.995), 40, 0.9
 _LEVELS: Final = np.arange(1.0, 24.0, 0.25)
 N_GROUPS, N_MEANS = 5, 2
-_LARGEST_SCORE, _LARGEST_COLUMN = 1e6, 1e60
+_LARGEST_COLUMN = 1e30
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of rows (n, d), see above: `whitening` (m, r), `features` (d, f), `axes` (d, k), centred and scaled."""
+    """Columns of rows (n, d), see above: `whitening` (m, r), `features` (d, f), `axes` (d, k), centred and scaled.
+
+    The products follow from the others; `product_mean` and `product_scale` are those of products of scaled features.
+    """
 
     coordinate_mean: Array
     whitening: Array
@@ -49,6 +53,8 @@ class Columns:
     least_novelty: float
     mean: Array
     scale: Array
+    product_mean: Array
+    product_scale: Array
 
     @property
     def bounds(self) -> Positions:
@@ -56,31 +62,49 @@ class Columns:
         f = self.features.shape[1]
         return np.cumsum([0, self.whitening.shape[1], self.axes.shape[1], f, 2, f * (f + 1) // 2])
 
-    def of(self, snapshot: Snapshot, rows: Array, first: int) -> Array:
-        """Return the columns (n, p) of rows from position `first` of the stream on; no bit depends on the others."""
-        parts, start = [], 0
+    @property
+    def products(self) -> tuple[int, int, Array, Array]:
+        """How the products are made, for `_loops`."""
+        before = self.whitening.shape[1] + self.axes.shape[1]
+        return before, self.features.shape[1], self.product_mean, self.product_scale
+
+    def few(self, snapshot: Snapshot, rows: Array, first: int) -> Array:
+        """Return the columns of rows from position `first` of the stream on, without products; each row by itself."""
+        out = np.empty((len(rows), len(self.mean)))
+        padded, start = np.empty((_BLOCK, rows.shape[1])), 0
         while start < len(rows):
             at = (first + start) % _BLOCK
             part = rows[start : start + _BLOCK - at]
-            padded = np.repeat(part[:1], _BLOCK, axis=0)
+            padded[:] = part[0]
             padded[at : at + len(part)] = part
-            parts.append(((self.raw(snapshot, padded) - self.mean) / self.scale)[at : at + len(part)])
+            out[start : start + len(part)] = self.raw(snapshot, padded)[at : at + len(part)]
             start += len(part)
-        return np.clip(np.concatenate(parts), -_LARGEST_COLUMN, _LARGEST_COLUMN)
+        return self.scaled(out)
+
+    def scaled(self, raw: Array) -> Array:
+        """Centre and scale columns (n, .) in place."""
+        raw -= self.mean
+        raw /= self.scale
+        return np.clip(raw, -_LARGEST_COLUMN, _LARGEST_COLUMN, out=raw)
+
+    def with_products(self, few: Array) -> Array:
+        """Return all columns (n, p)."""
+        out = np.empty((len(few), self.bounds[-1]))
+        loops.fill(few, *self.products, out)
+        return out
 
     def raw(self, snapshot: Snapshot, rows: Array, n_independent: float = math.inf) -> Array:
         """Return columns before they are centred; for healthy rows themselves, as if whitening had left them out."""
         with np.errstate(all="ignore"):
             coordinates, novelty = snapshot.coordinates(rows)
             away = rows - self.feature_mean
-            whitened = (coordinates - self.coordinate_mean) @ self.whitening
-            axes, scores = away @ self.axes, np.clip(away @ self.features, -_LARGEST_SCORE, _LARGEST_SCORE)
-            for part in (whitened, axes):
-                part /= np.sqrt(np.maximum(1.0 - (part * part).sum(axis=1) / n_independent, 0.1))[:, None]
-            distance = np.log((axes * axes).sum(axis=1) + 0.01 * axes.shape[1])
-            i, j = np.triu_indices(scores.shape[1])
-            logs = np.column_stack([np.log(novelty + self.least_novelty), distance])
-            return np.nan_to_num(np.concatenate([whitened, axes, scores, logs, scores[:, i] * scores[:, j]], axis=1))
+            whitened, axes = (coordinates - self.coordinate_mean) @ self.whitening, away @ self.axes
+            if n_independent < math.inf:
+                for part in (whitened, axes):
+                    part /= np.sqrt(np.maximum(1.0 - squared_norms(part) / n_independent, 0.1))[:, None]
+            distance = squared_norms(axes) + 0.01 * axes.shape[1]
+            logs = np.log(np.column_stack([novelty + self.least_novelty, distance]))
+            return np.nan_to_num(np.concatenate([whitened, axes, away @ self.features, logs], axis=1))
 
 
 @dataclass(frozen=True)
@@ -105,15 +129,14 @@ class Chart:
     correlation: Array
     n_independent: float
 
-    def follow(self, columns: Array, averages: Array, level: float) -> tuple[Array, int, int]:
+    def follow(self, few: Array, averages: Array, level: float) -> tuple[Array, int, int]:
         """Take rows into the averages in place, up to the first whose statistic passes the level.
 
         Returns the statistics, the number of rows taken, and the place of the last largest one, or -1.
         """
-        values = np.empty(len(columns))
-        bounds = self.columns.bounds
+        values, bounds = np.empty(len(few)), self.columns.bounds
         how = self.rates, self.precision, bounds, N_MEANS, self.power, self.scale
-        n, place = loops.follow(columns, averages, *how, level, values)
+        n, place = loops.follow(few, *self.columns.products, averages, *how, level, values)
         return values[:n], n, place
 
     def level_of(self, run_length: float) -> float:
@@ -125,8 +148,8 @@ class Chart:
         lengths: Array = np.exp(np.minimum(np.interp(statistics, self.levels, self.log_lengths), 700.0))
         return lengths
 
-    def beginning(self, columns: Array, averages: Array, place: int) -> int:
-        """Return the most likely first row of a change among rows (n, p), up to the one that passed at a place.
+    def beginning(self, few: Array, averages: Array, place: int) -> int:
+        """Return the most likely first row of a change among rows (n, .), up to the one that passed at a place.
 
         It maximises the likelihood ratio of a shift in the direction of the averages, of unknown length.
         """
@@ -136,7 +159,7 @@ class Chart:
         # The rest are noise: of the largest by itself, all others; of a mean, those that no sum of them would miss.
         direction = np.where(sure >= (sure.max() if g >= N_MEANS else 1.0), direction, 0.0)
         with np.errstate(all="ignore"):
-            along = columns[:, start:stop] @ (direction / np.abs(direction).max())
+            along = self.columns.with_products(few)[:, start:stop] @ (direction / np.abs(direction).max())
             sums = np.maximum(np.cumsum(along[::-1]), 0.0) / np.sqrt(np.arange(1, len(along) + 1))
         return len(along) - 1 - int(np.argmax(sums))
 
@@ -160,15 +183,17 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     away = coordinates - coordinate_mean
     whitening = _whitening(away.T @ away / n, min(_MOST_AXES, most), 1e-4)
     least = max(0.01 * float(np.median(novelty)), 1e-9 * energy, 1e-300)
-    none = np.zeros(1)
-    columns = Columns(coordinate_mean, whitening, mean, features, axes, least, none, none + 1.0)
+    none, one = np.zeros(1), np.ones(1)
+    columns = Columns(coordinate_mean, whitening, mean, features, axes, least, none, one, none, one)
     raw = columns.raw(snapshot, rows, n_independent)
-    centre, spread = raw.mean(axis=0), raw.std(axis=0)
-    spread[spread <= 1e-9 * np.maximum(np.abs(centre), 1.0)] = 1.0
-    columns = Columns(coordinate_mean, whitening, mean, features, axes, least, centre, spread)
+    columns = replace(columns, mean=raw.mean(axis=0), scale=_spread(raw))
+    few, f = columns.scaled(raw), features.shape[1]
+    columns = replace(columns, product_mean=np.zeros(f * (f + 1) // 2), product_scale=np.ones(f * (f + 1) // 2))
+    products = columns.with_products(few)[:, columns.bounds[-2] :]
+    columns = replace(columns, product_mean=products.mean(axis=0), product_scale=_spread(products))
     rates = np.geomspace(1.0, max(_SLOWEST, 2.0 / max(n / _MEMORIES - n_alike, 3.0)), _N_RATES)
     length = 1 if resembling <= 1 else min(4 * resembling, n // 10)
-    known = _limits((raw - centre) / spread, columns.bounds, rates, length, n_independent)
+    known = _limits(columns.with_products(few), columns.bounds, rates, length, n_independent)
     # Of runs of rows, as neighbours resemble each other.
     both = np.concatenate([scores, scores**2 - 1.0], axis=1)
     error = np.maximum(_of_runs(both, length).std(axis=0) * math.sqrt(length), both.std(axis=0)).reshape(2, d)
@@ -256,14 +281,21 @@ def _run_lengths(passed: Positions, length: int, n_independent: float) -> tuple[
 def _resemblance(scores: Array) -> tuple[int, float]:
     """Return the number of rows after which columns (n, p) no longer resemble themselves, and how many count as one."""
     n = len(scores)
-    spectrum = np.abs(rfft(scores, 2 * n, axis=0)) ** 2
+    spectrum = np.abs(rfft(scores - scores.mean(axis=0), 2 * n, axis=0)) ** 2
     correlation = irfft(spectrum, axis=0)[:n]
-    varies = correlation[0] > 0.0
+    varies = correlation[0] > 1e-9 * n
     if not varies.any():
         return 1, 1.0
     squared = ((correlation[:, varies] / correlation[0, varies]) ** 2).mean(axis=1)
     end = int(np.argmax(squared < max(8.0 / n, _LEAST_SQUARED)))
     return end, 1.0 + 2.0 * float(squared[1:end].sum())
+
+
+def _spread(columns: Array) -> Array:
+    """Return the standard deviations of columns (n, p), 1 where they never vary."""
+    spread: Array = columns.std(axis=0)
+    spread[spread <= 1e-9 * np.maximum(np.abs(columns).max(axis=0), 1.0)] = 1.0
+    return spread
 
 
 def _whitening(covariance: Array, most: int, least: float) -> Array:
