@@ -3,8 +3,8 @@
 All have a Gaussian kernel exp(-|x - y|^2 / (2 s^2)), s being the median distance of healthy rows. A detector signals at
 the first row whose statistic passes a level.
 
-* **MMDEW**, arXiv 2205.12706: buckets of 1, 2, 4, ... rows, the sums of kernel values within and between them, and
-  samples of the rows; of all splits between buckets the largest maximum mean discrepancy, over its bound.
+* **MMDEW**, arXiv 2205.12706: buckets of 1, 2, 4, ... rows, the sums of kernel values within and between them; of
+  all splits between buckets the largest maximum mean discrepancy, over its bound.
 * **NEWMA**, arXiv 1805.08061: the distance of two moving averages of random Fourier features.
 * **Scan-B**, arXiv 1507.01279: the unbiased squared discrepancy of the last B rows and N blocks of healthy ones.
 * **OKCUSUM**, arXiv 2211.15070: the largest of such statistics of the last 2, 4, ..., B rows, each over its deviation.
@@ -35,25 +35,24 @@ def _gauss(x, y, gamma):
 
 
 @njit(cache=True)
-def mmdew(rows, gamma, seed):
-    """Return the statistic of each row (n,): the largest of MMD / sqrt(1 / m + 1 / n) over the splits."""
-    np.random.seed(seed)
-    n, d = rows.shape
+def mmdew(rows, gamma):
+    """Return the statistic of each row (n,): the largest of MMD / sqrt(1 / m + 1 / n) over the splits.
+
+    Nothing is sampled: sums of kernel values are those of all rows, as in the paper before its buckets are compressed.
+    """
+    n = len(rows)
     out = np.zeros(n)
-    size = np.zeros(MOST_BUCKETS, np.int64)
-    kept = np.zeros(MOST_BUCKETS, np.int64)
-    samples = np.zeros((MOST_BUCKETS, MOST_BUCKETS, d))
-    own = np.zeros(MOST_BUCKETS)
+    size, own = np.zeros(MOST_BUCKETS, np.int64), np.zeros(MOST_BUCKETS)
     cross = np.zeros((MOST_BUCKETS, MOST_BUCKETS))
     b = 0
     for t in range(n):
-        size[b], kept[b], own[b] = 1, 1, 1.0
-        samples[b, 0] = rows[t]
+        size[b], own[b] = 1, 1.0
+        start = 0
         for i in range(b):
-            total = 0.0
-            for k in range(kept[i]):
-                total += _gauss(rows[t], samples[i, k], gamma)
-            cross[i, b] = total * size[i] / kept[i]
+            cross[i, b] = 0.0
+            for k in range(start, start + size[i]):
+                cross[i, b] += _gauss(rows[t], rows[k], gamma)
+            start += size[i]
         b += 1
         while b > 1 and size[b - 1] == size[b - 2]:
             i, j = b - 2, b - 1
@@ -61,36 +60,26 @@ def mmdew(rows, gamma, seed):
             for h in range(i):
                 cross[h, i] += cross[h, j]
             size[i] *= 2
-            # A sample of a bucket of 2^l rows has l rows.
-            wanted = max(int(round(math.log2(size[i]))), 1)
-            pool = np.zeros((kept[i] + kept[j], d))
-            pool[: kept[i]], pool[kept[i] :] = samples[i, : kept[i]], samples[j, : kept[j]]
-            order = np.random.permutation(len(pool))
-            kept[i] = min(wanted, len(pool))
-            for k in range(kept[i]):
-                samples[i, k] = pool[order[k]]
             b -= 1
-        inside, between, total_size = 0.0, 0.0, 0
         whole = 0.0
         for i in range(b):
             whole += own[i]
             for h in range(i):
                 whole += 2.0 * cross[h, i]
-        best = 0.0
+        inside, m = 0.0, 0
         for s in range(b - 1, 0, -1):
             inside += own[s]
-            total_size += size[s]
+            m += size[s]
             for h in range(s + 1, b):
                 inside += 2.0 * cross[s, h]
             between = 0.0
             for i in range(s):
                 for h in range(s, b):
                     between += cross[i, h]
-            older = t + 1 - total_size
+            older = t + 1 - m
             rest = whole - inside - 2.0 * between
-            squared = inside / total_size**2 + rest / older**2 - 2.0 * between / (total_size * older)
-            best = max(best, math.sqrt(max(squared, 0.0)) / math.sqrt(1.0 / total_size + 1.0 / older))
-        out[t] = best
+            squared = inside / m**2 + rest / older**2 - 2.0 * between / (m * older)
+            out[t] = max(out[t], math.sqrt(max(squared, 0.0)) / math.sqrt(1.0 / m + 1.0 / older))
     return out
 
 

@@ -88,7 +88,7 @@ class Methods:
         last, largest = scan(rows, self._gamma, self.healthy)
         return {
             "ours": np.log(copy.copy(self._detector).update(rows).run_length),
-            "MMDEW": mmdew(rows, self._gamma, 0),
+            "MMDEW": mmdew(rows, self._gamma),
             "NEWMA": newma(rows, self._gamma, self.healthy),
             "Scan-B": last,
             "OKCUSUM": largest,
@@ -210,7 +210,7 @@ def digits(path: Path) -> tuple[float, float]:
     for level in np.linspace(0.8, 4.0, 17):
         detected, begin = [], 0
         while begin < len(rows):
-            passed = mmdew(rows[begin : begin + 1500], gamma, 0) > level
+            passed = mmdew(rows[begin : begin + 1500], gamma) > level
             if not passed.any():
                 begin += 1500
                 continue

@@ -252,6 +252,7 @@ class ChangeDetector:
             state = DetectorState(known.n_features, listed, np.empty((0, known.n_features)))
         record = ChangeRecord(np.ones(len(rows)), np.zeros(len(rows), dtype=bool), ())
         snapshot = answering(known, self.model.settings(where))
+        changes: list[DistributionChange] = []
         start = 0
         while start < len(rows):
             most = _AT_ONCE if state.chart else self.n_healthy - len(state.rows)
@@ -259,15 +260,19 @@ class ChangeDetector:
             check_range(known, part, 1.0)
             if state.chart is None:
                 state = self._gathered(state, part, snapshot)
-                start += len(part)
-                continue
-            state, n, found = self._followed(state, state.chart, part, snapshot, record.run_length[start:])
-            start += n
-            if found is not None:
-                record.is_change[start - 1] = True
-                record = record._replace(changes=(*record.changes, found))
+            else:
+                few = state.chart.columns.few(snapshot, part, state.n_rows)
+                done = 0
+                while done < len(part):
+                    lengths = record.run_length[start + done : start + len(part)]
+                    state, n = self._followed(state, state.chart, part[done:], few[done:], snapshot, lengths)
+                    done += n
+                    if state.n_since == 0 and state.change is not None:
+                        record.is_change[start + done - 1] = True
+                        changes.append(state.change)
+            start += len(part)
         self._state = state
-        return record
+        return record._replace(changes=tuple(changes))
 
     def restart(self) -> Self:
         """Take the next `n_healthy` rows for the healthy ones; the latest change and the count of rows stay.
@@ -448,25 +453,24 @@ class ChangeDetector:
         return replace(state, rows=kept[:0], n_rows=n_rows, n_since=0, averages=averages, chart=chart)
 
     def _followed(
-        self, state: DetectorState, chart: Chart, rows: Array, snapshot: Snapshot, run_length: Array
-    ) -> tuple[DetectorState, int, DistributionChange | None]:
-        """Take in rows up to the first that detects a change; return the change, and the number of rows taken."""
+        self, state: DetectorState, chart: Chart, rows: Array, few: Array, snapshot: Snapshot, run_length: Array
+    ) -> tuple[DetectorState, int]:
+        """Take in rows up to the first that detects a change, and write their run lengths; return how many they are."""
         assert state.averages is not None
         averages = state.averages.copy()
-        few = chart.columns.few(snapshot, rows, state.n_rows)
         values, n, place = chart.follow(few, averages, chart.level_of(self.run_length))
         run_length[:n] = chart.run_lengths(values)
         n_rows, n_since = state.n_rows + n, state.n_since + n
         kept = np.concatenate([state.rows, rows[:n]])[-_MOST_KEPT:]
         if place < 0:
-            return replace(state, rows=kept, n_rows=n_rows, n_since=n_since, averages=averages), n, None
+            return replace(state, rows=kept, n_rows=n_rows, n_since=n_since, averages=averages), n
         first = n_rows - len(kept)
         start = chart.beginning(chart.columns.few(snapshot, kept, first), averages, place)
         reached = float(run_length[n - 1])
         confidence = math.exp(-n_since / reached)
         shifts = shifts_of(chart, kept[start:], state.names)
         change = DistributionChange(first + start, n_rows, reached, confidence, shifts)
-        return replace(state, rows=kept[:0], n_rows=n_rows, n_since=0, averages=0 * averages, change=change), n, change
+        return replace(state, rows=kept[:0], n_rows=n_rows, n_since=0, averages=0.0 * averages, change=change), n
 
 
 def shifts_of(chart: Chart, rows: Array, names: list[str] | None) -> tuple[Shift, ...]:

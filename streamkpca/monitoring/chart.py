@@ -21,7 +21,7 @@ Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 # Rows of one matrix product, always: bits depend on its shape, and must not on how calls cut the stream.
-_BLOCK: Final = 64
+_BLOCK: Final = 128
 # Whitened coordinates, and features with their products, at most.
 _MOST_AXES, MOST_FEATURES = 30, 24
 # Rates of the averages, geometric from 1 to that whose memory is a twentieth of the healthy rows, at least so large.
@@ -77,15 +77,17 @@ class Columns:
             part = rows[start : start + _BLOCK - at]
             padded[:] = part[0]
             padded[at : at + len(part)] = part
-            out[start : start + len(part)] = self.raw(snapshot, padded)[at : at + len(part)]
+            for column, found in self._parts(snapshot, padded, math.inf):
+                out[start : start + len(part), column] = found[at : at + len(part)]
             start += len(part)
         return self.scaled(out)
 
     def scaled(self, raw: Array) -> Array:
         """Centre and scale columns (n, .) in place."""
-        raw -= self.mean
-        raw /= self.scale
-        return np.clip(raw, -_LARGEST_COLUMN, _LARGEST_COLUMN, out=raw)
+        with np.errstate(all="ignore"):
+            raw -= self.mean
+            raw /= self.scale
+        return np.clip(np.nan_to_num(raw, copy=False), -_LARGEST_COLUMN, _LARGEST_COLUMN, out=raw)
 
     def with_products(self, few: Array) -> Array:
         """Return all columns (n, p)."""
@@ -93,8 +95,12 @@ class Columns:
         loops.fill(few, *self.products, out)
         return out
 
-    def raw(self, snapshot: Snapshot, rows: Array, n_independent: float = math.inf) -> Array:
-        """Return columns before they are centred; for healthy rows themselves, as if whitening had left them out."""
+    def of_healthy(self, snapshot: Snapshot, rows: Array, n_independent: float) -> Array:
+        """Return columns of the healthy rows themselves, unscaled, as if whitening had left out each."""
+        return np.concatenate([part for _, part in self._parts(snapshot, rows, n_independent)], axis=1)
+
+    def _parts(self, snapshot: Snapshot, rows: Array, n_independent: float) -> list[tuple[slice, Array]]:
+        """Return columns, unscaled, and where they belong."""
         with np.errstate(all="ignore"):
             coordinates, novelty = snapshot.coordinates(rows)
             away = rows - self.feature_mean
@@ -103,8 +109,10 @@ class Columns:
                 for part in (whitened, axes):
                     part /= np.sqrt(np.maximum(1.0 - squared_norms(part) / n_independent, 0.1))[:, None]
             distance = squared_norms(axes) + 0.01 * axes.shape[1]
-            logs = np.log(np.column_stack([novelty + self.least_novelty, distance]))
-            return np.nan_to_num(np.concatenate([whitened, axes, away @ self.features, logs], axis=1))
+            logs = np.log(np.stack([novelty + self.least_novelty, distance], axis=1))
+        parts = [whitened, axes, away @ self.features, logs]
+        ends = np.cumsum([part.shape[1] for part in parts]).tolist()
+        return [(slice(end - part.shape[1], end), part) for end, part in zip(ends, parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -185,7 +193,7 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     least = max(0.01 * float(np.median(novelty)), 1e-9 * energy, 1e-300)
     none, one = np.zeros(1), np.ones(1)
     columns = Columns(coordinate_mean, whitening, mean, features, axes, least, none, one, none, one)
-    raw = columns.raw(snapshot, rows, n_independent)
+    raw = columns.of_healthy(snapshot, rows, n_independent)
     columns = replace(columns, mean=raw.mean(axis=0), scale=_spread(raw))
     few, f = columns.scaled(raw), features.shape[1]
     columns = replace(columns, product_mean=np.zeros(f * (f + 1) // 2), product_scale=np.ones(f * (f + 1) // 2))
