@@ -126,7 +126,9 @@ def delays(random: np.random.Generator, n_healthy: int, n_streams: int, length: 
     found = [methods.statistics(random.normal(size=(length, D))) for _ in range(n_streams)]
     levels = {name: Levels(np.array([one[name] for one in found])) for name in found[0]}
     for name, level in levels.items():
-        print(f"  {name}: counted up to a run length of {level.longest:,.0f}, line within {level.error():.2f}", flush=True)
+        print(
+            f"  {name}: counted up to a run length of {level.longest:,.0f}, line within {level.error():.2f}", flush=True
+        )
     rows: dict = {}
     for case, draw in CASES.items():
         found = [

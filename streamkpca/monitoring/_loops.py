@@ -123,9 +123,7 @@ def sample(
     for i in range(starts.shape[0]):
         e[:] = 0.0
         for t in range(starts.shape[1] * length):
-            advance_row(
-                rows[starts[i, t // length] + t % length], e, rates, precision, bounds, n_means, statistics
-            )
+            advance_row(rows[starts[i, t // length] + t % length], e, rates, precision, bounds, n_means, statistics)
             if t >= first and t % every == 0 and s < len(found):
                 found[s] = statistics
                 squares += e * e

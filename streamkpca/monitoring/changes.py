@@ -546,7 +546,17 @@ def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelP
     if len(columns.coordinate_mean) != n_atoms or chart.power.shape[1] != N_GROUPS:
         raise ValueError("its chart belongs to another model")
     rising = (np.diff(chart.levels) > 0.0).all() and (np.diff(chart.log_lengths) > 0.0).all()
-    if not rising or not min(chart.power.min(), chart.scale.min(), columns.scale.min(), columns.product_scale.min(), columns.least_novelty) > 0.0:
+    if (
+        not rising
+        or not min(
+            chart.power.min(),
+            chart.scale.min(),
+            columns.scale.min(),
+            columns.product_scale.min(),
+            columns.least_novelty,
+        )
+        > 0.0
+    ):
         raise ValueError("its chart has no scale")
 
 

@@ -1,8 +1,8 @@
 """Control charts: moving averages of what rows are like, against what healthy rows were found to be.
 
 The columns of a row are, each 0 on average and of variance 1 for healthy rows: its whitened coordinates in the span of
-the atoms; its features, or principal axes where these are many, whitened; the same unwhitened; logarithms of its
-novelty and of its distance; and the products of any two features.
+the atoms; its features, whitened; the features themselves; logarithms of its novelty and of its distance; and the products
+of any two features. Of wide rows, the first whitened coordinates stand for features.
 """
 
 import math
@@ -59,14 +59,19 @@ class Columns:
     @property
     def bounds(self) -> Positions:
         """Where the groups of columns begin, and the last one ends."""
-        f = self.features.shape[1]
+        f = self.n_multiplied
         return np.cumsum([0, self.whitening.shape[1], self.axes.shape[1], f, 2, f * (f + 1) // 2])
+
+    @property
+    def n_multiplied(self) -> int:
+        """Number of columns whose products are columns: features or, of wide rows, the first whitened coordinates."""
+        return self.features.shape[1] or min(self.whitening.shape[1], MOST_FEATURES)
 
     @property
     def products(self) -> tuple[int, int, Array, Array]:
         """How the products are made, for `_loops`."""
         before = self.whitening.shape[1] + self.axes.shape[1]
-        return before, self.features.shape[1], self.product_mean, self.product_scale
+        return before, self.n_multiplied, self.product_mean, self.product_scale
 
     def few(self, snapshot: Snapshot, rows: Array, first: int) -> Array:
         """Return the columns of rows from position `first` of the stream on, without products; each row by itself."""
@@ -108,9 +113,11 @@ class Columns:
             if n_independent < math.inf:
                 for part in (whitened, axes):
                     part /= np.sqrt(np.maximum(1.0 - squared_norms(part) / n_independent, 0.1))[:, None]
-            distance = squared_norms(axes) + 0.01 * axes.shape[1]
+            is_wide = not self.features.shape[1]
+            scores, far = (whitened[:, : self.n_multiplied], whitened) if is_wide else (away @ self.features, axes)
+            distance = squared_norms(far) + 0.01 * far.shape[1] + 1e-9
             logs = np.log(np.stack([novelty + self.least_novelty, distance], axis=1))
-        parts = [whitened, axes, away @ self.features, logs]
+        parts = [whitened, axes, scores, logs]
         ends = np.cumsum([part.shape[1] for part in parts]).tolist()
         return [(slice(end - part.shape[1], end), part) for end, part in zip(ends, parts, strict=True)]
 
@@ -184,8 +191,10 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     resembling, n_alike = _resemblance(np.concatenate([scores, scores**2 - 1.0], axis=1))
     n_independent = n / n_alike
     most = int(max(n_independent / _MEMORIES, 1))
-    axes = _whitening(correlation, min(MOST_FEATURES, most), 1e-6) / deviation[:, None]
-    features = np.diag(1.0 / deviation) if d <= MOST_FEATURES else axes
+    # In wide rows some features hardly ever vary: the kernel knows better in which units they count.
+    n_used = d if d <= MOST_FEATURES else 0
+    axes = _whitening(correlation, min(n_used, most), 1e-6) / deviation[:, None]
+    features = np.diag(1.0 / deviation)[:, :n_used]
     coordinates, novelty = snapshot.coordinates(rows)
     coordinate_mean, energy = coordinates.mean(axis=0), float((coordinates**2).sum(axis=1).mean())
     away = coordinates - coordinate_mean
@@ -195,7 +204,7 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     columns = Columns(coordinate_mean, whitening, mean, features, axes, least, none, one, none, one)
     raw = columns.of_healthy(snapshot, rows, n_independent)
     columns = replace(columns, mean=raw.mean(axis=0), scale=_spread(raw))
-    few, f = columns.scaled(raw), features.shape[1]
+    few, f = columns.scaled(raw), columns.n_multiplied
     columns = replace(columns, product_mean=np.zeros(f * (f + 1) // 2), product_scale=np.ones(f * (f + 1) // 2))
     products = columns.with_products(few)[:, columns.bounds[-2] :]
     columns = replace(columns, product_mean=products.mean(axis=0), product_scale=_spread(products))
