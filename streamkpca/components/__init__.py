@@ -6,5 +6,6 @@
 * `refit`: all of this in one call, from candidates and moments to a snapshot.
 * `snapshot`: the immutable result; `preimages`, `novelty`, `completion`, `explanations` and
   `expectation` are its answers.
-* `charts`, `certificates`: limits of control charts, intervals of the captured energy, and novelty thresholds.
+* `chart`: moving averages of rows, and how many healthy rows stay below a level.
+* `certificates`: limits of control charts, intervals of the captured energy, and novelty thresholds.
 """

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from streamkpca._core import _loops as core_loops
 from streamkpca._core.jit import n_unsaved
 from streamkpca.components import _loops as component_loops
+from streamkpca.components.chart import chart_of
 from streamkpca.dictionary import _loops as dictionary_loops
 from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear
 from streamkpca.kernels import _loops as kernel_loops
@@ -22,6 +23,7 @@ from streamkpca.models.sparse import SparseKernelPCA
 from streamkpca.models.streaming import StreamingKernelPCA, merge
 from streamkpca.rows import _loops as rows_loops
 from streamkpca.rows.gaps import WIDEST_TOGETHER
+from streamkpca.stream.state import answering
 
 Array = npt.NDArray[np.float64]
 
@@ -97,6 +99,7 @@ def warmup() -> Warmth:
                 rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
                 _ask(copy.copy(gapped).partial_fit(rows), rows)
         rows_loops.window_statistics(np.zeros((3, 2)), 0, 1, 2, np.empty((2, 6)))
+        _use_chart(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS).partial_fit(np.eye(4, 2)))
         # Rows without energy give no atoms.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))
     return warmth()
@@ -140,6 +143,13 @@ def _use_batches(kernel: Kernel, rows: Array, weights: Array | None) -> None:
         ApproximateKernelPCA(2, kernel=kernel, max_atoms=2, n_candidates=None, criterion="original"),
     ):
         _ask(model.fit(rows, sample_weight=weights), rows)
+
+
+def _use_chart(model: StreamingKernelPCA) -> None:
+    """Make a chart of a few rows, and follow one."""
+    rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), answering(model.state_, model.settings("warmup"))
+    chart = chart_of(rows, snapshot)
+    chart.follow(chart.columns.few(snapshot, rows[:1], 0), np.zeros(chart.precision.shape), 1.0)
 
 
 def _ask(model: Any, rows: Any) -> None:

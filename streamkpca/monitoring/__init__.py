@@ -6,7 +6,6 @@ causes : the features that explain an event
 contract : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
 changes : the class `ChangeDetector`, of changes of distribution
-chart : moving averages of healthy rows, and how long they stay below a level
 """
 
 from streamkpca.monitoring.causes import Cause

@@ -5,20 +5,20 @@ import math
 import os
 import warnings
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
+from streamkpca.components.chart import MOST_FEATURES, N_GROUPS, Chart, Columns, chart_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.chart import MOST_FEATURES, N_GROUPS, Chart, Columns, chart_of
 from streamkpca.rows.validation import checked_parts, feature_names
 from streamkpca.stream.state import answering, check_range
 
@@ -35,7 +35,7 @@ _MOST_KEPT = 1024
 _AT_ONCE = 1024
 # Chance that a feature is named which did not move.
 _BY_CHANCE = 0.01
-_LEAST_FOR_SPREAD, _MOST_SHIFTS = 10, 5
+_LEAST_FOR_SPREAD, _MOST_SHIFTS, _LARGEST_SCORE = 10, 5, 1e9
 _DIRECTIONS = tuple(f"{what} {way}" for what in ("mean", "spread", "correlation") for way in ("up", "down"))
 
 
@@ -475,42 +475,37 @@ class ChangeDetector:
 
 def shifts_of(chart: Chart, rows: Array, names: list[str] | None) -> tuple[Shift, ...]:
     """Return the means, spreads and correlations of rows (n, d) that differ from the healthy ones, the surest first."""
-    n, d = rows.shape
-    before = chart.columns.feature_mean
-    scores = (rows - before) / chart.deviation
-    middle = scores.mean(axis=0)
-    surprise = [middle * math.sqrt(n) / chart.error[0]]
-    of_mean = list(zip(before, rows.mean(axis=0), strict=True))
-    found: list[tuple[float, str, int, int | None, Any]] = [
-        (x, "mean", j, None, of_mean[j]) for j, x in enumerate(surprise[0].tolist())
-    ]
-    if n >= _LEAST_FOR_SPREAD:
-        variance = scores.var(axis=0, ddof=1)
-        # Of logarithms: that of a small sample is skewed.
-        for j, x in enumerate((np.log(np.maximum(variance, 1e-12)) * math.sqrt(n) / chart.error[1]).tolist()):
-            now = float(chart.deviation[j] * math.sqrt(variance[j]))
-            found.append((x, "spread", j, None, (float(chart.deviation[j]), now)))
-        varies = variance > 0.0
-        if len(chart.correlation) and varies.any():
-            away = (scores - middle) / np.sqrt(np.where(varies, variance, 1.0))
-            together, now = (np.clip(r, -0.999, 0.999) for r in (chart.correlation, away.T @ away / (n - 1)))
-            moved = (np.arctanh(now) - np.arctanh(together)) * math.sqrt(n - 3)
-            moved /= np.maximum(np.sqrt(np.outer(chart.error[0], chart.error[0])), 1.0)
-            for i, j in zip(*np.triu_indices(d, 1), strict=True):
-                if varies[i] and varies[j]:
-                    pair = (float(together[i, j]), float(now[i, j]))
-                    found.append((float(moved[i, j]), "correlation", int(i), int(j), pair))
-    level = float(-ndtri(_BY_CHANCE / 2.0 / len(found)))
-    found = sorted((entry for entry in found if abs(entry[0]) > level), key=lambda entry: -abs(entry[0]))
-    return tuple(
-        Shift(
-            names[j] if names else j,
-            f"{what} {'up' if x > 0.0 else 'down'}",
-            *(float(np.nan_to_num(value)) for value in pair),
-            None if other is None else names[other] if names else other,
-        )
-        for x, what, j, other, pair in found[:_MOST_SHIFTS]
-    )
+    (n, d), healthy = rows.shape, chart.columns.feature_mean
+    called: list[Any] = list(range(d)) if names is None else names
+    found: list[tuple[float, Shift]] = []
+
+    def compare(what: str, surprise: float, j: int, before: float, after: float, other: Any = None) -> None:
+        direction = f"{what} {'up' if surprise > 0.0 else 'down'}"
+        found.append((abs(surprise), Shift(called[j], direction, float(before), float(after), other)))
+
+    with np.errstate(all="ignore"):
+        scores = np.clip((rows - healthy) / chart.deviation, -_LARGEST_SCORE, _LARGEST_SCORE)
+        middle, variance = scores.mean(axis=0), scores.var(axis=0, ddof=min(n - 1, 1))
+        for j, surprise in enumerate((middle * math.sqrt(n) / chart.error[0]).tolist()):
+            compare("mean", surprise, j, healthy[j], healthy[j] + middle[j] * chart.deviation[j])
+        if n >= _LEAST_FOR_SPREAD:
+            # Of logarithms, as the variance of a small sample is skewed.
+            spread = np.sqrt(variance) * chart.deviation
+            for j, surprise in enumerate(
+                (np.log(np.maximum(variance, 1e-12)) * math.sqrt(n) / chart.error[1]).tolist()
+            ):
+                compare("spread", surprise, j, chart.deviation[j], spread[j])
+            away = (scores - middle) / np.where(variance > 0.0, np.sqrt(variance), 1.0)
+            before, after = (np.clip(r, -0.999, 0.999) for r in (chart.correlation, away.T @ away / (n - 1)))
+            if len(before):
+                moved = (np.arctanh(after) - np.arctanh(before)) * math.sqrt(n - 3)
+                moved /= np.maximum(np.sqrt(np.outer(chart.error[0], chart.error[0])), 1.0)
+                for i, j in zip(*(k.tolist() for k in np.triu_indices(d, 1)), strict=True):
+                    if variance[i] > 0.0 and variance[j] > 0.0:
+                        compare("correlation", float(moved[i, j]), i, before[i, j], after[i, j], called[j])
+    level = NormalDist().inv_cdf(1.0 - _BY_CHANCE / 2.0 / len(found))
+    found.sort(key=lambda entry: -entry[0])
+    return tuple(shift for surprise, shift in found[:_MOST_SHIFTS] if surprise > level)
 
 
 def _made_change(features: Any, **rest: Any) -> DistributionChange:
@@ -518,9 +513,9 @@ def _made_change(features: Any, **rest: Any) -> DistributionChange:
 
 
 def _shift(feature: Any, direction: Any, before: Any, after: Any, other: Any) -> Shift:
-    numbers = (check_real("shift", value, where="state") for value in (before, after))
-    checked = check_choice("direction", direction, choices=_DIRECTIONS, where="state")
-    return Shift(_feature(feature), checked, *numbers, None if other is None else _feature(other))
+    first, last = (check_real("shift", value, where="state") for value in (before, after))
+    direction = check_choice("direction", direction, choices=_DIRECTIONS, where="state")
+    return Shift(_feature(feature), direction, first, last, None if other is None else _feature(other))
 
 
 def _feature(record: Any) -> str | int:
@@ -546,17 +541,8 @@ def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelP
     if len(columns.coordinate_mean) != n_atoms or chart.power.shape[1] != N_GROUPS:
         raise ValueError("its chart belongs to another model")
     rising = (np.diff(chart.levels) > 0.0).all() and (np.diff(chart.log_lengths) > 0.0).all()
-    if (
-        not rising
-        or not min(
-            chart.power.min(),
-            chart.scale.min(),
-            columns.scale.min(),
-            columns.product_scale.min(),
-            columns.least_novelty,
-        )
-        > 0.0
-    ):
+    scales = chart.power, chart.scale, columns.scale, columns.product_scale, chart.deviation, chart.error
+    if not rising or not all((scale > 0.0).all() for scale in scales) or columns.least_novelty <= 0.0:
         raise ValueError("its chart has no scale")
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from streamkpca import CheckpointError, StreamingKernelPCA
+from streamkpca.components.chart import chart_of
 from streamkpca.errors import NotFittedError
 from streamkpca.monitoring import ChangeDetector, Monitor
-from streamkpca.monitoring.chart import chart_of
 from streamkpca.stream.state import answering
 
 Array = npt.NDArray[np.float64]

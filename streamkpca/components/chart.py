@@ -1,8 +1,8 @@
 """Control charts: moving averages of what rows are like, against what healthy rows were found to be.
 
 The columns of a row are, each 0 on average and of variance 1 for healthy rows: its whitened coordinates in the span of
-the atoms; its features, whitened; the features themselves; logarithms of its novelty and of its distance; and the products
-of any two features. Of wide rows, the first whitened coordinates stand for features.
+the atoms; its features, whitened; the features themselves; logarithms of its novelty and of its distance; and the
+products of any two features. In wide rows the first whitened coordinates stand for features.
 """
 
 import math
@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.fft import irfft, rfft
 
 from streamkpca._core.linalg import squared_norms
+from streamkpca.components import _loops as loops
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.monitoring import _loops as loops
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -34,7 +33,7 @@ _LENGTH, _FOR_SCALES, _FOR_PASSAGES, _BEFORE, _EVERY = 2048, 40_000, 250_000, 50
 # rows decide. Tails get heavier where no healthy row lies: so much less steep.
 _QUANTILES, _FEW_PASSAGES, _FLATTER = (0.9, 0.995), 40, 0.9
 _LEVELS: Final = np.arange(1.0, 24.0, 0.25)
-N_GROUPS, N_MEANS = 5, 2
+N_GROUPS, _N_MEANS = 5, 2
 _LARGEST_COLUMN = 1e30
 
 
@@ -65,7 +64,7 @@ class Columns:
     @property
     def n_multiplied(self) -> int:
         """Number of columns whose products are columns: features or, of wide rows, the first whitened coordinates."""
-        return self.features.shape[1] or min(self.whitening.shape[1], MOST_FEATURES)
+        return int(self.features.shape[1] or min(self.whitening.shape[1], MOST_FEATURES))
 
     @property
     def products(self) -> tuple[int, int, Array, Array]:
@@ -97,7 +96,7 @@ class Columns:
     def with_products(self, few: Array) -> Array:
         """Return all columns (n, p)."""
         out = np.empty((len(few), self.bounds[-1]))
-        loops.fill(few, *self.products, out)
+        loops.fill_rows(few, self.products, out)
         return out
 
     def of_healthy(self, snapshot: Snapshot, rows: Array, n_independent: float) -> Array:
@@ -149,9 +148,9 @@ class Chart:
 
         Returns the statistics, the number of rows taken, and the place of the last largest one, or -1.
         """
-        values, bounds = np.empty(len(few)), self.columns.bounds
-        how = self.rates, self.precision, bounds, N_MEANS, self.power, self.scale
-        n, place = loops.follow(few, *self.columns.products, averages, *how, level, values)
+        plan = self.rates, self.precision, self.columns.bounds, self.power, self.scale
+        values = np.empty(len(few))
+        n, place = loops.follow_averages(few, self.columns.products, averages, plan, level, values)
         return values[:n], n, place
 
     def level_of(self, run_length: float) -> float:
@@ -172,7 +171,7 @@ class Chart:
         start, stop = self.columns.bounds[g : g + 2]
         direction, sure = averages[k, start:stop], averages[k, start:stop] ** 2 * self.precision[k, start:stop]
         # The rest are noise: of the largest by itself, all others; of a mean, those that no sum of them would miss.
-        direction = np.where(sure >= (sure.max() if g >= N_MEANS else 1.0), direction, 0.0)
+        direction = np.where(sure >= (sure.max() if g >= _N_MEANS else 1.0), direction, 0.0)
         with np.errstate(all="ignore"):
             along = self.columns.with_products(few)[:, start:stop] @ (direction / np.abs(direction).max())
             sums = np.maximum(np.cumsum(along[::-1]), 0.0) / np.sqrt(np.arange(1, len(along) + 1))
@@ -231,9 +230,10 @@ def _limits(
         return random.integers(0, n - length + 1, size=(max(n_rows // rows_of_stream, 1), n_runs))
 
     def sampled(precision: Array, places: Positions, run: int, first: int, every: int) -> tuple[Array, Array]:
-        squares, n_read = np.zeros((len(rates), p)), len(places) * -(-(places.shape[1] * run - first) // every)
-        found = np.empty((n_read, len(rates), N_GROUPS))
-        loops.sample(columns, places, run, rates, precision, bounds, N_MEANS, first, every, squares, found)
+        n_read = len(places) * -(-(places.shape[1] * run - first) // every)
+        squares, found = np.zeros((len(rates), p)), np.empty((n_read, len(rates), N_GROUPS))
+        plan = rates, precision, bounds, found[0], found[0]
+        loops.sample_averages(columns, places, (run, first, every), plan, squares, found)
         return squares / n_read, found
 
     usual = rates[:, None] / (2.0 - rates[:, None])
@@ -268,8 +268,8 @@ def _limits(
     shares = random.multinomial(len(runs), np.full(len(runs), 1.0 / len(runs)), size=len(places)) / len(runs)
     # The healthy mean is known up to its own error, which each stream draws anew.
     errors, passed = shares @ runs - runs.mean(axis=0), np.empty((len(places), len(_LEVELS)), dtype=np.int64)
-    how = rates, precision, bounds, N_MEANS, power, scale
-    loops.first_passages(columns, errors, places, length, *how, _LEVELS, passed)
+    plan = rates, precision, bounds, power, scale
+    loops.first_passages(columns, errors, places, length, plan, _LEVELS, passed)
     for g, part in enumerate(map(slice, bounds[:-1], bounds[1:])):
         precision[:, part] *= np.exp(-beyond[:, g])[:, None]
     return precision, power, scale, *_run_lengths(passed, rows_of_stream, n_independent)
@@ -298,8 +298,8 @@ def _run_lengths(passed: Positions, length: int, n_independent: float) -> tuple[
 def _resemblance(scores: Array) -> tuple[int, float]:
     """Return the number of rows after which columns (n, p) no longer resemble themselves, and how many count as one."""
     n = len(scores)
-    spectrum = np.abs(rfft(scores - scores.mean(axis=0), 2 * n, axis=0)) ** 2
-    correlation = irfft(spectrum, axis=0)[:n]
+    spectrum = np.abs(np.fft.rfft(scores - scores.mean(axis=0), 2 * n, axis=0)) ** 2
+    correlation = np.fft.irfft(spectrum, axis=0)[:n]
     varies = correlation[0] > 1e-9 * n
     if not varies.any():
         return 1, 1.0
