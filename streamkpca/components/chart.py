@@ -127,8 +127,8 @@ class Chart:
 
     `power` and `scale` (K, G) are as in `_loops`. The mean number of healthy rows up to the first that passes one of
     the `levels` (Q,) has the logarithm `log_lengths` (Q,). `deviation` (d,) is that of features, `error` (2, d) the
-    standard error of a mean of standardised features, and of their squares, times the square root of the rows, and
-    `correlation` (f, f) that of features, if these are few. `n_independent` rows would say as much.
+    standard error of a mean of standardised features, 0 for constant ones, and of their squares, times the square root
+    of the rows, and `correlation` (f, f) that of features, if these are few. `n_independent` rows would say as much.
     """
 
     columns: Columns
@@ -213,9 +213,11 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     # Of runs of rows, as neighbours resemble each other.
     both = np.concatenate([scores, scores**2 - 1.0], axis=1)
     error = np.maximum(_of_runs(both, length).std(axis=0) * math.sqrt(length), both.std(axis=0)).reshape(2, d)
+    # The squares of a feature with two values never vary.
+    error[1] = np.maximum(error[1], 0.1)
     if d > MOST_FEATURES:
         correlation = np.empty((0, 0))
-    return Chart(columns, rates, *known, deviation, np.maximum(error, 1e-9), correlation, n_independent)
+    return Chart(columns, rates, *known, deviation, error, correlation, n_independent)
 
 
 def _limits(

@@ -33,6 +33,8 @@ _FARTHEST = 20
 _MOST_KEPT = 1024
 # Rows that are taken in at once; the chart cuts them further.
 _AT_ONCE = 1024
+# A change lasts if it is detected again within this share of the run length.
+_SOON = 0.05
 # Chance that a feature is named which did not move.
 _BY_CHANCE = 0.01
 _LEAST_FOR_SPREAD, _MOST_SHIFTS, _LARGEST_SCORE = 10, 5, 1e9
@@ -76,23 +78,27 @@ class DistributionChange:
         Position of the row that it most likely began with; at most 1,024 rows before it was detected.
     detected : int
         Position of the row after which it was detected.
+    last : int
+        Position of the row after which it was last detected again, each time within a twentieth of the run length.
     run_length : float
-        The mean number of healthy rows up to the first statistic as large as the one that detected it.
+        The mean number of healthy rows up to the first statistic as large as the largest that detected it.
     confidence : float
         Probability that a healthy stream would not have reached that statistic since the statistics began.
     features : tuple of Shift
-        Means, spreads and correlations that moved, the surest first, at most five. Each is there by chance once in a
-        hundred changes.
+        Means, spreads and correlations of the rows from `start` to `last`, of the latest 1,024 of them, that moved, the
+        surest first, at most five: with a chance of one in a hundred that there is one though nothing moved. Of fewer
+        than ten rows only means.
 
     Examples
     --------
     >>> from streamkpca.monitoring import DistributionChange
-    >>> DistributionChange(start=100, detected=120, run_length=1e6, confidence=0.99).features
+    >>> DistributionChange(start=100, detected=120, last=120, run_length=1e6, confidence=0.99).features
     ()
     """
 
     start: int
     detected: int
+    last: int
     run_length: float
     confidence: float
     features: tuple[Shift, ...] = ()
@@ -106,7 +112,7 @@ class ChangeRecord(NamedTuple):
     run_length : ndarray of shape (n,)
         The mean number of healthy rows up to the first statistic as large as that of each row; 1 for healthy rows.
     is_change : ndarray of bool of shape (n,)
-        Rows after which a change was detected.
+        Rows after which a new change was detected.
     changes : tuple of DistributionChange
         These changes.
 
@@ -126,8 +132,8 @@ class ChangeRecord(NamedTuple):
 class DetectorState:
     """The state of a detector beside its model; replaced as a whole.
 
-    `rows` (m, d) are the healthy rows so far or, once there is a chart, the latest of the `n_since` rows since the
-    statistics began; `averages` (K, p) are theirs.
+    `rows` (m, d) are the healthy rows so far or, once there is a chart, the latest ones since the last change began;
+    `averages` (K, p) are those of the `n_since` rows since the statistics began.
     """
 
     n_features: int
@@ -173,8 +179,9 @@ class ChangeDetector:
     the realised run length is within a factor of three, and it is a mean: half of the detections come within .7 times
     as many rows.
 
-    After a detection the statistics begin anew against the same healthy rows: a change that lasts is detected again.
-    Call `restart` to take it for the new normal.
+    After a detection the statistics begin anew against the same healthy rows. If they pass again within a twentieth of
+    the run length, the change lasts: it is reported once, and `change_detected_` gets surer. Call `restart` to take it
+    for the new normal.
 
     A row costs O(m (d + m)) for m atoms. Results do not depend on how calls cut the stream.
 
@@ -267,9 +274,10 @@ class ChangeDetector:
                     lengths = record.run_length[start + done : start + len(part)]
                     state, n = self._followed(state, state.chart, part[done:], few[done:], snapshot, lengths)
                     done += n
-                    if state.n_since == 0 and state.change is not None:
+                    change = state.change
+                    if state.n_since == 0 and change is not None and change.last == change.detected:
                         record.is_change[start + done - 1] = True
-                        changes.append(state.change)
+                        changes.append(change)
             start += len(part)
         self._state = state
         return record._replace(changes=tuple(changes))
@@ -296,7 +304,7 @@ class ChangeDetector:
 
     @property
     def change_detected_(self) -> DistributionChange | None:
-        """The latest change; None if there was none."""
+        """The latest change, as it is known by now; None if there was none."""
         return self._fitted("change_detected_").change
 
     @property
@@ -464,13 +472,19 @@ class ChangeDetector:
         kept = np.concatenate([state.rows, rows[:n]])[-_MOST_KEPT:]
         if place < 0:
             return replace(state, rows=kept, n_rows=n_rows, n_since=n_since, averages=averages), n
-        first = n_rows - len(kept)
-        start = chart.beginning(chart.columns.few(snapshot, kept, first), averages, place)
         reached = float(run_length[n - 1])
-        confidence = math.exp(-n_since / reached)
-        shifts = shifts_of(chart, kept[start:], state.names)
-        change = DistributionChange(first + start, n_rows, reached, confidence, shifts)
-        return replace(state, rows=kept[:0], n_rows=n_rows, n_since=0, averages=0.0 * averages, change=change), n
+        confidence, change = math.exp(-n_since / reached), state.change
+        if change is not None and change.last == n_rows - n_since and n_since <= self.run_length * _SOON:
+            # Healthy rows would hardly be taken for changed ones again so soon: it lasts, and more is known of it.
+            surest = max(change.run_length, reached), max(change.confidence, confidence)
+            change = replace(change, last=n_rows, run_length=surest[0], confidence=surest[1])
+        else:
+            kept = kept[-n_since:]
+            start = chart.beginning(chart.columns.few(snapshot, kept, n_rows - len(kept)), averages, place)
+            change = DistributionChange(n_rows - len(kept) + start, n_rows, n_rows, reached, confidence)
+            kept = kept[start:]
+        change = replace(change, features=shifts_of(chart, kept, state.names))
+        return replace(state, rows=kept, n_rows=n_rows, n_since=0, averages=0.0 * averages, change=change), n
 
 
 def shifts_of(chart: Chart, rows: Array, names: list[str] | None) -> tuple[Shift, ...]:
@@ -486,22 +500,23 @@ def shifts_of(chart: Chart, rows: Array, names: list[str] | None) -> tuple[Shift
     with np.errstate(all="ignore"):
         scores = np.clip((rows - healthy) / chart.deviation, -_LARGEST_SCORE, _LARGEST_SCORE)
         middle, variance = scores.mean(axis=0), scores.var(axis=0, ddof=min(n - 1, 1))
-        for j, surprise in enumerate((middle * math.sqrt(n) / chart.error[0]).tolist()):
+        # A feature that never varied counts in its own units.
+        constant = chart.error[0] == 0.0
+        error, variance = np.where(constant, 1.0, chart.error), np.where(constant, np.maximum(variance, 1.0), variance)
+        for j, surprise in enumerate((middle * math.sqrt(n) / error[0]).tolist()):
             compare("mean", surprise, j, healthy[j], healthy[j] + middle[j] * chart.deviation[j])
         if n >= _LEAST_FOR_SPREAD:
             # Of logarithms, as the variance of a small sample is skewed.
             spread = np.sqrt(variance) * chart.deviation
-            for j, surprise in enumerate(
-                (np.log(np.maximum(variance, 1e-12)) * math.sqrt(n) / chart.error[1]).tolist()
-            ):
+            for j, surprise in enumerate((np.log(np.maximum(variance, 1e-12)) * math.sqrt(n) / error[1]).tolist()):
                 compare("spread", surprise, j, chart.deviation[j], spread[j])
             away = (scores - middle) / np.where(variance > 0.0, np.sqrt(variance), 1.0)
             before, after = (np.clip(r, -0.999, 0.999) for r in (chart.correlation, away.T @ away / (n - 1)))
             if len(before):
                 moved = (np.arctanh(after) - np.arctanh(before)) * math.sqrt(n - 3)
-                moved /= np.maximum(np.sqrt(np.outer(chart.error[0], chart.error[0])), 1.0)
+                moved /= np.maximum(np.sqrt(np.outer(error[0], error[0])), 1.0)
                 for i, j in zip(*(k.tolist() for k in np.triu_indices(d, 1)), strict=True):
-                    if variance[i] > 0.0 and variance[j] > 0.0:
+                    if variance[i] > 0.0 and variance[j] > 0.0 and not constant[i] and not constant[j]:
                         compare("correlation", float(moved[i, j]), i, before[i, j], after[i, j], called[j])
     level = NormalDist().inv_cdf(1.0 - _BY_CHANCE / 2.0 / len(found))
     found.sort(key=lambda entry: -entry[0])
@@ -529,7 +544,7 @@ def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelP
         raise ValueError("its features are not those of the model")
     if (chart is None) != (averages is None) or len(state.rows) > (_MOST_KEPT if chart else n_healthy - 1):
         raise ValueError("it keeps too many rows, or a chart without averages")
-    if state.n_rows < max(state.n_since, len(state.rows), state.change.detected if state.change else 0):
+    if state.n_rows < max(state.n_since, len(state.rows), state.change.last if state.change else 0):
         raise ValueError("a change or a count is outside of the stream")
     if chart is None or averages is None:
         return
@@ -541,7 +556,7 @@ def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelP
     if len(columns.coordinate_mean) != n_atoms or chart.power.shape[1] != N_GROUPS:
         raise ValueError("its chart belongs to another model")
     rising = (np.diff(chart.levels) > 0.0).all() and (np.diff(chart.log_lengths) > 0.0).all()
-    scales = chart.power, chart.scale, columns.scale, columns.product_scale, chart.deviation, chart.error
+    scales = chart.power, chart.scale, columns.scale, columns.product_scale, chart.deviation
     if not rising or not all((scale > 0.0).all() for scale in scales) or columns.least_novelty <= 0.0:
         raise ValueError("its chart has no scale")
 
@@ -555,7 +570,7 @@ _STATE = whole_of(
         rows / <f8 / nd
         averages / <f8? / Kp
     _made_change: change?
-        start detected / integer / / >= 0
+        start detected last / integer / / >= 0
         run_length confidence / real / / >= 0
         features / data
     Chart: chart?
