@@ -26,7 +26,7 @@ def bandwidth(healthy: Array) -> float:
     return 0.5 / float(np.median(squared[np.triu_indices(len(rows), 1)]))
 
 
-@njit(cache=True)
+@njit
 def _gauss(x, y, gamma):
     total = 0.0
     for j in range(len(x)):
@@ -34,7 +34,7 @@ def _gauss(x, y, gamma):
     return math.exp(-gamma * total)
 
 
-@njit(cache=True)
+@njit
 def mmdew(rows, gamma):
     """Return the statistic of each row (n,): the largest of MMD / sqrt(1 / m + 1 / n) over the splits.
 
@@ -110,7 +110,7 @@ def newma(rows: Array, gamma: float, start: Array, seed: int = 0, window: int = 
     return _two_averages(features(rows), features(start).mean(axis=0), *newma_rates(window))
 
 
-@njit(cache=True)
+@njit
 def _two_averages(features, begin, large, small):
     fast, slow, out = begin.copy(), begin.copy(), np.empty(len(features))
     for t in range(len(features)):
@@ -146,7 +146,7 @@ def _deviations(healthy: Array, gamma: float, n_blocks: int, sizes: Array, count
     return np.sqrt(variance / (sizes * (sizes - 1) / 2.0))
 
 
-@njit(cache=True)
+@njit
 def _scan(rows, gamma, blocks, sizes, deviations):
     n, block, n_blocks = len(rows), blocks.shape[1], blocks.shape[0]
     last, within = np.zeros(n), np.zeros((block, block))

@@ -213,6 +213,7 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     # Of runs of rows, as neighbours resemble each other.
     both = np.concatenate([scores, scores**2 - 1.0], axis=1)
     error = np.maximum(_of_runs(both, length).std(axis=0) * math.sqrt(length), both.std(axis=0)).reshape(2, d)
+    error[0, error[0] < 1e-9] = 0.0
     # The squares of a feature with two values never vary.
     error[1] = np.maximum(error[1], 0.1)
     if d > MOST_FEATURES:
