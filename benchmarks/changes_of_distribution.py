@@ -8,9 +8,9 @@ logarithmic mean length is a line in the level, which is checked where both are 
 
 * **delays**: means over streams, with their standard errors, and the ratio of ours to the best peer.
 * **kept**: detections in healthy rows for each that the detector's own run length promises, iid and autocorrelated.
-* **digits** (``--digits usps.npz``): digits sorted by class, 16 x 16; after each detection everything is learned anew.
-  A detection counts for the first change of class that it follows within 100 rows; F1 of the nine changes. MMDEW has
-  the level of the best F1; ours is its own.
+* **digits** (``--digits usps.npz``): digits sorted by class, 16 x 16. The model has learned other digits in any order;
+  after each detection the next 250 rows are the healthy ones. MMDEW begins anew. A detection counts for a change of
+  class that it follows within 100 rows; F1 of the nine changes, of each method at the level of its best F1.
 * **speed**: microseconds of processor time a row of ours, settled, in calls of 10,000 rows and in single rows.
 
 Run::
@@ -190,39 +190,34 @@ def score(detected: list[int], changes: Array, within: int = 100) -> float:
 
 
 def digits(path: Path) -> tuple[float, float]:
-    """Return F1 of ours and of MMDEW on digits sorted by class."""
-    data = np.load(path)
-    rows, labels = (next(data[key] for key in keys if key in data) for keys in (("X_train", "X"), ("y_train", "y")))
-    order = np.argsort(labels, kind="stable")
-    rows, changes = np.asarray(rows, dtype=float)[order].reshape(len(order), -1), np.flatnonzero(np.diff(labels[order]))
-    changes += 1
-    n_model, n_healthy, ours, start = 100, 200, [], 0
-    while start + n_model + n_healthy < len(rows):
-        model = StreamingKernelPCA(kernel=RBF("spread"), max_atoms=64).partial_fit(rows[start : start + n_model])
-        detector = ChangeDetector(model, run_length=4000, n_healthy=n_healthy)
-        start += n_model
-        while start < len(rows):
-            found = detector.update(rows[start : start + 10]).changes
-            start += 10
-            if found:
-                ours.append(start - 10 + found[0].detected - (detector.n_rows_ - 10))
-                start = ours[-1]
-                break
-    gamma, best = bandwidth(rows[:600]), 0.0
+    """Return F1 of ours and of MMDEW on digits sorted by class, each at its best level."""
+    with np.load(path) as data:
+        order = np.argsort(data["y_train"], kind="stable")
+        rows, labels = np.asarray(data["X_train"], dtype=float)[order], data["y_train"][order]
+        others = np.asarray(data["X_test"], dtype=float)
+    changes = np.flatnonzero(np.diff(labels)) + 1
+    model = StreamingKernelPCA(kernel=RBF("spread"), max_atoms=256, noise_variance=None).partial_fit(others)
+    gamma, found = bandwidth(rows[:600]), []
+    for run_length in (1e4, 1e5, 1e6, 1e7, 1e8):
+        detector, detected = ChangeDetector(model, run_length=5000, n_healthy=250), []
+        # Far more than so few healthy rows can tell: a level, no promise.
+        detector.run_length = run_length
+        for start in range(0, len(rows), 5):
+            for change in detector.update(rows[start : start + 5]).changes:
+                detected.append(change.detected)
+                detector.restart()
+        found.append((score(detected, changes), detected))
+    ours, detected = max(found)
+    print(f"  changes: {changes.tolist()}\n  ours at best: {detected}")
+    best = 0.0
     for level in np.linspace(0.8, 4.0, 17):
         detected, begin = [], 0
-        while begin < len(rows):
+        while begin < len(rows) and len(detected) < 100:
             passed = mmdew(rows[begin : begin + 1500], gamma) > level
-            if not passed.any():
-                begin += 1500
-                continue
-            begin += int(passed.argmax()) + 1
-            detected.append(begin)
-            if len(detected) > 100:
-                break
+            begin += int(passed.argmax()) + 1 if passed.any() else 1500
+            detected += [begin] if passed.any() else []
         best = max(best, score(detected, changes))
-    print(f"  ours: {ours}\n  changes: {changes.tolist()}")
-    return score(ours, changes), best
+    return ours, best
 
 
 def speed(random: np.random.Generator, n_rows: int) -> tuple[float, float]:

@@ -416,6 +416,7 @@ def test_changes_of_distribution(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     digits = {"X_train": rng.normal(size=(900, 30)), "y_train": np.repeat([0, 1], 450)}
     digits["X_train"][450:] += 2.0
+    digits["X_test"] = rng.normal(size=(300, 30))
     np.savez(tmp_path / "digits.npz", **digits)
     _, found = figures(tmp_path, "changes_of_distribution.py", "--digits", "digits.npz", "--tiny")
     assert set(found["delays"]) == {"1e+03", "1e+04", "1e+05"}
