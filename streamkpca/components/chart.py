@@ -208,7 +208,7 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     products = columns.with_products(few)[:, columns.bounds[-2] :]
     columns = replace(columns, product_mean=products.mean(axis=0), product_scale=_spread(products))
     rates = np.geomspace(1.0, max(_SLOWEST, 2.0 / max(n / _MEMORIES - n_alike, 3.0)), _N_RATES)
-    length = 1 if resembling <= 1 else min(4 * resembling, n // 10)
+    length = 1 if resembling <= 1 else min(4 * resembling, n // 10, _LENGTH)
     known = _limits(columns.with_products(few), columns.bounds, rates, length, n_independent)
     # Of runs of rows, as neighbours resemble each other.
     both = np.concatenate([scores, scores**2 - 1.0], axis=1)
@@ -288,9 +288,11 @@ def _run_lengths(passed: Positions, length: int, n_independent: float) -> tuple[
     seen = np.where(passed > 0, passed, length).sum(axis=0)
     known = np.log(seen / np.maximum(counts, 1))
     longest = math.log(max(n_independent / 4.0, 100.0))
-    last = int(np.flatnonzero((counts >= _FEW_PASSAGES) & (known <= longest))[-1])
-    first = int(np.argmax(known >= known[last] - math.log(8.0)))
-    first = min(first, last - 4)
+    last = int(np.flatnonzero((counts >= _FEW_PASSAGES) & (known <= longest)).max(initial=0))
+    if last < 4:
+        # Rows that hardly vary pass no level: their statistics are on the scale of logarithms anyway.
+        return _LEVELS.copy(), _LEVELS.copy()
+    first = min(int(np.argmax(known >= known[last] - math.log(8.0))), last - 4)
     slope, level = np.polyfit(_LEVELS[first : last + 1], known[first : last + 1], 1)
     end = level + slope * _LEVELS[last]
     lengths = np.append(known[:last], [end, end + 1000.0 * _FLATTER * slope])

@@ -248,6 +248,16 @@ def test_constant_features_and_huge_offsets(offset):
     assert detector.change_detected_.features[0][:2] == (D, "mean up")
 
 
+def test_rows_that_never_vary_may_begin_to():
+    rows = np.full((300, 2), 5.0)
+    detector = ChangeDetector(model_of(rows[:100] + np.eye(100, 2)), run_length=300, n_healthy=300)
+    detector.update(rows)
+    assert not detector.update(rows).changes
+    assert detector.update(np.add(rows, [0.0, 9.0])).changes
+    assert ChangeDetector.from_bytes(detector.to_bytes()).to_bytes() == detector.to_bytes()
+    assert detector.change_detected_.features[0][:2] == (1, "mean up")
+
+
 @pytest.mark.parametrize(("n_features", "kernel"), [(1, "rbf"), (2, "linear"), (40, "rbf")])
 def test_narrow_and_wide_rows(n_features, kernel):
     random = np.random.default_rng(0)
