@@ -27,6 +27,7 @@ import copy
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -202,10 +203,11 @@ def digits(path: Path) -> tuple[float, float]:
         detector, detected = ChangeDetector(model, run_length=5000, n_healthy=250), []
         # Far more than so few healthy rows can tell: a level, no promise.
         detector.run_length = run_length
-        for start in range(0, len(rows), 5):
-            for change in detector.update(rows[start : start + 5]).changes:
-                detected.append(change.detected)
-                detector.restart()
+        with warnings.catch_warnings(action="ignore"):
+            for start in range(0, len(rows), 5):
+                for change in detector.update(rows[start : start + 5]).changes:
+                    detected.append(change.detected)
+                    detector.restart()
         found.append((score(detected, changes), detected))
     ours, detected = max(found)
     print(f"  changes: {changes.tolist()}\n  ours at best: {detected}")
