@@ -47,7 +47,7 @@ def detector_of(kind: str = "iid") -> ChangeDetector:
 
 @pytest.mark.parametrize("kind", ["iid", "ar"])
 def test_run_length_is_kept(kind):
-    n = 30_000
+    n = 20_000
     alarms = 0
     for seed in range(2):
         size = {"iid": HEALTHY, "ar": 4 * HEALTHY}[kind]
@@ -61,10 +61,10 @@ def test_run_length_is_kept(kind):
 def test_statistics_pass_levels_as_often_as_told():
     # First passages of fresh streams, against the chart's extrapolation beyond its own rows.
     detector = detector_of()
-    run_lengths = detector.update(draw("iid", 40_000, 7)).run_length
+    run_lengths = detector.update(draw("iid", 20_000, 7)).run_length
     for length in (100.0, 300.0, 3000.0):
         n_runs = np.count_nonzero(np.diff((run_lengths > length).astype(int)) == 1)
-        assert n_runs < 4 * 40_000 / length
+        assert n_runs < 4 * 20_000 / length
 
 
 CHANGES = {
