@@ -175,9 +175,9 @@ class ChangeDetector:
     The **run length** is that of first passages. Streams are put together from runs of healthy rows, four times as long
     as rows resemble each other, and the rows until the largest statistic passes a level are counted. Levels that are
     passed less than once in a quarter of the healthy rows are extrapolated, as passages of rare levels are exponential.
-    Healthy rows that resemble each other count for fewer; a warning tells where there are too few. With enough of them
-    the realised run length is within a factor of three, and it is a mean: half of the detections come within .7 times
-    as many rows.
+    Healthy rows that resemble each other count for fewer; a warning tells where there are too few. Heavy tails and long
+    memory make detections more frequent than promised. A run length is a mean: half of the detections come within .7
+    times as many rows.
 
     After a detection the statistics begin anew against the same healthy rows. If they pass again within a twentieth of
     the run length, the change lasts: it is reported once, and `change_detected_` gets surer. Call `restart` to take it
