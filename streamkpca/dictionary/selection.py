@@ -366,18 +366,30 @@ class Swaps:
 
 
 def choose_to_shrink(
-    basis: Basis, stats: AtomStats, sample: Reservoir, max_atoms: int, *, total_weight: float
+    basis: Basis,
+    stats: AtomStats,
+    sample: Reservoir,
+    max_atoms: int,
+    *,
+    total_weight: float,
+    moments: Moments | None = None,
 ) -> Choice:
     """Choose the weakest atoms, judged by a sample of the stream, until at most `max_atoms` (1 or more) are left.
+
+    Where the sample lacks most rows, as devices keep none, `moments` judge: rows are then known by their projections.
 
     The dual vector w_j of atom j, in the span with (phi_i, w_j) = delta_ij, points along what only j spans. Without
     the atom, rows lose the energy Q_jj / P_jj along it, with P the inner products of dual vectors and
     Q_jj = sum_i a_i (w_j, x_i)^2. O(n m^2) for n rows of the sample, and O(m^2) for each atom removed.
     """
     no_candidates = basis.project(basis.atoms[:0])
-    precision, recorded = basis.precision.copy(), sample_gram(basis, sample, no_candidates, 1.0)
-    # An atom's own row counts with its share of the stream, which is known, instead of its share of the sample.
-    own = stats.weights / total_weight - normalised_weights_of(sample, stats.origins)
+    precision = basis.precision.copy()
+    if moments is None:
+        recorded = sample_gram(basis, sample, no_candidates, 1.0)
+        # An atom's own row counts with its share of the stream, which is known, instead of its share of the sample.
+        own = stats.weights / total_weight - normalised_weights_of(sample, stats.origins)
+    else:
+        recorded, own = basis.inverse.T @ moments.second @ basis.inverse / total_weight, np.zeros(basis.size)
     rounding = _TIE * float(np.abs(basis.energy).max())
     left = np.arange(basis.size)
     while len(left) > max_atoms:

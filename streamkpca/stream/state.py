@@ -242,7 +242,7 @@ def rows_for_selection(state: State) -> tuple[Array, Array, Positions]:
 
 def holds_all_rows(state: State) -> bool:
     """Tell whether the rows that atoms are chosen from are all rows of positive weight."""
-    return state.summary is None or not state.summary.selection_sample.is_full
+    return state.summary is None or state.summary.samples_all_rows
 
 
 # Axes

@@ -48,6 +48,9 @@ _N_EVALUATIONS, _N_FEW_EVALUATIONS, _GROWTH = 7, 4, 1.5
 # Sampled rows for each atom that decide a move, and that judge a swap before it; candidates of that swap. With 32 rows
 # for each atom, moves left 2% to 3% less and took twice the time.
 _MOVING_SAMPLE, _SWAPPING_SAMPLE, _MOVING_CANDIDATES = 16, 4, 512
+# The sample judges which atoms to remove, and swaps, while it stands for this share of all rows; once devices are merged
+# it may not.
+_LEAST_SAMPLED_SHARE = 0.5
 # How many rows to come, for each row so far, must regain the recorded moments that a move loses. With 1, nearly all
 # moves were refused in streams whose regimes change, and with 4 little more was gained.
 _HORIZON = 2.0
@@ -196,7 +199,8 @@ def searched(summary: Summary, block: Block, max_atoms: int | None, tolerated: f
     if fills:
         summary = _fill_budget(summary, block, max_atoms, tolerated)
     # Right after the choice of atoms among the same rows, a swap finds little that a move does not.
-    if summary.basis.size == max_atoms and not (fills and moves_atoms):
+    is_represented = summary.sampled_share >= _LEAST_SAMPLED_SHARE
+    if summary.basis.size == max_atoms and is_represented and not (fills and moves_atoms):
         summary = _swapped(summary, block, moves_atoms=moves_atoms)
     return summary
 
@@ -216,7 +220,10 @@ def shrunk(summary: Summary, max_atoms: int | None) -> Summary:
     summary = replace(summary, selection_sample=summary.selection_sample.sorted())
     basis, stats = summary.basis, summary.atom_stats
     sample = summary.selection_sample.mapped(basis.completed)
-    choice = selection.choose_to_shrink(basis, stats, sample, max_atoms, total_weight=summary.total_weight)
+    moments = summary.moments if summary.sampled_share < _LEAST_SAMPLED_SHARE else None
+    choice = selection.choose_to_shrink(
+        basis, stats, sample, max_atoms, total_weight=summary.total_weight, moments=moments
+    )
     return summary.changed(choice, basis.atoms[:0], stats.positions[:0], np.empty(0))
 
 
@@ -231,7 +238,7 @@ def moved(summary: Summary, *, thoroughly: bool = False) -> Summary:
     basis, sample = summary.basis, summary.selection_sample.sorted()
     if not basis.size or not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * basis.size:
         return summary
-    before, holds_all = summary.moments, not sample.is_full
+    before, holds_all = summary.moments, summary.samples_all_rows
     stays = replace(summary, selection_sample=sample, record=Record(before))
     rows, weights = sample.rows, sample.inclusion_weights()
     # A small sample, which rows of any order and offset are in, decides as a whole.
@@ -244,6 +251,8 @@ def moved(summary: Summary, *, thoroughly: bool = False) -> Summary:
     judging = slice(_CHUNK) if holds_all else slice(n_most, n_most + _CHUNK)
     old, new = (Block(either, rows[judging], weights[judging]) for either in (basis, there))
     gained = (old.unexplained - new.unexplained) / weights[judging].sum() * before.total_weight
+    if (share := summary.sampled_share) < _LEAST_SAMPLED_SHARE:
+        gained *= share
     if holds_all:
         if not gained > 0.0:
             there, kept, has_moved = basis, np.arange(basis.size), np.zeros(basis.size, dtype=bool)

@@ -190,6 +190,8 @@ LEAST_TOTAL_WEIGHT = 1e-120
 LEAST_DECAYED_WEIGHT = 1e-150
 # A row whose weight decays below this within a block gets weight zero, as nothing could be divided by it.
 _LEAST_WEIGHT = 1e-200
+# Rounding changes sums of weights by less than this share.
+_NEGLIGIBLE_SHARE = 1e-6
 # The distribution of gaps is made anew after this share of more rows, or after this many.
 _MORE_ROWS, _ROWS_TO_RENEW = 0.25, 4096
 
@@ -269,6 +271,17 @@ class Summary:
     def total_weight(self) -> float:
         """Weight of all rows recorded."""
         return self.record.total_weight
+
+    @property
+    def sampled_share(self) -> float:
+        """Share of the weight that `selection_sample` stands for; less than 1 after rows that devices have learned."""
+        weight = self.total_weight
+        return float(self.selection_sample.inclusion_weights().sum()) / weight if weight > 0.0 else 1.0
+
+    @property
+    def samples_all_rows(self) -> bool:
+        """Whether `selection_sample` holds all rows."""
+        return not self.selection_sample.is_full and self.sampled_share > 1.0 - _NEGLIGIBLE_SHARE
 
     def solved(self) -> Self:
         """Return the same summary with its moments solved, as is needed before the atoms are compared or changed."""
