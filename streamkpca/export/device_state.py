@@ -31,6 +31,7 @@ from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.base import InUnits, Scaled
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.stream.state import record_pending
+from streamkpca.stream.summary import Summary
 
 MAGIC, VERSION, N_CANDIDATES = 0x4350_4B53, 1, 3  # The first spells "SKPC".
 RBF_KERNEL, LINEAR_KERNEL = 1, 2
@@ -68,6 +69,7 @@ MEMORY = (
     Field("n_refused", "u", (), "rows with NaN, infinity or numbers beyond 1e7 units"),
     Field("seed", "u", (), "of the generator"),
     Field("turn", "u", (), "atom whose loss is computed next"),
+    Field("origin", "u", (), "of the model that it began with, see origin_of"),
     Field("threshold", "f", (), "novelty above which a row is novel"),
     Field("run", "f", (), "novel rows one after the other"),
     Field("total_weight", "f", ("2",), "N as the sum of two numbers"),
@@ -267,6 +269,12 @@ def kernel_of_device(kernel: Kernel, n_features: int, where: str) -> tuple[int, 
     )
 
 
+def origin_of(summary: Summary) -> int:
+    """Return a number that tells what a model has learned from what others have: the CRC-32 of its rows and atoms."""
+    atoms = np.ascontiguousarray(summary.basis.atoms, dtype="<f4")
+    return zlib.crc32(atoms.tobytes(), summary.n_rows % 2**32)
+
+
 def values_of(
     model: StreamingKernelPCA,
     *,
@@ -291,7 +299,7 @@ def values_of(
     formula_of(model, where=where, language="C", single=None)
     settings = model.settings(where)
     summary = record_pending(model.state_, settings).solved()
-    n_rows, kernel = model.n_samples_seen_, summary.basis.kernel
+    n_rows, kernel, origin = model.n_samples_seen_, summary.basis.kernel, origin_of(summary)
     d = model.n_features_in_
     kind, scale, unit = kernel_of_device(kernel, d, where)
     while True:
@@ -338,6 +346,7 @@ def values_of(
         "n_atoms": n,
         "n_rows": [n_rows % 2**32, n_rows >> 32],
         "seed": 1,
+        "origin": origin,
         "threshold": threshold / unit,
         "total_weight": in_two(weight),
         "squared_weight": in_two(moments.total_squared_weight),

@@ -1,0 +1,245 @@
+"""States of devices that learn, as models, and models as states of devices."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from streamkpca._core.arrays import Positions
+from streamkpca._core.concurrency import replaced
+from streamkpca._core.reservoir import positions_outside
+from streamkpca.dictionary.basis import AtomStats, Basis
+from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSums
+from streamkpca.export.device_state import DeviceState, encode, origin_of, read, values_of
+from streamkpca.models.streaming import StreamingKernelPCA, check_template
+from streamkpca.stream.state import record_pending
+from streamkpca.stream.summary import PageCusum, SearchSchedule, Summary
+
+# Rounding in single precision, in units of that in double.
+_SINGLE = float(np.finfo(np.float32).eps / np.finfo(np.float64).eps)
+# Kernel values of a device's atoms are those of the model to this share of the largest.
+_SAME_KERNEL = 1e-3
+# Atoms that differ by less than this, in the kernel's units, are one atom.
+_SAME_ATOM = 1e-6
+# A row has no less of a device's means: see kpca_gain in device.c.
+_LEAST_GAIN = 2.0**-20
+# Rows of less than this share of the weight cannot be told from rounding.
+_LEAST_SHARE = 1e-7
+
+
+def from_device(data: bytes, model: StreamingKernelPCA) -> StreamingKernelPCA:
+    """Make a model of the rows that a device has learned, from a state that it saved.
+
+    Parameters
+    ----------
+    data : bytes
+        What ``<name>_save`` wrote.
+    model : StreamingKernelPCA
+        The model that the device began with: that of `to_c`, or the one sent to it since by `to_device`.
+
+    Returns
+    -------
+    StreamingKernelPCA
+        A model of the device's own rows, in its atoms and with the parameters of `model`. Merge it with `model` and
+        with those of other devices: ``streamkpca.merge(model, *devices)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `model` is no StreamingKernelPCA; the bytes are cut short, a bit has flipped, or the device began with another
+        model.
+
+    Notes
+    -----
+    The device counts the rows of `model` among its own, so their share in its means is subtracted. The factor of the
+    atoms is computed anew in double precision, and moments in the basis of the device's factor F become those in the
+    basis of the new factor L by L^-1 F. They are accurate to single precision, relative to all rows that the device
+    counts. If it has replaced atoms, directions that less than nothing would be left along are set to zero, and the
+    account of energy counts that as lost; `eigenvalue_bounds_` are then wide. A device keeps no sample of rows:
+    thresholds and certificates of a union rest on the sample of `model`.
+
+    Examples
+    --------
+    The state of a device that has not learned yet:
+
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA, merge
+    >>> from streamkpca.export import from_device, to_device
+    >>> from streamkpca.kernels import RBF
+    >>> rows = np.random.default_rng(0).normal(size=(500, 3))
+    >>> model = StreamingKernelPCA(2, kernel=RBF(0.3), max_atoms=16).partial_fit(rows)
+    >>> device = from_device(to_device(model), model)
+    >>> device.n_samples_seen_, merge(model, device).n_samples_seen_
+    (0, 500)
+    """
+    where = "from_device"
+    check_template(model, where)
+    state, settings = model.state_, model.settings(where)
+    device, begun = read(data, where), record_pending(state, settings)
+    _check_same(device, begun, settings.half_life, where)
+    if device.values["origin"] != origin_of(begun):
+        raise _refused(where, f"this model of {begun.n_rows:,} rows at its beginning", "one that began with another")
+    n_new = device.n_rows - begun.n_rows
+    basis, kept = _basis_of(device, begun.basis)
+    totals = device.total_weight, device.total_squared_weight, device.energy, device.largest_energy
+    change = solve_triangular(basis.factor, device.factor[kept], lower=True)
+    every = RowSums(*totals, device.first, device.second).mapped(change)
+    before = begun.moments.mapped(begun.basis.vectors_in(basis).T)
+    own = _later(every, before, n_new, settings.half_life)
+    recorded = float(np.trace(own.second))
+    # Some of what was lost was the model's.
+    removed = min(device.lost_by_removal, max(own.energy - recorded, 0.0))
+    losses = ProjectionLoss(
+        other_arrival=own.energy - recorded - removed,
+        other_removal=removed,
+        # One atom a row can be replaced, and lengths of losses add up; no row loses more than it had.
+        other_length=min(math.sqrt(removed * n_new), math.sqrt(recorded + removed) + math.sqrt(recorded)),
+        rounding=_SINGLE * basis.rounding_amplification * device.energy,
+    )
+    since = np.minimum(device.weight_since_admission[kept], own.total_weight)
+    empty = model.without_rows()
+    summary = replace(
+        begun.without_rows(),
+        basis=basis,
+        record=Record(Moments(**vars(own), losses=losses)),
+        atom_stats=AtomStats(positions_outside(basis.atoms), np.zeros(basis.size), since),
+        n_rows=n_new,
+        schedule=SearchSchedule(),
+        trend=PageCusum(),
+    )
+    empty.state_ = replaced(empty.state_, summary=summary, n_rejected=device.n_refused)
+    return empty
+
+
+def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
+    """Write what a model has learned as a state that a device loads in place of its own.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        With the kernel and the `max_atoms` of the device's first model, such as the union of a fleet.
+    data : bytes, optional
+        Any state that the device has saved: the new one has its constants, and the next number. Without it, the state
+        is that which the C file of this model begins with.
+
+    Returns
+    -------
+    bytes
+        For ``<name>_load``. The rows of `model` then count as the device's, and `from_device` takes `model` next time.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The bytes are damaged, or the model has other features, another kernel, half-life or `max_atoms`; or as `to_c`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.export import to_device
+    >>> from streamkpca.kernels import RBF
+    >>> rows = np.random.default_rng(0).normal(size=(500, 3))
+    >>> model = StreamingKernelPCA(2, kernel=RBF(0.3), max_atoms=16).partial_fit(rows)
+    >>> state = to_device(model)
+    >>> to_device(model.partial_fit([[1.0, 2.0, 3.0]]), state) == state
+    False
+    """
+    where = "to_device"
+    check_template(model, where)
+    if data is None:
+        return encode(values_of(model, where=where))
+    settings, device = model.settings(where), read(data, where)
+    begun = record_pending(model.state_, settings)
+    _check_same(device, begun, settings.half_life, where)
+    if settings.max_atoms != device.values["max_atoms"]:
+        raise ValueError(
+            f"{where} expected a model with max_atoms={device.values['max_atoms']}, which is the room of the device, "
+            f"but got {settings.max_atoms}; set it, and learn or merge again"
+        )
+    values = values_of(model, where=where, quantile=device.values["quantile"], like=device.values)
+    return encode(values | {name: device.values[name] + 1 for name in ("sequence", "seed")})
+
+
+def _refused(where: str, what: str, got: object) -> ValueError:
+    remedy = "pass the model that the device began with: that of to_c, or the one sent to it since"
+    return ValueError(f"{where} expected the state of a device with {what} but got {got}; {remedy}")
+
+
+def _check_same(device: DeviceState, begun: Summary, half_life: float | None, where: str) -> None:
+    """Refuse a device of another width, half-life or kernel than a model's."""
+    kernel, n_features = begun.basis.kernel, begun.basis.atoms.shape[1]
+    if device.atoms.shape[1] != n_features:
+        raise _refused(where, f"{n_features} features", device.atoms.shape[1])
+    if np.float32(half_life or 0.0) != np.float32(device.values["half_life"]):
+        raise _refused(where, f"half_life={half_life}", device.values["half_life"] or None)
+    expected = kernel.matrix(device.atoms, device.atoms)
+    apart = np.abs(device.factor @ device.factor.T - expected).max()
+    if not apart <= _SAME_KERNEL * np.abs(expected).max():
+        raise _refused(where, f"the kernel {kernel!r}", f"kernel values that differ by up to {apart:.3g}")
+
+
+def _basis_of(device: DeviceState, begun: Basis) -> tuple[Basis, Positions]:
+    """Return the basis of a device's atoms, and the positions of those that are independent in double precision.
+
+    Atoms that are those of the model, up to rounding, are taken from there, so that states of a fleet share them.
+    """
+    scale = device.values["scale"].astype(np.float64)
+    offsets = np.abs((device.atoms[:, None] - begun.atoms) * scale).max(axis=2)
+    nearest = offsets.argmin(axis=1)
+    sizes = 1.0 + np.abs((device.atoms - device.values["centre"]) * scale).max(axis=1)
+    is_known = offsets.min(axis=1) <= _SAME_ATOM * sizes
+    if is_known.all() and np.array_equal(nearest, np.arange(begun.size)):
+        return begun, nearest
+    atoms = np.where(is_known[:, None], begun.atoms[nearest], device.atoms)
+    return Basis.empty(begun.kernel, atoms.shape[1]).extended(atoms)
+
+
+def _later(every: RowSums, before: RowSums, n_new: int, half_life: float | None) -> RowSums:
+    """Return the sums over the n new rows of a device, given those over all and over the earlier ones, in one basis.
+
+    Directions that less than nothing is left along get none.
+    """
+    decay = 1.0 if half_life is None else 2.0 ** (-n_new / half_life)
+    weight = every.total_weight - decay * before.total_weight
+    share = _share_before(before.total_weight, n_new, half_life)
+    if not n_new or weight <= _LEAST_SHARE * every.total_weight or share >= 1.0 - _LEAST_SHARE:
+        return RowSums.zero(len(every.first))
+
+    def mean(whole: Any, part: Any) -> Any:
+        return (whole / every.total_weight - share * part / before.total_weight) / (1.0 - share)
+
+    first, second = mean(every.first, before.first), mean(every.second, before.second)
+    values, vectors = np.linalg.eigh(second - np.outer(first, first))
+    if values[0] < 0.0:
+        covariance = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        second = 0.5 * (covariance + covariance.T) + np.outer(first, first)
+    return RowSums(
+        total_weight=weight,
+        total_squared_weight=max(every.total_squared_weight - decay**2 * before.total_squared_weight, 0.0),
+        energy=weight * max(mean(every.energy, before.energy), 0.0),
+        largest_energy=every.largest_energy,
+        first=weight * first,
+        second=weight * second,
+    )
+
+
+def _share_before(weight: float, n_new: int, half_life: float | None) -> float:
+    """Return the share in a device's means of the rows before n new ones.
+
+    With all rows of weight W so far, a new one has the share 1 / W, but no less than `_LEAST_GAIN`.
+    """
+    most, n_growing = 1.0 / _LEAST_GAIN, n_new
+    if half_life is None:
+        n_growing = int(np.clip(most - weight, 0, n_new))
+        share = weight / (weight + n_growing)
+    else:
+        fading = -math.expm1(-math.log(2.0) / half_life)
+        if fading < _LEAST_GAIN:
+            # The weight tends to 1 / fading.
+            left = (1.0 / fading - most) / max(1.0 / fading - weight, 1.0 / fading - most)
+            n_growing = min(int(-half_life * math.log2(left)), n_new)
+        decay = 2.0 ** (-n_growing / half_life)
+        share = decay * weight / (decay * weight + (1.0 - decay) / fading)
+    return float(share * (1.0 - _LEAST_GAIN) ** (n_new - n_growing))
