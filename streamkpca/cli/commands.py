@@ -187,6 +187,22 @@ def info(**options: Any) -> None:
 
 @click.command()
 @click.argument("model", metavar="MODEL", type=FILE)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
+@click.option("--out", required=True, type=FILE, help="Save the merged model here.")
+@json_option
+def merge(**options: Any) -> None:
+    """Make one model of several.
+
+    FILE... are saved models with the kernel of MODEL, scale included, and states of devices that began with MODEL. Each
+    has learned rows of its own.
+    """
+    from streamkpca.cli import manage
+
+    manage.merge(**options)
+
+
+@click.command()
+@click.argument("model", metavar="MODEL", type=FILE)
 @click.argument("out", metavar="OUT.onnx|OUT.c", type=FILE)
 @click.option("--double", is_flag=True, help="Write numbers in double precision.  [default: single]")
 @click.option("--name", default="streamkpca", metavar="PREFIX", help="C: prefix of the functions.")
@@ -221,4 +237,4 @@ def warm_up(**options: Any) -> None:
     manage.warm_up(**options)
 
 
-COMMANDS = (watch, demo, fit, score, transform, impute, info, export, warm_up)
+COMMANDS = (watch, demo, fit, score, transform, impute, info, merge, export, warm_up)

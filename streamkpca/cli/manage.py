@@ -1,16 +1,21 @@
-"""The work of the commands that manage models and the installation: info, export, warmup."""
+"""The work of the commands that manage models and the installation: info, merge, export, warmup."""
 
 import os
 from pathlib import Path
 
 import click
 
+from streamkpca import StreamingKernelPCA
+from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, write_durably
 from streamkpca.cli.console import print_facts, print_json, print_result
-from streamkpca.cli.models import check_target, read_saved
+from streamkpca.cli.models import check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
-from streamkpca.cli.reports import saved_facts, show_model
+from streamkpca.cli.reports import model_facts, saved_facts, show_model
 from streamkpca.models.warmup import cache_folder, warmup
+
+# No device has room for more.
+_LARGEST_STATE = 2**26
 
 
 def info(model: str, as_json: bool) -> None:
@@ -22,6 +27,38 @@ def info(model: str, as_json: bool) -> None:
     parameters = facts.pop("parameters")
     show_model(facts)
     print_facts("Parameters", parameters)
+
+
+def merge(model: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
+    """Merge a saved model with others, and with states of devices that began with it."""
+    every = (model, *files)
+    check_target(out, every)
+    if twice := [path for i, path in enumerate(every) if is_among(path, every[:i])]:
+        raise click.UsageError(f"{twice[0]}: is given twice, so its rows would count twice")
+    saved = read_saved(model)
+    merged = merge_models(saved.model, *(_part(path, saved.model) for path in files))
+    merged.save(out, with_notes({}, saved.columns, {}, saved.time) or None)
+    facts = model_facts(merged, saved.columns)
+    if as_json:
+        print_json(facts)
+    else:
+        show_model(facts)
+        click.echo(f"Model: {out}")
+
+
+def _part(path: str, begun: StreamingKernelPCA) -> StreamingKernelPCA:
+    """Read a saved model, or the state of a device that began with the model `begun`."""
+    from streamkpca.export import from_device
+    from streamkpca.export.device_state import MAGIC
+
+    with open(path, "rb") as file:
+        data = file.read(_LARGEST_STATE)
+    if int.from_bytes(data[:4], "little") != MAGIC:
+        return read_saved(path).model
+    try:
+        return from_device(data, begun)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def export(model: str, out: str, double: bool, name: str, quantile: float | None, as_json: bool) -> None:

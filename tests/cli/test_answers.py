@@ -1,4 +1,4 @@
-"""What commands answer with a saved model: `transform`, `impute`, `info`, `export`, `warmup`."""
+"""What commands answer with a saved model: `transform`, `impute`, `info`, `merge`, `export`, `warmup`."""
 
 import json
 from pathlib import Path

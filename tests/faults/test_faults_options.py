@@ -151,6 +151,7 @@ USES = [
     ["transform", "x.csv", "--model", "m.npz", "--save", "o.csv"],
     ["fit", "x.csv", "--model", "m.npz", "--resume"],
     ["export", "m.npz", "o.c"],
+    ["merge", "good.npz", "m.npz", "--out", "o.npz"],
     ["score", "x.csv", "--model", "m.npz", "--plot", "o.svg"],
 ]
 
