@@ -1,0 +1,305 @@
+"""States of devices come home as models of the devices' own rows, and models go back as states."""
+
+import copy
+import json
+import zlib
+
+import numpy as np
+import pytest
+from commands import run as command
+from exports import COMPILER
+from hypothesis import given
+from hypothesis import strategies as st
+from on_a_device import Device
+from scipy.linalg import cholesky, solve_triangular
+
+from streamkpca import StreamingKernelPCA, merge, plots
+from streamkpca.export import from_device, to_c, to_device
+from streamkpca.kernels import RBF, Linear
+from streamkpca.stream import State
+from streamkpca.stream.step import moved
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path"),
+]
+RANDOM = np.random.default_rng(5)
+ANGLES = RANDOM.uniform(0.0, 2.0 * np.pi, 9000)
+RING = np.column_stack([np.cos(ANGLES), np.sin(ANGLES), np.cos(2.0 * ANGLES)]) + 0.05 * RANDOM.normal(size=(9000, 3))
+RING = RING.astype(np.float32).astype(np.float64)
+# Rows of another place, for which devices need other atoms.
+AWAY = RING + np.array([0.0, 0.0, 1.5])
+HALF_LIFE = 1500.0
+
+
+def gateway(half_life=None, kernel=None, n_rows=2000, **settings):
+    model = StreamingKernelPCA(2, kernel=kernel or RBF(0.5), max_atoms=12, block_size=50, half_life=half_life)
+    return model.set_params(**settings).partial_fit(RING[:n_rows]).refit()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("devices")
+
+
+@pytest.fixture(scope="module", params=[None, HALF_LIFE], ids=["forever", "half-life"])
+def fleet(request, folder):
+    """Let two devices learn, one rows like the gateway's and one others; return the gateway, their states and the C."""
+    model = gateway(request.param)
+    text, states = to_c(model, name="pump", learns=True), []
+    for rows in (RING[2000:5000], AWAY[5000:]):
+        device = Device(text, "pump", folder, 3)
+        device.learn(rows)
+        states.append(device.save())
+    return model, states, text
+
+
+def moments_of(model):
+    return model.state_.summary.moments
+
+
+def test_a_state_that_comes_home_has_the_moments_of_the_devices_rows(fleet):
+    model, (state, _), _ = fleet
+    home, rows = from_device(state, model), RING[2000:5000]
+    atoms = home.state_.summary.basis.atoms
+    # These rows need no other atoms, and those of the model are taken to the bit.
+    np.testing.assert_array_equal(atoms, model.state_.summary.basis.atoms)
+    assert home.n_samples_seen_ == 3000
+    weights = np.ones(3000) if model.half_life is None else 0.5 ** (np.arange(3000)[::-1] / model.half_life)
+    factor = cholesky(RBF(0.5).matrix(atoms, atoms), lower=True)
+    coordinates = solve_triangular(factor, RBF(0.5).matrix(atoms, rows), lower=True)
+    found, total = moments_of(home), weights.sum()
+    assert found.total_weight == pytest.approx(total, rel=1e-4)
+    assert found.total_squared_weight == pytest.approx((weights**2).sum(), rel=1e-3)
+    np.testing.assert_allclose(found.first / total, coordinates @ weights / total, atol=1e-3)
+    np.testing.assert_allclose(found.second / total, (coordinates * weights) @ coordinates.T / total, atol=1e-3)
+    left = weights @ (1.0 - (coordinates**2).sum(axis=0))
+    assert found.losses.total == pytest.approx(left, rel=0.05)
+
+
+def test_energy_is_conserved_and_the_factor_is_that_of_the_atoms(fleet):
+    model, states, _ = fleet
+    for state in states:
+        home = from_device(state, model)
+        summary = home.state_.summary
+        basis, moments = summary.basis, summary.moments
+        np.testing.assert_allclose(basis.factor @ basis.factor.T, RBF(0.5).matrix(basis.atoms, basis.atoms), atol=1e-12)
+        assert np.trace(moments.second) + moments.losses.total == pytest.approx(moments.energy, rel=1e-9)
+        centred = moments.second - np.outer(moments.first, moments.first) / moments.total_weight
+        assert np.linalg.eigvalsh(centred)[0] > -1e-6
+    # The one that has moved has found atoms of its own.
+    assert not set(map(tuple, basis.atoms)) <= set(map(tuple, model.state_.summary.basis.atoms))
+    assert (home.reconstruction_error(AWAY).mean()) < 0.5 * model.reconstruction_error(AWAY).mean()
+
+
+def test_a_fleet_is_one_model_that_answers_learns_and_is_saved(fleet):
+    model, states, _ = fleet
+    devices = [from_device(state, model) for state in states]
+    union = merge(model, *devices)
+    assert union.n_samples_seen_ == 9000
+    moments = moments_of(union)
+    parts = [moments_of(part) for part in (model, *devices)]
+    for name in ("total_weight", "total_squared_weight", "energy"):
+        assert getattr(moments, name) == pytest.approx(sum(getattr(part, name) for part in parts), rel=1e-9)
+    assert np.trace(moments.second) + moments.losses.total == pytest.approx(moments.energy, rel=1e-9)
+    both = np.concatenate([RING[2000:], AWAY])
+    assert union.reconstruction_error(both).mean() < model.reconstruction_error(both).mean()
+    assert union.novelty_threshold() > 0.0
+    for part in (*devices, union, merge(*devices)):
+        again = StreamingKernelPCA.from_bytes(part.to_bytes()).refit()
+        np.testing.assert_array_equal(again.eigenvalues_, copy.copy(part).refit().eigenvalues_)
+        plots.draw_spectrum(again)
+        recorded = np.trace(moments_of(again).second) * (0.5 ** (500 / model.half_life) if model.half_life else 1.0)
+        again.partial_fit(AWAY[:500])
+        assert again.n_samples_seen_ == part.n_samples_seen_ + 500
+        found = again.refit().state_.summary.moments
+        # A sample without the rows of the devices must not stand for all rows.
+        assert np.trace(found.second) > 0.9 * recorded
+    assert moved(union.state_.summary).basis.size == union.n_atoms_
+
+
+def test_states_of_one_origin_merge_in_any_order(fleet):
+    model, (state, _), _ = fleet
+    home = from_device(state, model)
+    one, other = merge(model, home), merge(home, model)
+    np.testing.assert_allclose(one.eigenvalues_, other.eigenvalues_, rtol=1e-9)
+    np.testing.assert_array_equal(moments_of(one).second, moments_of(other).second)
+
+
+def test_a_device_goes_on_to_the_bit_with_what_it_saved_or_was_sent(fleet, folder):
+    model, (state, _), text = fleet
+    union = merge(model, from_device(state, model))
+    for data in (state, to_device(union, state)):
+        one, other = (Device(text, "pump", folder, 3) for _ in range(2))
+        for device in (one, other):
+            assert device.load(data) == 0
+        # A save changes nothing but its number, and the checksum.
+        saved = one.save()
+        assert sum(a != b for a, b in zip(saved, data, strict=True)) <= 8
+        one.learn(AWAY[:700])
+        assert one.load() == 0
+        one.learn(AWAY[:2000])
+        other.learn(AWAY[:2000])
+        assert one.save()[-4:] != saved[-4:]
+        other.save()
+        # Both have saved twice and once, so the numbers differ and nothing else.
+        assert sum(a != b for a, b in zip(one.save(), other.save(), strict=True)) <= 8
+    home = from_device(other.save(), union)
+    assert home.n_samples_seen_ == 2000
+    assert moments_of(home).energy == pytest.approx(moments_of(home).total_weight, rel=1e-3)
+    with pytest.raises(ValueError, match=r"from_device expected the state of a device with this model of 2,000 rows"):
+        from_device(other.save(), model)
+
+
+def test_a_device_that_was_sent_a_model_answers_as_it_does(fleet, folder):
+    model, states, text = fleet
+    union = merge(model, *(from_device(state, model) for state in states))
+    device = Device(text, "pump", folder, 3)
+    assert device.load(to_device(union, states[0])) == 0
+    rows = np.concatenate([RING[:50], AWAY[:50]])
+    np.testing.assert_allclose(device.novelty(rows), union.novelty(rows), rtol=1e-2, atol=1e-4)
+
+
+def test_a_device_without_rows_of_its_own_adds_nothing(folder):
+    model = gateway(HALF_LIFE)
+    home = from_device(Device(to_c(model, name="pump", learns=True), "pump", folder, 3).save(), model)
+    assert home.n_samples_seen_ == 0
+    union = merge(model, home)
+    np.testing.assert_allclose(union.eigenvalues_, model.eigenvalues_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("half_life", [None, 1e6])
+def test_rows_of_a_device_are_told_from_millions_of_the_gateway(folder, half_life):
+    """A row never has less than 2^-20 of a device's means, so the model's rows have less than their weight says."""
+    model = StreamingKernelPCA(2, kernel=RBF(0.5), max_atoms=12, block_size=50, half_life=half_life)
+    model.partial_fit(RING[:2000], sample_weight=2000.0).refit()
+    device = Device(to_c(model, name="pump", learns=True), "pump", folder, 3)
+    # They need no other atoms.
+    rows = np.tile(RING[2000:][RING[2000:, 0] > 0.0][:3000], (20, 1))
+    device.learn(rows)
+    home = from_device(device.save(), model)
+    basis, found = home.state_.summary.basis, moments_of(home)
+    coordinates = basis.project(rows).coordinates
+    assert found.total_weight == pytest.approx(60_000.0, rel=0.03)
+    np.testing.assert_allclose(found.first / found.total_weight, coordinates.mean(axis=0), atol=0.01)
+    expected = coordinates.T @ coordinates / len(rows)
+    np.testing.assert_allclose(found.second / found.total_weight, expected, atol=0.02)
+
+
+def test_linear_kernels_in_units_come_home(folder):
+    model = gateway(kernel=Linear().in_units([0.5, 2.0, 1.0]))
+    device = Device(to_c(model, name="pump", learns=True), "pump", folder, 3)
+    device.learn(RING[2000:4000])
+    union, whole = merge(model, from_device(device.save(), model)), copy.copy(model).partial_fit(RING[2000:4000])
+    np.testing.assert_allclose(union.eigenvalues_, whole.refit().eigenvalues_, rtol=1e-3)
+
+
+# Refusals
+
+
+@pytest.fixture(scope="module")
+def saved(folder):
+    model = gateway()
+    device = Device(to_c(model, name="pump", learns=True), "pump", folder, 3)
+    device.learn(RING[2000:2500])
+    return model, device.save()
+
+
+@given(bit=st.integers(0, 10**6), cut=st.integers(0, 10**6))
+def test_a_flipped_bit_or_a_cut_is_refused(saved, bit, cut):
+    model, data = saved
+    place = bit % (8 * len(data))
+    flipped = bytearray(data)
+    flipped[place // 8] ^= 1 << place % 8
+    for damaged in (bytes(flipped), data[: cut % len(data)], data + b"\0" * (1 + cut % 9)):
+        with pytest.raises(ValueError, match="from_device: expected the saved state of a device but"):
+            from_device(damaged, model)
+
+
+def with_words(data, changes):
+    """Change words of a record by their place from its end, and mend the checksum."""
+    words = np.frombuffer(data[:-4], "<u4").copy()
+    for place, value in changes.items():
+        words[place] = value
+    body = words.tobytes()
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+def test_the_state_of_another_model_is_refused(saved):
+    model, data = saved
+    expected = r"from_device expected the state of a device with"
+    for other, what in (
+        (gateway(n_rows=1950), "this model of 1,950 rows"),
+        (gateway(random_state=3).partial_fit(RING[:50]), "this model of 2,050 rows"),
+        (gateway(half_life=50.0), r"half_life=50\.0 but got None"),
+        (gateway(kernel=RBF(0.6)), r"the kernel RBF\(gamma=0\.6\) but got kernel values that differ by up to 0\."),
+        (StreamingKernelPCA(2, max_atoms=12).partial_fit(RING[:2000, :2]), "2 features but got 3"),
+    ):
+        with pytest.raises(ValueError, match=f"{expected} {what}.*; pass the model that the device began with"):
+            from_device(data, other)
+    with pytest.raises(TypeError, match="from_device expected a StreamingKernelPCA"):
+        from_device(data, "plant.npz")
+    with pytest.raises(ValueError, match=r"to_device expected a model with max_atoms=12.*but got 16"):
+        to_device(gateway(max_atoms=16), data)
+    with pytest.raises(ValueError, match="to_device expected the state of a device with the kernel"):
+        to_device(gateway(kernel=RBF(0.6)), data)
+    # Damage that has a right checksum.
+    with pytest.raises(ValueError, match="it holds NaN or infinity"):
+        from_device(with_words(data, {-2: 0x7FC00000}), model)
+
+
+# The samples
+
+
+def test_a_model_whose_sample_lacks_rows_is_not_recorded_anew(saved):
+    model, data = saved
+    home = from_device(data, model)
+    assert isinstance(home.state_, State)
+    summary = home.state_.summary
+    assert summary.sampled_share == 0.0
+    assert not summary.samples_all_rows
+    assert model.state_.summary.sampled_share == pytest.approx(1.0, abs=0.2)
+    young = gateway(n_rows=500)
+    assert young.state_.summary.samples_all_rows
+    # Few rows of Python's own join the sample, and would have stood for all.
+    home.partial_fit(RING[:600])
+    found = moments_of(home.refit())
+    assert np.trace(found.second) > 0.95 * found.energy
+    assert found.total_weight == pytest.approx(1100.0, rel=1e-5)
+
+
+def test_atoms_are_dropped_by_moments_where_the_sample_lacks_most_rows(fleet):
+    model, states, _ = fleet
+    union = merge(*(from_device(state, model) for state in states))
+    assert union.n_atoms_ == 12
+    # Both places keep atoms; an empty sample would have dropped those that came last, and so a whole place.
+    assert union.reconstruction_error(AWAY).mean() < 0.6 * model.reconstruction_error(AWAY).mean()
+    assert union.reconstruction_error(RING).mean() < 0.2
+
+
+# The command
+
+
+def test_the_command_merges_models_and_states(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, data = saved
+    model.save("plant.npz")
+    (tmp_path / "a.bin").write_bytes(data)
+    gateway(n_rows=300).save("east.npz")
+    done = command("merge", "plant.npz", "a.bin", "east.npz", "--out", "fleet.npz", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 2800
+    union = StreamingKernelPCA.load("fleet.npz")
+    expected = merge(model, from_device(data, model), gateway(n_rows=300))
+    np.testing.assert_array_equal(union.eigenvalues_, expected.eigenvalues_)
+    assert "2800" in command("merge", "plant.npz", "a.bin", "east.npz", "--out", "fleet.npz").stdout
+    (tmp_path / "b.bin").write_bytes(data[:-1])
+    for arguments, message in (
+        (["b.bin", "--out", "o.npz"], "b.bin: from_device: expected the saved state of a device"),
+        (["a.bin", "./a.bin", "--out", "o.npz"], "./a.bin: is given twice"),
+        (["a.bin", "--out", "plant.npz"], "plant.npz: is read as input"),
+    ):
+        refused = command("merge", "plant.npz", *arguments)
+        assert refused.exit_code in (1, 2)
+        assert message in refused.stderr
+    assert not (tmp_path / "o.npz").exists()
