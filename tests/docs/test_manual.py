@@ -22,8 +22,8 @@ from streamkpca.kernels import RBF
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-# Their code needs engines, and has tests of its own.
-TESTED_APART = {"many-machines.md": "test_many_machines.py"}
+# Their code needs engines or a compiler, and has tests of its own.
+TESTED_APART = {"many-machines.md": "test_many_machines.py", "fleet.md": "test_fleet.py"}
 PAGES = sorted(path.name for path in DOCS.glob("*.md") if path.name not in TESTED_APART)
 LIBRARIES = {"matplotlib": "plots", "onnx": "onnx", "onnxruntime": "test", "river": "river", "sklearn": "sklearn"}
 # Their names are the package's, too.
