@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,23 @@ def test_alarms_by_contract(tmp_path: Path) -> None:
     assert set(found["promise"]) == {"memory 0.9", "heavy", "made slow"}
     assert found["faults"].keys() == {"plant", "family", "made slow"}
     assert found["kept"]["contract"] == 1.0 > found["kept"]["threshold"]
+def test_learning_on_a_device(tmp_path: Path) -> None:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("the benchmark compiles C; needs a C compiler")
+    output, found = figures(tmp_path, "learning_on_a_device.py", "--tiny")
+    assert set(found["streams"]) == {"made ring/seed 0", "made drift/seed 0"}
+    for table in found["streams"].values():
+        assert 4000 < table["ram"] < 8192
+        peers = {"z-scores", "k-means", "k-nearest", "half-space trees"}
+        assert set(table["AP"]) == {"device", "float64", "frozen"} | peers
+        assert all(0.0 <= value <= 1.0 for value in [*table["AP"].values(), *table["left"].values()])
+        # Single precision is not what a device loses by.
+        assert table["rounding"]["AP"] < 0.02
+        assert table["rounding"]["left"] < 0.03
+    # Scores that are drawn by lot would be at .1.
+    assert min(found["streams"]["made ring/seed 0"]["AP"][name] for name in ("device", "float64")) > 0.5
+    assert found["cost"]["milliseconds"] < 1.0
+    assert "uJ at 64 MHz" in output
 
 
 def test_which_feature(tmp_path: Path) -> None:
