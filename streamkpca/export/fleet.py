@@ -25,6 +25,8 @@ _SAME_KERNEL = 1e-3
 _SAME_ATOM = 1e-6
 # A row has no less of a device's means: see kpca_gain in device.c.
 _LEAST_GAIN = 2.0**-20
+# No device learns more.
+_MOST_ROWS = 2**60
 # Rows of less than this share of the weight cannot be told from rounding.
 _LEAST_SHARE = 1e-7
 
@@ -82,15 +84,17 @@ def from_device(data: bytes, model: StreamingKernelPCA) -> StreamingKernelPCA:
     if device.values["origin"] != origin_of(begun):
         raise _refused(where, f"this model of {begun.n_rows:,} rows at its beginning", "one that began with another")
     n_new = device.n_rows - begun.n_rows
-    basis, kept = _basis_of(device, begun.basis)
     totals = device.total_weight, device.total_squared_weight, device.energy, device.largest_energy
+    if not (0 <= n_new < _MOST_ROWS and min(totals) >= 0.0 < device.total_weight):
+        raise _refused(where, "an account of its rows", f"one of {n_new:,} rows and the totals {totals}")
+    basis, kept = _basis_of(device, begun.basis)
     change = solve_triangular(basis.factor, device.factor[kept], lower=True)
     every = RowSums(*totals, device.first, device.second).mapped(change)
     before = begun.moments.mapped(begun.basis.vectors_in(basis).T)
     own = _later(every, before, n_new, settings.half_life)
     recorded = float(np.trace(own.second))
     # Some of what was lost was the model's.
-    removed = min(device.lost_by_removal, max(own.energy - recorded, 0.0))
+    removed = min(max(device.lost_by_removal, 0.0), max(own.energy - recorded, 0.0))
     losses = ProjectionLoss(
         other_arrival=own.energy - recorded - removed,
         other_removal=removed,

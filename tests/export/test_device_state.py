@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import zlib
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from streamkpca import StreamingKernelPCA, merge, plots
 from streamkpca.export import from_device, to_c, to_device
+from streamkpca.export.device_state import FIELDS, shape_of
 from streamkpca.kernels import RBF, Linear
 from streamkpca.stream import State
 from streamkpca.stream.step import moved
@@ -216,17 +218,17 @@ def test_a_flipped_bit_or_a_cut_is_refused(saved, bit, cut):
             from_device(damaged, model)
 
 
-def with_words(data, changes):
-    """Change words of a record by their place from its end, and mend the checksum."""
-    words = np.frombuffer(data[:-4], "<u4").copy()
-    for place, value in changes.items():
-        words[place] = value
-    body = words.tobytes()
+def with_value(data, name, value):
+    """Change the first word of a field, and mend the checksum."""
+    place = 0
+    for field in FIELDS[: [field.name for field in FIELDS].index(name)]:
+        place += 4 * math.prod(shape_of(field, 12, 3))
+    body = data[:place] + value.tobytes() + data[place + 4 : -4]
     return body + zlib.crc32(body).to_bytes(4, "little")
 
 
 def test_the_state_of_another_model_is_refused(saved):
-    model, data = saved
+    _, data = saved
     expected = r"from_device expected the state of a device with"
     for other, what in (
         (gateway(n_rows=1950), "this model of 1,950 rows"),
@@ -243,9 +245,15 @@ def test_the_state_of_another_model_is_refused(saved):
         to_device(gateway(max_atoms=16), data)
     with pytest.raises(ValueError, match="to_device expected the state of a device with the kernel"):
         to_device(gateway(kernel=RBF(0.6)), data)
-    # Damage that has a right checksum.
+
+
+def test_damage_with_a_right_checksum_is_refused(saved):
+    model, data = saved
     with pytest.raises(ValueError, match="it holds NaN or infinity"):
-        from_device(with_words(data, {-2: 0x7FC00000}), model)
+        from_device(with_value(data, "waiting_count", np.float32(np.nan)), model)
+    for name, value in (("n_rows", np.uint32(7)), ("energy", np.float32(-1.0)), ("total_weight", np.float32(-3e4))):
+        with pytest.raises(ValueError, match="from_device expected the state of a device with an account of its rows"):
+            from_device(with_value(data, name, value), model)
 
 
 # The samples
