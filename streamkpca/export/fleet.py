@@ -132,6 +132,7 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     -------
     bytes
         For ``<name>_load``. The rows of `model` then count as the device's, and `from_device` takes `model` next time.
+        Its threshold is that of the device or of the model, the higher one, until it has followed its rows.
 
     Raises
     ------
@@ -162,7 +163,11 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
             f"{where} expected a model with max_atoms={device.values['max_atoms']}, which is the room of the device, "
             f"but got {settings.max_atoms}; set it, and learn or merge again"
         )
-    values = values_of(model, where=where, quantile=device.values["quantile"], like=device.values)
+    # A union explains each place worse than the atoms that were found there, and knows no rows of devices.
+    quantile, threshold = device.values["quantile"], device.threshold * device.values["unit"]
+    if len(begun.reservoir):
+        threshold = max(threshold, model.novelty_threshold(quantile))
+    values = values_of(model, where=where, quantile=quantile, threshold=threshold, like=device.values)
     return encode(values | {name: device.values[name] + 1 for name in ("sequence", "seed")})
 
 

@@ -162,6 +162,20 @@ def test_a_device_that_was_sent_a_model_answers_as_it_does(fleet, folder):
     np.testing.assert_allclose(device.novelty(rows), union.novelty(rows), rtol=1e-2, atol=1e-4)
 
 
+def test_alarms_of_a_device_stay_rare_when_it_is_sent_a_union(fleet, folder):
+    model, states, text = fleet
+    parts = [from_device(state, model) for state in states]
+    # One with a sample of the gateway's rows, one without any.
+    for union in (merge(model, *parts), merge(*parts)):
+        for state, rows in zip(states, (RING[5000:], AWAY[:4000]), strict=True):
+            device = Device(text, "pump", folder, 3)
+            assert device.load(to_device(union, state)) == 0
+            alarms = device.learn(rows) == 1
+            assert alarms.mean() < 0.06
+            # The gateway's threshold alone would give a tenth of alarms at the other place.
+            assert alarms[:300].mean() < (0.1 if len(union.state_.summary.reservoir) else 0.5)
+
+
 def test_a_device_without_rows_of_its_own_adds_nothing(folder):
     model = gateway(HALF_LIFE)
     home = from_device(Device(to_c(model, name="pump", learns=True), "pump", folder, 3).save(), model)
