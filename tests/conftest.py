@@ -40,6 +40,7 @@ MARKS = {
     "adapters/test_adapters_for_dask.py": "engines",
     "adapters/test_adapters_for_ray.py": "engines",
     "adapters/test_adapters_for_spark.py": "engines",
+    "export/test_device_state.py": "engines",
     "export/test_export_answers.py": "engines",
     "export/test_export_c.py": "engines",
     "export/test_export_onnx.py": "engines",
