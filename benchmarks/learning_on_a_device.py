@@ -27,8 +27,8 @@ Run::
     python benchmarks/learning_on_a_device.py --tiny
 
 Tables have means over gateways with three seeds (``--seeds``), and over the streams of a family. **Left by rows that
-come** is the share of its energy that a row leaves unexplained before it is learned, **account** the share that all rows
-have left when they were learned, and with atoms since. A device replaces an atom only after as many rows as the atom's
+come** is the share of its energy that a row leaves before it is learned, **account** the share that all rows have left
+when they were learned, and with atoms since. A device replaces an atom only after as many rows as the atom's
 record deserves, so where rows change for good it follows later than the stream in Python, whose sample holds rows of
 all times.
 
