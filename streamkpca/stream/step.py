@@ -48,8 +48,8 @@ _N_EVALUATIONS, _N_FEW_EVALUATIONS, _GROWTH = 7, 4, 1.5
 # Sampled rows for each atom that decide a move, and that judge a swap before it; candidates of that swap. With 32 rows
 # for each atom, moves left 2% to 3% less and took twice the time.
 _MOVING_SAMPLE, _SWAPPING_SAMPLE, _MOVING_CANDIDATES = 16, 4, 512
-# The sample judges which atoms to remove, and swaps, while it stands for this share of all rows; once devices are merged
-# it may not.
+# The sample judges which atoms to remove, and swaps, while it stands for this share of all rows; with devices merged it
+# may not.
 _LEAST_SAMPLED_SHARE = 0.5
 # How many rows to come, for each row so far, must regain the recorded moments that a move loses. With 1, nearly all
 # moves were refused in streams whose regimes change, and with 4 little more was gained.
