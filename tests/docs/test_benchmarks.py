@@ -135,6 +135,8 @@ def test_alarms_by_contract(tmp_path: Path) -> None:
     assert set(found["promise"]) == {"memory 0.9", "heavy", "made slow"}
     assert found["faults"].keys() == {"plant", "family", "made slow"}
     assert found["kept"]["contract"] == 1.0 > found["kept"]["threshold"]
+
+
 def test_learning_on_a_device(tmp_path: Path) -> None:
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("the benchmark compiles C; needs a C compiler")
