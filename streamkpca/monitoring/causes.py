@@ -70,7 +70,15 @@ class Cause(NamedTuple):
 
     @property
     def name(self) -> str | int:
-        """The feature, with the statistic if there is one: "range of pressure over 64 rows"."""
+        """The feature, with the statistic if there is one.
+
+        Examples
+        --------
+        >>> numbers = {"share": 1.0, "value": 9.0, "expected": 2.0, "low": 1.0, "high": 3.0}
+        >>> cause = Cause("pressure", **numbers, direction="above", since=80, statistic="range over 64 rows")
+        >>> cause.name
+        'range of pressure over 64 rows'
+        """
         statistic, over, rest = self.statistic.partition(" over ")
         return f"{statistic} of {self.feature}{over}{rest}" if statistic else self.feature
 

@@ -120,7 +120,7 @@ class Contract:
     """
 
     false_alarms: float
-    maxima: Array
+    maxima: Array = field(default_factory=lambda: np.empty(0))
     level: float = math.inf
     n_blocks: int = 0
     n_new: int = 0
@@ -128,29 +128,42 @@ class Contract:
     pending: Array = field(default_factory=lambda: np.empty(0))
     is_open: bool = False
 
-    @classmethod
-    def none(cls, false_alarms: float) -> Self:
-        """Return a contract without a reference."""
-        return cls(false_alarms, np.empty(0))
-
     @property
-    def length(self) -> int:
+    def _length(self) -> int:
         """Rows of a block of the reference, which holds enough rows in a bounded number of blocks."""
         return _SHORTEST << max(math.ceil(math.log2(_ENOUGH / (self.false_alarms * _SHORTEST * _MOST))), 0)
 
     @property
     def n_known(self) -> int:
-        """Number of healthy rows in the reference."""
-        return len(self.maxima) * self.length
+        """Number of healthy rows in the reference.
+
+        Examples
+        --------
+        >>> Contract(1 / 10_000).n_known
+        0
+        """
+        return len(self.maxima) * self._length
 
     @property
     def n_needed(self) -> int:
-        """Number of healthy rows from which there are alarms, as far as the dependence of the rows is known."""
+        """Number of healthy rows from which there are alarms, as far as the dependence of the rows is known.
+
+        Examples
+        --------
+        >>> Contract(1 / 10_000).n_needed
+        5000
+        """
         return max(math.ceil(_FIRST / self.false_alarms), _LEAST * self._lengths[0])
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Rows of the blocks whose e-values are averaged; none while too little is known."""
+        """Rows of the blocks whose e-values are averaged; none while too little is known.
+
+        Examples
+        --------
+        >>> Contract(1 / 10_000).lengths
+        ()
+        """
         return self._lengths if self.n_known >= self.n_needed else ()
 
     def __repr__(self) -> str:
@@ -160,7 +173,7 @@ class Contract:
             return f"<Contract: one false alarm run in {rows} {known}; no alarm before>"
         return f"<Contract: at most one false alarm run in {rows}, level {self.level:.3g} thresholds; {known}>"
 
-    def judged(self, scores: Array, threshold: float, is_new: bool) -> tuple[Self, Flags, Array]:
+    def _judged(self, scores: Array, threshold: float, is_new: bool) -> tuple[Self, Flags, Array]:
         """Judge rows (n,) of one threshold, anew or after the last one: which are alarms, and the level of each."""
         if math.isinf(threshold):
             return self, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
@@ -171,7 +184,7 @@ class Contract:
         goes_on = np.concatenate([[was_open], is_alarm[:-1]])
         ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)
         pending = np.concatenate([self.pending, ratios])
-        blocks = pending[: len(pending) // self.length * self.length].reshape(-1, self.length)
+        blocks = pending[: len(pending) // self._length * self._length].reshape(-1, self._length)
         judged = replace(self, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))
         return judged._added(blocks) if len(blocks) else judged, is_alarm, level
 
@@ -181,16 +194,16 @@ class Contract:
         counts = lowest >= 0.0
         for i in range(len(blocks)):
             # Left out, the false alarms would lower the level; an alarm run counts as if it had just reached it.
-            if lowest[i] == _FIRST_ALARM and n_since * self.length * self.false_alarms >= 1.0:
+            if lowest[i] == _FIRST_ALARM and n_since * self._length * self.false_alarms >= 1.0:
                 counts[i], maxima[i], n_since = True, self.level, 0
             n_since += int(counts[i])
         n_added = int(np.count_nonzero(counts))
-        n_blocks, n_young = self.n_blocks + n_added, math.ceil(_YOUNG / self.length)
-        most = min(math.ceil(_ENOUGH / (self.false_alarms * self.length)), max(n_blocks - n_young, 2 * n_young))
+        n_blocks, n_young = self.n_blocks + n_added, math.ceil(_YOUNG / self._length)
+        most = min(math.ceil(_ENOUGH / (self.false_alarms * self._length)), max(n_blocks - n_young, 2 * n_young))
         kept = np.concatenate([self.maxima, maxima[counts]])[-most:]
         return replace(self, maxima=kept, n_blocks=n_blocks, n_new=self.n_new + n_added, n_since=n_since)
 
-    def renewed(self) -> Self:
+    def _renewed(self) -> Self:
         """Find the level anew if enough blocks have come since."""
         if self.n_new * _REFRESH_SHARE < max(len(self.maxima), 1):
             return self
@@ -199,14 +212,14 @@ class Contract:
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
         """Lengths to average, from the shortest at which high maxima do not follow each other."""
-        maxima, length = np.log(np.maximum(self.maxima, _LOWEST)), self.length
+        maxima, length = np.log(np.maximum(self.maxima, _LOWEST)), self._length
         while len(maxima) >= _LEAST and _share_followed(maxima) > _FOLLOWED:
             maxima, length = _merged(maxima), 2 * length
         return tuple(length << i for i in range(_LENGTHS) if not i or len(maxima) >> i >= _LEAST)
 
     def _found(self) -> float:
         """Return the lowest level at which the mean of the e-values, a block's rows each, keeps the rate."""
-        tails, highest, maxima, length = [], 0.0, np.log(np.maximum(self.maxima, _LOWEST)), self.length
+        tails, highest, maxima, length = [], 0.0, np.log(np.maximum(self.maxima, _LOWEST)), self._length
         for wanted in self.lengths:
             while length < wanted:
                 maxima, length = _merged(maxima), 2 * length

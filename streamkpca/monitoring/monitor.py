@@ -801,7 +801,7 @@ class Monitor:
             waiting = (*waiting, scored)
             exceeds[start:stop] = is_alarm
             if contract is not None:
-                contract, is_alarm, record.threshold[part] = contract.judged(smoothed, state.scores.threshold, is_new)
+                contract, is_alarm, record.threshold[part] = contract._judged(smoothed, state.scores.threshold, is_new)
                 record.is_alarm[part] = is_alarm
                 scored = scored._replace(is_alarm=is_alarm)
             if np.count_nonzero(is_alarm):
@@ -854,7 +854,7 @@ class Monitor:
             if self.learn != "none":
                 late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (self.learn == "all"))
                 state = replaced(state, late=np.concatenate(late), is_usual=np.concatenate(is_usual))
-        contract = None if state.contract is None else state.contract.renewed()
+        contract = None if state.contract is None else state.contract._renewed()
         state = self._caught_up(replaced(state, waiting=(), contract=contract))
         is_due = self.learn == "none" and not np.isfinite(state.scores.threshold)
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
@@ -1003,7 +1003,7 @@ class Monitor:
         log, is_usual = EventLog(), np.empty(0, dtype=bool)
         state = MonitorState(n_features, names, none, is_usual, none, scores, run, log, windows)
         if self.false_alarms is not None:
-            state = replace(state, contract=Contract.none(self.false_alarms))
+            state = replace(state, contract=Contract(self.false_alarms))
         if self._known is None:
             if self.period is not None:
                 kernel = kernel_from(self.model.kernel, where="Monitor")
