@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Self
 
 import numpy as np
@@ -84,6 +85,8 @@ class RecentScores:
 
 def is_quiet(is_alarm: Flags) -> Flags:
     """Tell of rows (n,) in a stream's order whether few of their neighbours, a hundred on either side, are alarms."""
+    if np.count_nonzero(is_alarm) < _LOUD:
+        return np.ones(len(is_alarm), dtype=bool)
     around = np.pad(is_alarm.astype(np.int64), (_NEAR + 1, _NEAR)).cumsum()
     quiet: Flags = around[2 * _NEAR + 1 :] - around[: len(is_alarm)] < _LOUD
     return quiet
@@ -137,9 +140,7 @@ def smoothed_run(scores: Array, smoothing: float | None, last: float | None) -> 
     """
     if smoothing is None or not len(scores):
         return scores
-    smoothed = np.empty(len(scores))
-    mean = float(np.sqrt(scores[0] if last is None else last))
-    for i, root in enumerate(np.sqrt(scores).tolist()):
-        mean += smoothing * (root - mean)
-        smoothed[i] = mean * mean
+    before = float(np.sqrt(scores[0] if last is None else last))
+    means = accumulate(np.sqrt(scores).tolist(), lambda mean, root: mean + smoothing * (root - mean), initial=before)
+    smoothed: Array = np.fromiter(means, np.float64)[1:] ** 2
     return smoothed
