@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import pdtr
+
+from streamkpca._core.concurrency import cached_property
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
