@@ -154,7 +154,7 @@ class Chart:
         return values[:n], n, place
 
     def level_of(self, run_length: float) -> float:
-        """Return the level that healthy rows pass once in so many rows."""
+        """Return the level that healthy rows first pass after this many rows, in the mean."""
         return float(np.interp(math.log(run_length), self.log_lengths, self.levels))
 
     def run_lengths(self, statistics: Array) -> Array:
@@ -184,10 +184,10 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     mean, deviation = rows.mean(axis=0), rows.std(axis=0)
     # A feature that never varied has no scale, and counts in its own units.
     deviation[deviation <= 1e-9 * np.abs(mean)] = 1.0
-    deviation[deviation == 0.0] = 1.0
     scores = (rows - mean) / deviation
     correlation = scores.T @ scores / n
-    resembling, n_alike = _resemblance(np.concatenate([scores, scores**2 - 1.0], axis=1))
+    both = np.concatenate([scores, scores**2 - 1.0], axis=1)
+    resembling, n_alike = _resemblance(both)
     n_independent = n / n_alike
     most = int(max(n_independent / _MEMORIES, 1))
     # In wide rows some features hardly ever vary: the kernel knows better in which units they count.
@@ -210,8 +210,7 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     rates = np.geomspace(1.0, max(_SLOWEST, 2.0 / max(n / _MEMORIES - n_alike, 3.0)), _N_RATES)
     length = 1 if resembling <= 1 else min(4 * resembling, n // 10, _LENGTH)
     known = _limits(columns.with_products(few), columns.bounds, rates, length, n_independent)
-    # Of runs of rows, as neighbours resemble each other.
-    both = np.concatenate([scores, scores**2 - 1.0], axis=1)
+    # From means of runs, as neighbours resemble each other.
     error = np.maximum(_of_runs(both, length).std(axis=0) * math.sqrt(length), both.std(axis=0)).reshape(2, d)
     error[0, error[0] < 1e-9] = 0.0
     # The squares of a feature with two values never vary.

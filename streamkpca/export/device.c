@@ -642,7 +642,7 @@ int kpca_load(int (*read)(int slot, uint32_t at, unsigned char bytes[32], uint32
 {
     uint32_t sequences[2] = {0u, 0u};
     const int first = kpca_read(read, 0, 0, &sequences[0]), second = kpca_read(read, 1, 0, &sequences[1]);
-    /* Of two states, the one that was saved later; numbers may have started again at 0. */
+    /* The state that was saved later; numbers may have started again at 0. */
     const int slot = second && (!first || sequences[1] - sequences[0] < 0x80000000u);
     if (kpca_now.n_atoms == 0u) kpca_begin();
     kpca_is_opened = 1;

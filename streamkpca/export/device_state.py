@@ -10,7 +10,7 @@ With m = `max_atoms`, d = `n_features` and t = m (m + 1) / 2, the words before `
 Rows and atoms are kept as u = (x - centre) scale, and energies as shares of `unit`, such that the kernel is
 ``unit * exp(-|u - v|^2)`` (`kernel` 1) or ``unit * u.v`` (`kernel` 2, whose centre is 0). Moments and the account are
 kept as weighted means, not sums: multiply by the total weight. `digest` is that of the constants, so the states of all
-devices with the same C file can be told from others. Of the `max_atoms` places, the first `n_atoms` count.
+devices with the same C file can be told from others. The first `n_atoms` of the `max_atoms` places count.
 
 A device keeps two records; the valid one with the higher `sequence` is the state.
 """
@@ -193,7 +193,7 @@ def packed(lower: Array, m: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class DeviceState:
-    """What a device has learned, as sums in the caller's units, in float64: n atoms, d features.
+    """The atoms and moments of a device, as sums in the caller's units, in float64: n atoms, d features.
 
     The names are those of `streamkpca.dictionary.moments.Moments` and of `AtomStats`; `values` are all fields as saved.
     """

@@ -3,6 +3,8 @@
 monitor : the class `Monitor`
 thresholds : scores of recent rows, and the level that few of them exceed
 causes : the features that explain an event
+periods : the phase of a cycle, as columns beside the features
+windows : statistics of the last rows, and a model of them for each length
 contract : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
 changes : the class `ChangeDetector`, of changes of distribution

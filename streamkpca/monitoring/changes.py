@@ -27,7 +27,7 @@ Flags = npt.NDArray[np.bool_]
 
 # Healthy rows: at least, by default at most, and as many as make this share of a run length.
 _LEAST_HEALTHY, _USUAL_HEALTHY, _SHARE = 200, 20_000, 0.5
-# Run lengths are extrapolated up to so many independent healthy rows.
+# Run lengths are extrapolated up to this many times the number of independent healthy rows.
 _FARTHEST = 20
 # Rows that are kept to look for the beginning of a change.
 _MOST_KEPT = 1024
@@ -42,7 +42,7 @@ _DIRECTIONS = tuple(f"{what} {way}" for what in ("mean", "spread", "correlation"
 
 
 class Shift(NamedTuple):
-    """What moved with a change of distribution.
+    """A mean, spread or correlation that moved with a change of distribution.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ class DistributionChange:
         Probability that a healthy stream would not have reached that statistic since the statistics began.
     features : tuple of Shift
         Means, spreads and correlations of the rows from `start` to `last`, of the latest 1,024 of them, that moved, the
-        surest first, at most five: with a chance of one in a hundred that there is one though nothing moved. Of fewer
-        than ten rows only means.
+        surest first, at most five; if nothing moved, the chance that any is named is one in a hundred. Fewer than ten
+        rows show means only.
 
     Examples
     --------
@@ -506,7 +506,7 @@ def shifts_of(chart: Chart, rows: Array, names: list[str] | None) -> tuple[Shift
         for j, surprise in enumerate((middle * math.sqrt(n) / error[0]).tolist()):
             compare("mean", surprise, j, healthy[j], healthy[j] + middle[j] * chart.deviation[j])
         if n >= _LEAST_FOR_SPREAD:
-            # Of logarithms, as the variance of a small sample is skewed.
+            # Logarithms are compared, as the variance of a small sample is skewed.
             spread = np.sqrt(variance) * chart.deviation
             for j, surprise in enumerate((np.log(np.maximum(variance, 1e-12)) * math.sqrt(n) / error[1]).tolist()):
                 compare("spread", surprise, j, chart.deviation[j], spread[j])

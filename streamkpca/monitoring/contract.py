@@ -1,4 +1,4 @@
-"""Alarms by contract: a level that so few healthy rows exceed that false alarms keep a promised rate."""
+"""Alarms by contract: a level that keeps false alarm runs at a promised rate or below."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -181,8 +181,8 @@ class Contract:
         was_open, ends = self.is_open and not is_new, np.arange(len(scores))
         begins = np.maximum.accumulate(np.where(scores > self.level * threshold, ends, -1 - (not was_open)))
         is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
-        level = np.where(np.concatenate([[was_open], is_alarm[:-1]]), threshold, self.level * threshold)
         goes_on = np.concatenate([[was_open], is_alarm[:-1]])
+        level = np.where(goes_on, threshold, self.level * threshold)
         ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)
         pending = np.concatenate([self.pending, ratios])
         blocks = pending[: len(pending) // self._length * self._length].reshape(-1, self._length)

@@ -70,10 +70,10 @@ _RUN = 16
 _MOST_LATE, _MOST_KEPT = 1_000_000, 100_000
 _MOST_EVENTS = 1000
 _LEARN = ("normal", "all", "none")
-# What scores, thresholds and states are made with.
+# Scores, thresholds and states are made with these.
 _FIXED = ("model", "period", "lags", "windows", "smoothing", "quantile", "false_alarms")
 _QUANTILE = 0.99
-# Rarer false alarms would need millions of healthy rows, and blocks of ten thousands.
+# Rarer false alarms would need more than five million healthy rows.
 _RAREST = 1e-7
 # On 28 families of streams, mean average precision was within .002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
@@ -157,8 +157,8 @@ class Monitor:
         lasting changes and severities stay as they are without it. Only for rows in time order.
     learn : {"normal", "all", "none"}
         Rows that the model learns: normal ones, which do not stand out and have few alarms around them; all; or none.
-        The first 512 rows are learned unless they are grossly novel. Of the rows after the first 2,048, the later half
-        waits, up to 1,024; rows that wait when learning ends are learned first.
+        The first 512 rows are learned unless they are grossly novel. After the first 2,048 rows, the later half of
+        those that follow waits, up to 1,024; rows that wait when learning ends are learned first.
     accept_after : int, default=1000
         Alarms, beyond one in twenty rows, after which they are a lasting change, and with ``learn="normal"`` are
         learned; at least 32. While few rows are learned, four alarms for each of them are enough, and at least 256.
@@ -207,17 +207,19 @@ class Monitor:
     once, and alarms go on.
 
     **Windows** make a row as novel as it is for the model of the rows, or as a row would be that is as rare as its
-    windows find it, by a mean of order four over all models, whichever is more. How rare a score is says its share
-    among healthy rows that were not learned, extrapolated with more caution for windows. A length w counts once 32 w
-    rows, and at least 512, are learned, and never in a shorter stream. After a gap, and after a lasting change that is
-    learned, windows fill anew, and lengths are silent until then. Rows that the model of the rows finds rarer than one
-    in a hundred stay out of windows, which so end with such an event. A fault that only windows show is found when it
-    fills a good part of w rows, and may be an alarm for up to w rows after its end. Each length costs the time of a
-    model of 3 d features, and for the statistics O(d) a row in calls of w rows or more, O(w d) in shorter ones.
+    windows find it, by a mean of order four over all models, whichever is more. The rarity of a score is found among
+    those of healthy rows that were not learned; beyond them it is extrapolated, with more caution for windows. A length
+    w counts once 32 w rows, and at least 512, are learned, and never in a shorter stream. After a gap, and after a
+    lasting change that is learned, windows fill anew, and lengths are silent until then. Rows that the model of the
+    rows finds rarer than one in a hundred stay out of windows, so that windows are usual again when such an event ends.
+    A fault that only windows show is found when it fills a good part of w rows, and may be an alarm for up to w rows
+    after its end. Each length costs the time of a model of 3 d features, and for the statistics O(d) a row in calls of
+    w rows or more, O(w d) in shorter ones.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
-    rows. `model`, `lags`, `windows`, `smoothing`, `quantile` and `false_alarms` cannot change; the other parameters may
-    be set later, for the rows to come. One thread may update while others read; writers and `save` wait for each other.
+    rows. `model`, `period`, `lags`, `windows`, `smoothing`, `quantile` and `false_alarms` cannot change; the other
+    parameters may be set later, for the rows to come. One thread may update while others read; writers and `save` wait
+    for each other.
 
     References
     ----------

@@ -29,7 +29,7 @@ _AUTO, _LONGEST, _MOST = (3, 16, 64), 4096, 8
 _ROWS_FOR_ONE, _FEWEST = 32, 512
 # Levels of healthy scores from which their tail is extrapolated.
 _UPPER, _FAR = 0.85, 0.97
-# Of the mean of rarities: between the plain mean, which one length alone cannot raise, and the largest one.
+# Power of the mean of rarities: between the plain mean, which one length alone cannot raise, and the largest one.
 _POWER = 4
 # Rows that are rarer than this among healthy ones stay out of windows: they end with the event, not w rows later.
 _RARE = 0.01
@@ -113,7 +113,7 @@ class Windows:
 
     @property
     def states(self) -> States:
-        """What the models have learned."""
+        """The states of the models, None before they have learned."""
         return tuple(getattr(model, "state_", None) for model in self.models)
 
     @states.setter
@@ -309,7 +309,7 @@ def _rarity(scores: Array, scale: Array) -> Array:
 
 
 def _as_rare(rarity: Array, scale: Array) -> Array:
-    """Return the scores (n,) that are so rare."""
+    """Return the scores (n,) that have a rarity: the inverse of `_rarity`."""
     upper, slope, n = scale
     added = rarity + np.log(1.0 - _UPPER)
     with np.errstate(over="ignore"):
