@@ -19,7 +19,7 @@ over the streams of each family, then over families, relative to 3 lags, and mic
 
 Run::
 
-    python benchmarks/context_of_several_lengths.py --made folder --plant tep.npz
+    python benchmarks/context_of_several_lengths.py --made 1 --plant tep.npz
     python benchmarks/context_of_several_lengths.py --tiny
 
 The exit code is 0 if the mean AP of "3 lags, windows" is at least that of 3 lags, and no family has less than .97 of
