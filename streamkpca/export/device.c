@@ -2,7 +2,10 @@
 
 /* @tables@ */
 
-enum { kpca_words_of_constants = (int)(sizeof kpca_constants / 4), kpca_words_of_memory = (int)(sizeof(kpca_memory) / 4) };
+enum {
+    kpca_words_of_constants = (int)(sizeof kpca_constants / 4),
+    kpca_words_of_memory = (int)(sizeof(kpca_memory) / 4)
+};
 
 /* The state, its copy in flash, and whether states of earlier runs were asked for. */
 static kpca_memory kpca_now;
@@ -443,7 +446,8 @@ static void kpca_prepare(int p)
     float *c = kpca_now.candidate_coordinates[p];
     const int is_good = kpca_project(kpca_now.candidate_rows[p], c, &score);
     const int is_apart = is_good && score.residual > kpca_least_residual * score.energy && score.residual > 1e-12f;
-    const int is_known = score.residual > 0.9f * kpca_now.candidate_residual[p] && kpca_now.candidate_residual[p] > 0.0f;
+    const int is_known = score.residual > 0.9f * kpca_now.candidate_residual[p]
+        && kpca_now.candidate_residual[p] > 0.0f;
     kpca_now.candidate_residual[p] = is_apart ? score.residual : 0.0f;
     if (is_known) return;
     kpca_now.candidate_count[p] = kpca_now.candidate_missed[p] = kpca_now.candidate_batch[p] = 0.0f;
@@ -514,8 +518,8 @@ static void kpca_decide(void)
     }
 }
 
-/* Draw the next candidate among some rows, with chances in proportion to their residuals. Where all places were taken for
-   long, the candidate that gained least gives way: it may be of a moment that does not come back. */
+/* Draw the next candidate among some rows, with chances in proportion to their residuals. Where all places were taken
+   for long, the candidate that gained least gives way: it may be of a moment that does not come back. */
 static void kpca_draw(const float u[kpca_d], const kpca_score *score)
 {
     float least = 1e30f;
@@ -614,7 +618,8 @@ int kpca_save(int (*write)(int slot, uint32_t at, const unsigned char bytes[32],
 }
 
 /* Read a slot; 0 if it holds no whole state of this model. The words of the memory go to a place, unless it is null. */
-static int kpca_read(int (*read)(int, uint32_t, unsigned char *, uint32_t), int slot, unsigned char *to, uint32_t *sequence)
+static int kpca_read(
+    int (*read)(int, uint32_t, unsigned char *, uint32_t), int slot, unsigned char *to, uint32_t *sequence)
 {
     const int n_words = kpca_words_of_constants + kpca_words_of_memory + 1;
     unsigned char bytes[32] = {0};
