@@ -1,4 +1,4 @@
-"""Claim: at the same average run length, a `ChangeDetector` finds changes of distribution as soon as the best peer.
+"""Claim: at one average run length, a `ChangeDetector` finds most changes within 1.1 times the best peer's delay.
 
 Healthy rows are N(0, I) with 20 features. After 200 of them the rows change (see `CASES`); the delay is the number of
 changed rows up to the detection, at most 500. All methods know the same healthy rows; the peers are plain
