@@ -1000,6 +1000,8 @@ class Monitor:
                 "first row on they learn none; begin with learn='normal' and set monitor.learn = 'none' later"
             )
         scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
+        # Parameters of the model may have been set until now.
+        self._windows = Windows(self.windows or (), self.model)
         windows = self._windows.begin(n_features)
         none = np.empty((0, self._width(n_features) + windows_width(n_features, self.windows or ())))
         log, is_usual = EventLog(), np.empty(0, dtype=bool)

@@ -103,9 +103,9 @@ class Windows:
     def __init__(self, lengths: tuple[int, ...], like: StreamingKernelPCA) -> None:
         self.lengths = lengths
         missing = "marginal" if like.on_missing == "marginal" else "raise"
-        own = {"kernel": RBF("spread").in_units("auto"), "dtype": "float64", "on_bad_rows": "raise"}
-        given = {**like.get_params(deep=False), **own, "on_missing": missing}
-        self.models = [StreamingKernelPCA(**given) for _ in lengths]
+        kernel = RBF("spread").in_units("auto")
+        self._own = {"kernel": kernel, "dtype": "float64", "on_bad_rows": "raise", "on_missing": missing}
+        self.models = [StreamingKernelPCA(**{**like.get_params(deep=False), **self._own}) for _ in lengths]
 
     def begin(self, n_features: int) -> WindowState:
         """Return the state before the first row."""
@@ -128,7 +128,7 @@ class Windows:
 
     def __copy__(self) -> "Windows":
         twin = object.__new__(type(self))
-        twin.lengths, twin.models = self.lengths, [copy.copy(model) for model in self.models]
+        vars(twin).update(vars(self) | {"models": [copy.copy(model) for model in self.models]})
         return twin
 
     def followed(
@@ -275,10 +275,11 @@ class Windows:
         """Take the models from what `record` returned; ValueError where they do not belong here."""
         if not isinstance(record, list) or len(record) != len(self.models):
             raise ValueError("it has too many or too few models of windows")
-        for k, (data, own, length) in enumerate(zip(record, self.models, self.lengths, strict=True)):
+        for k, (data, length) in enumerate(zip(record, self.lengths, strict=True)):
             model = StreamingKernelPCA.from_bytes(np.asarray(data).astype(np.uint8).tobytes())
             state = getattr(model, "state_", None)
-            if repr(model.get_params(deep=False)) != repr(own.get_params(deep=False)):
+            # The rest are those of the rows' model when the stream began, which may be set since.
+            if repr({name: getattr(model, name) for name in self._own}) != repr(self._own):
                 raise ValueError("a model of windows has other parameters")
             if state is not None and state.n_features != windows_width(n_features, [length]):
                 raise ValueError("a model of windows has another number of features")

@@ -222,7 +222,7 @@ def test_damaged_files_are_refused() -> None:
     monitor = watching()
     monitor.update(normal_rows(400))
     good = monitor._record()
-    other = Windows(WINDOWS, small_model(max_atoms=8)).record()
+    other = Windows(WINDOWS, small_model(on_missing="marginal")).record()
     wrong = [{"windows": good["windows"][:1]}, {"windows": other}, {"windows": "x"}]
     wrong.append({"parameters": {**good["parameters"], "windows": None}})
     wrong.append({"state": {**good["state"], "windows.scales": np.zeros((2, 3))}})
@@ -230,3 +230,22 @@ def test_damaged_files_are_refused() -> None:
     for change in wrong:
         with pytest.raises(CheckpointError):
             Monitor.from_bytes(monitor.model.to_bytes({"monitor": {**good, **change}, "extra": None}))
+
+
+@pytest.mark.parametrize("n_before", [0, 400])
+def test_parameters_of_the_model_may_be_set_before_and_during_the_stream(n_before: int) -> None:
+    rows, monitor = normal_rows(1200), watching()
+    if n_before:
+        monitor.update(rows[:n_before])
+    monitor.model.set_params(max_atoms=8, n_components=1)
+    loaded = Monitor.from_bytes(monitor.to_bytes())
+    assert_same_records(loaded.update(rows[n_before:]), monitor.update(rows[n_before:]))
+    assert loaded.to_bytes() == monitor.to_bytes() == Monitor.from_bytes(monitor.to_bytes()).to_bytes()
+
+
+def test_rows_may_be_declared_to_have_gaps_before_the_first_one() -> None:
+    rows, monitor = normal_rows(800), watching()
+    rows[100:300:7, 0] = np.nan
+    monitor.model.set_params(on_missing="marginal")
+    monitor.update(rows)
+    assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == monitor.to_bytes()
