@@ -450,6 +450,7 @@ class Monitor:
             for lag in range(self.lags):
                 out[place, lag] = series[self.lags - 1 - lag :][: len(part)]
             before = series[len(part) :]
+        first = check_integer("first", first, least=0, where=where)
         times = None if time is None else as_times(time, n, None, where)[0]
         return with_phases(out.reshape(n, -1), self.period, first, times, where)
 

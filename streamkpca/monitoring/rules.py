@@ -21,6 +21,10 @@ def is_count(value: Any) -> bool:
 def as_seconds(name: str, value: Any, where: str) -> float:
     """Return a positive duration, in seconds if it is a timedelta."""
     if isinstance(value, (timedelta, np.timedelta64)):
+        if np.datetime_data(np.timedelta64(value).dtype)[0] in ("Y", "M"):
+            raise TypeError(
+                f"{where}: {name} must have a length, but months and years differ, got {value!r}; give days"
+            )
         value = float(np.timedelta64(value) / np.timedelta64(1, "s"))
     return check_real(name, value, least=0.0, open_below=True, where=where)
 

@@ -232,6 +232,7 @@ def test_a_model_that_learned_without_phases_is_refused() -> None:
         (timedelta(0), ValueError, "period must be a finite number"),
         (-STEP, ValueError, "period must be a finite number"),
         (np.timedelta64("NaT"), ValueError, "period must be a finite number"),
+        (np.timedelta64(1, "M"), TypeError, "period must have a length, but months and years differ"),
         ("day", TypeError, "period must be a number"),
     ],
 )
@@ -270,3 +271,9 @@ def test_a_monitor_with_another_period_is_no_checkpoint_of_this_one() -> None:
     record["monitor"]["parameters"]["period"] = None
     with pytest.raises(CheckpointError, match="its monitor makes no sense"):
         Monitor.from_bytes(monitor.model.to_bytes(record))
+
+
+@pytest.mark.parametrize(("first", "error"), [(1.5, TypeError), ("0", TypeError), (-1, ValueError)])
+def test_positions_that_are_none_are_refused(first: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="first must be"):
+        Monitor(period=7).stacked([[1.0]], first=first)
