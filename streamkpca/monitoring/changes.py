@@ -35,6 +35,8 @@ _MOST_KEPT = 1024
 _AT_ONCE = 1024
 # A change lasts if it is detected again within this share of the run length.
 _SOON = 0.05
+# Squares of larger numbers could not be added up.
+_LARGEST_HEALTHY = 1e140
 # Chance that a feature is named which did not move.
 _BY_CHANCE = 0.01
 _LEAST_FOR_SPREAD, _MOST_SHIFTS, _LARGEST_SCORE = 10, 5, 1e9
@@ -266,6 +268,7 @@ class ChangeDetector:
             part = rows[start : start + most]
             check_range(known, part, 1.0)
             if state.chart is None:
+                _check_healthy(part, start, where)
                 state = self._gathered(state, part, snapshot)
             else:
                 few = state.chart.columns.few(snapshot, part, state.n_rows)
@@ -521,6 +524,16 @@ def shifts_of(chart: Chart, rows: Array, names: list[str] | None) -> tuple[Shift
     level = NormalDist().inv_cdf(1.0 - _BY_CHANCE / 2.0 / len(found))
     found.sort(key=lambda entry: -entry[0])
     return tuple(shift for surprise, shift in found[:_MOST_SHIFTS] if surprise > level)
+
+
+def _check_healthy(rows: Array, first: int, where: str) -> None:
+    """Refuse healthy rows that have no variance in double precision."""
+    i, j = np.unravel_index(np.abs(rows).argmax(), rows.shape)
+    if abs(rows[i, j]) > _LARGEST_HEALTHY:
+        raise ValueError(
+            f"{where} expected healthy rows of numbers up to {_LARGEST_HEALTHY:g} but row {first + i} has "
+            f"{rows[i, j]:.3g} in feature {j}; leave such rows out, or scale the feature"
+        )
 
 
 def _made_change(features: Any, **rest: Any) -> DistributionChange:

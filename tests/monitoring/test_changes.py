@@ -13,6 +13,7 @@ from scipy.signal import lfilter
 from streamkpca import CheckpointError, StreamingKernelPCA
 from streamkpca.components.chart import chart_of
 from streamkpca.errors import NotFittedError
+from streamkpca.kernels import RBF
 from streamkpca.monitoring import ChangeDetector, Monitor
 from streamkpca.stream.state import answering
 
@@ -198,6 +199,19 @@ def test_refused_rows_change_nothing(bad):
     with pytest.raises(ValueError, match="features"):
         detector.update(rows[:, :3])
     assert detector.to_bytes() == before
+
+
+def test_healthy_rows_without_a_variance_are_refused():
+    rows = draw("iid", 2200, 3)
+    detector = ChangeDetector(StreamingKernelPCA(kernel=RBF(0.3), max_atoms=8).partial_fit(rows[:100]), run_length=1000)
+    detector.update(rows[100:200])
+    before, rows[205, 1] = detector.to_bytes(), -1e300
+    with pytest.raises(ValueError, match=r"up to 1e\+140 but row 5 has -1e\+300 in feature 1"):
+        detector.update(rows[200:])
+    assert detector.to_bytes() == before
+    assert detector.update(rows[206:1500]).run_length.max() > 1.0
+    assert detector.update([[0.0, 1e300, 0.0, 0.0]]).is_change.all()
+    assert ChangeDetector.from_bytes(detector.to_bytes()).to_bytes() == detector.to_bytes()
 
 
 def test_too_few_healthy_rows_are_refused():
