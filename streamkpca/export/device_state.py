@@ -155,6 +155,8 @@ def decode(record: bytes, where: str = "decode") -> dict[str, Any]:
     def refuse(what: str) -> ValueError:
         return ValueError(f"{where}: expected the saved state of a device but {what}; save it on the device again")
 
+    if not isinstance(record, bytes | bytearray | memoryview):
+        raise TypeError(f"{where}: expected bytes but got {type(record).__name__}; read the file that holds them")
     if len(record) < 4 * len(FIELDS) or int.from_bytes(record[:4], "little") != MAGIC:
         raise refuse(f"the {len(record)} bytes do not begin as one")
     if (version := int.from_bytes(record[4:8], "little")) != VERSION:
@@ -271,7 +273,8 @@ def kernel_of_device(kernel: Kernel, n_features: int, where: str) -> tuple[int, 
 
 def origin_of(summary: Summary) -> int:
     """Return a number that tells what a model has learned from what others have: the CRC-32 of its rows and atoms."""
-    atoms = np.ascontiguousarray(summary.basis.atoms, dtype="<f4")
+    with np.errstate(over="ignore"):
+        atoms = np.ascontiguousarray(summary.basis.atoms, dtype="<f4")
     return zlib.crc32(atoms.tobytes(), summary.n_rows % 2**32)
 
 
@@ -365,5 +368,6 @@ def values_of(
 
 def in_two(value: float) -> Array:
     """Write a number as the sum of two of single precision."""
-    high = float(np.float32(value))
+    with np.errstate(over="ignore"):
+        high = float(np.float32(value))
     return np.array([high, value - high])

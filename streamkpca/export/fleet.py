@@ -154,7 +154,7 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     where = "to_device"
     check_template(model, where)
     if data is None:
-        return encode(values_of(model, where=where))
+        return encode(values_of(model, where=where), where)
     settings, device = model.settings(where), read(data, where)
     begun = record_pending(model.state_, settings)
     _check_same(device, begun, settings.half_life, where)
@@ -168,7 +168,9 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     if len(begun.reservoir):
         threshold = max(threshold, model.novelty_threshold(quantile))
     values = values_of(model, where=where, quantile=quantile, threshold=threshold, like=device.values)
-    return encode(values | {name: device.values[name] + 1 for name in ("sequence", "seed")})
+    return encode(
+        values | {"sequence": device.values["sequence"] + 1, "seed": (device.values["seed"] + 1) % 2**32}, where
+    )
 
 
 def _refused(where: str, what: str, got: object) -> ValueError:

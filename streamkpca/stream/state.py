@@ -347,7 +347,9 @@ def check_mergeable(
         refuse(f"with half_life={settings.half_life}", f"half_life={other_settings.half_life}", remedy)
     kernels = [state.summary.basis.kernel if state.summary else state.kernel for state in (own, other)]
     settled = all(kernel.is_settled for kernel in kernels)
-    if kernels[0] != kernels[1] if settled else own.kernel != other.kernel:
+    same = kernels[0] == kernels[1] if settled else own.kernel == other.kernel
+    # A device or a split begins with the scale that few rows give, and its model may not have settled it.
+    if not same and (settled or own.settled_kernel != other.settled_kernel):
         remedy = (
             "give all models the same, scale included: settle it on some rows once and pass kernel=first.kernel_ to "
             "the others"

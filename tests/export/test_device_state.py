@@ -16,7 +16,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from streamkpca import StreamingKernelPCA, merge, plots
 from streamkpca.export import from_device, to_c, to_device
-from streamkpca.export.device_state import FIELDS, shape_of
+from streamkpca.export.device_state import FIELDS, decode, encode, shape_of
 from streamkpca.kernels import RBF, Linear
 from streamkpca.stream import State
 from streamkpca.stream.step import moved
@@ -325,3 +325,35 @@ def test_the_command_merges_models_and_states(saved, tmp_path, monkeypatch):
         assert refused.exit_code in (1, 2)
         assert message in refused.stderr
     assert not (tmp_path / "o.npz").exists()
+
+
+def test_a_model_of_few_rows_takes_what_its_device_brings_home():
+    # Its kernel's scale is settled with the first block only, that of the C file on these rows.
+    model = StreamingKernelPCA(max_atoms=12).partial_fit(RING[:300])
+    device = from_device(to_device(model), model)
+    assert model.state_.summary is None
+    for models in ((model, device), (device, model)):
+        union = merge(*models)
+        assert union.n_samples_seen_ == 300
+        assert union.kernel_ == model.kernel_
+    with pytest.raises(ValueError, match="merge expected a model with the kernel"):
+        merge(StreamingKernelPCA(max_atoms=12).partial_fit(2.0 * RING[:300]), device)
+
+
+@pytest.mark.parametrize("data", ["x", None, np.zeros(3, dtype=np.uint8)])
+def test_data_that_are_no_bytes_are_refused(data):
+    with pytest.raises(TypeError, match="from_device: expected bytes but got"):
+        from_device(data, gateway())
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_beyond_single_precision_are_refused():
+    for model in (gateway(kernel=RBF(1e80)), StreamingKernelPCA(kernel=RBF(0.5), max_atoms=12)):
+        model.partial_fit(1e50 * RING[:100], sample_weight=np.full(100, 1e30))
+        with pytest.raises(ValueError, match="to_device: expected numbers of single precision"):
+            to_device(model)
+
+
+def test_the_seed_of_a_device_goes_round():
+    values = decode(to_device(gateway())) | {"seed": 2**32 - 1}
+    assert decode(to_device(gateway(), encode(values)))["seed"] == 0
