@@ -76,12 +76,12 @@ def made_scores(kind: str, n: int, seed: int) -> Array:
 
 def contract(scores: Array, thresholds: Array, rate: float) -> Array:
     """Return the alarms of a contract, as the monitor raises them."""
-    promise, alarms = Contract.none(rate), np.zeros(len(scores), dtype=bool)
+    promise, alarms = Contract(rate), np.zeros(len(scores), dtype=bool)
     changes = np.flatnonzero(thresholds[1:] != thresholds[:-1]) + 1
     edges = sorted({*changes.tolist(), *range(0, len(scores), 256), len(scores)})
     for start, stop in itertools.pairwise(edges):
-        promise, alarms[start:stop], _ = promise.judged(scores[start:stop], float(thresholds[start]), False)
-        promise = promise.renewed()
+        promise, alarms[start:stop], _ = promise._judged(scores[start:stop], float(thresholds[start]), False)
+        promise = promise._renewed()
     return alarms
 
 
