@@ -34,7 +34,7 @@ _POWER = 4
 # Rows that are rarer than this among healthy ones stay out of windows: they end with the event, not w rows later.
 _RARE = 0.01
 # Logarithms of scores from here on are rounding. Equal scores would make every other one infinitely rare.
-_LEAST, _LEAST_SLOPE, _LARGEST_LOGARITHM = 1e-12, 0.1, 700.0
+_LEAST, _LEAST_SLOPE, _LARGEST_LOGARITHM = 1e-12, 0.1, 300.0
 
 
 def checked_lengths(windows: Any, where: str) -> tuple[int, ...]:

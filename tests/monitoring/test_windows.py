@@ -12,7 +12,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.windows import Windows
+from streamkpca.monitoring.windows import Windows, _as_rare
 from streamkpca.rows._loops import window_statistics
 
 WINDOWS = (3, 8)
@@ -249,3 +249,7 @@ def test_rows_may_be_declared_to_have_gaps_before_the_first_one() -> None:
     monitor.model.set_params(on_missing="marginal")
     monitor.update(rows)
     assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == monitor.to_bytes()
+
+
+def test_the_rarest_scores_stay_finite_over_any_threshold() -> None:
+    assert np.isfinite(_as_rare(np.array([1e9]), np.array([0.0, 5.0, 1.0])) / 1e-150).all()
