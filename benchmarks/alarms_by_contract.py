@@ -41,7 +41,7 @@ from made_streams import FAMILIES, Stream, healthy, made, slow
 from scipy.stats import genpareto
 
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.contract import Contract
+from streamkpca.monitoring.contract import Contract, judged, renewed
 
 Array = np.ndarray
 MEMORIES = (0.0, 0.5, 0.9, 0.97, 0.99)
@@ -80,8 +80,8 @@ def contract(scores: Array, thresholds: Array, rate: float) -> Array:
     changes = np.flatnonzero(thresholds[1:] != thresholds[:-1]) + 1
     edges = sorted({*changes.tolist(), *range(0, len(scores), 256), len(scores)})
     for start, stop in itertools.pairwise(edges):
-        promise, alarms[start:stop], _ = promise._judged(scores[start:stop], float(thresholds[start]), False)
-        promise = promise._renewed()
+        promise, alarms[start:stop], _ = judged(promise, scores[start:stop], float(thresholds[start]), False)
+        promise = renewed(promise)
     return alarms
 
 

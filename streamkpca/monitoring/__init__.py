@@ -7,6 +7,7 @@ periods : the phase of a cycle, as columns beside the features
 windows : statistics of the last rows, and a model of them for each length
 contract : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
+saving : saving both of them with their model
 changes : the class `ChangeDetector`, of changes of distribution
 """
 

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 import warnings
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -11,14 +10,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.components.chart import MOST_FEATURES, N_GROUPS, Chart, Columns, chart_of
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.errors import CheckpointError, not_fitted, plainly
-from streamkpca.kernels import Kernel
+from streamkpca.errors import not_fitted
 from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.saving import SavedWithModel, read_feature
 from streamkpca.rows.validation import checked_parts, feature_names
 from streamkpca.stream.state import answering, check_range
 
@@ -148,7 +146,7 @@ class DetectorState:
     change: DistributionChange | None = None
 
 
-class ChangeDetector:
+class ChangeDetector(SavedWithModel):
     """Tell when the rows of a stream come from another distribution than the healthy rows that it begins with.
 
     Parameters
@@ -206,6 +204,8 @@ class ChangeDetector:
     >>> change.features[0].feature, change.features[0].direction
     (1, 'spread up')
     """
+
+    _entry, _noun = "changes", "change detector"
 
     def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:
         where = "ChangeDetector"
@@ -320,92 +320,6 @@ class ChangeDetector:
         """Number of rows given."""
         return self._fitted("n_rows_").n_rows
 
-    def save(self, path: FileName, extra: Any = None) -> None:
-        """Write the detector and its model to a file, which `load` reads.
-
-        Parameters
-        ----------
-        path : path-like
-        extra : object, optional
-            JSON data, which `load` returns as `extra_`.
-
-        Raises
-        ------
-        OSError, TypeError, ValueError
-            As `StreamingKernelPCA.save` raises them.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> detector = ChangeDetector(StreamingKernelPCA().partial_fit([[0.0], [1.0]]))
-        >>> record = detector.update([[0.5]])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     detector.save(pathlib.Path(folder, "plant.npz"))
-        ...     ChangeDetector.load(pathlib.Path(folder, "plant.npz")).n_rows_
-        1
-        """
-        self.model.save(path, {"changes": self._record(), "extra": extra})
-
-    def to_bytes(self, extra: Any = None) -> bytes:
-        """Return the bytes that `save` would write.
-
-        Parameters
-        ----------
-        extra : object, optional
-            As for `save`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `save`.
-        """
-        return self.model.to_bytes({"changes": self._record(), "extra": extra})
-
-    @classmethod
-    def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
-        """Read a detector that `save` wrote.
-
-        Parameters
-        ----------
-        path : path-like
-        kernel : Kernel, optional
-            As for `StreamingKernelPCA.load`.
-
-        Returns
-        -------
-        ChangeDetector
-            With the `extra_` that it was saved with. It goes on as if it had never been stopped.
-
-        Raises
-        ------
-        CheckpointError, OSError
-            As `StreamingKernelPCA.load` raises them, or the file holds a model without a detector.
-        """
-        return cls._restored(StreamingKernelPCA.load(path, kernel=kernel), f"load: {os.fsdecode(path)}")
-
-    @classmethod
-    def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
-        """Read a detector that `to_bytes` wrote.
-
-        Parameters
-        ----------
-        data : bytes
-        kernel : Kernel, optional
-            As for `StreamingKernelPCA.load`.
-
-        Raises
-        ------
-        CheckpointError
-            As `load`.
-
-        Examples
-        --------
-        >>> detector = ChangeDetector(StreamingKernelPCA().partial_fit([[0.0], [1.0]]), run_length=500)
-        >>> ChangeDetector.from_bytes(detector.to_bytes()).run_length
-        500.0
-        """
-        return cls._restored(StreamingKernelPCA.from_bytes(data, kernel=kernel), "from_bytes")
-
     def __repr__(self) -> str:
         state = self._state
         if state is None or state.chart is None:
@@ -415,30 +329,19 @@ class ChangeDetector:
         return f"<ChangeDetector: {state.n_rows:,} rows, {since}, run_length={self.run_length:,.0f}>"
 
     def _record(self) -> dict[str, Any]:
-        """Return JSON data and arrays that, with the model, determine the future of the detector."""
         state = None if self._state is None else recorded(_STATE, self._state)
         if state is not None and self._state is not None and self._state.change is not None:
             state["change.features"] = [list(shift) for shift in self._state.change.features]
         return {"run_length": self.run_length, "n_healthy": self.n_healthy, "state": state}
 
     @classmethod
-    def _restored(cls, model: StreamingKernelPCA, where: str) -> Self:
-        """Make the detector of a model and of what was saved beside it."""
-        found = model.extra_
-        if not isinstance(found, dict) or "changes" not in found:
-            raise CheckpointError(f"{where}: it holds a model without a change detector")
-        try:
-            record = found["changes"]
-            detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
-            if record["state"] is not None:
-                d = model.n_features_in_
-                f = d if d <= MOST_FEATURES else 0
-                context = Context(lengths={"d": (d,), "c": (f,)})
-                detector._state = state = restored(_STATE, record["state"], context)
-                _check(state, detector.n_healthy, d, model)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-            raise CheckpointError(f"{where}: its change detector makes no sense: {plainly(str(error))}") from None
-        detector.extra_ = found.get("extra")
+    def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
+        detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
+        if record["state"] is not None:
+            d = model.n_features_in_
+            context = Context(lengths={"d": (d,), "c": (d if d <= MOST_FEATURES else 0,)})
+            detector._state = state = restored(_STATE, record["state"], context)
+            _check(state, detector.n_healthy, d, model)
         return detector
 
     def _fitted(self, request: str) -> DetectorState:
@@ -543,11 +446,7 @@ def _made_change(features: Any, **rest: Any) -> DistributionChange:
 def _shift(feature: Any, direction: Any, before: Any, after: Any, other: Any) -> Shift:
     first, last = (check_real("shift", value, where="state") for value in (before, after))
     direction = check_choice("direction", direction, choices=_DIRECTIONS, where="state")
-    return Shift(_feature(feature), direction, first, last, None if other is None else _feature(other))
-
-
-def _feature(record: Any) -> str | int:
-    return record if isinstance(record, str) else check_integer("feature", record, least=0, where="state")
+    return Shift(read_feature(feature), direction, first, last, None if other is None else read_feature(other))
 
 
 def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelPCA) -> None:

@@ -174,21 +174,6 @@ class Contract:
             return f"<Contract: one false alarm run in {rows} {known}; no alarm before>"
         return f"<Contract: at most one false alarm run in {rows}, level {self.level:.3g} thresholds; {known}>"
 
-    def _judged(self, scores: Array, threshold: float, is_new: bool) -> tuple[Self, Flags, Array]:
-        """Judge rows (n,) of one threshold, anew or after the last one: which are alarms, and the level of each."""
-        if math.isinf(threshold):
-            return self, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
-        was_open, ends = self.is_open and not is_new, np.arange(len(scores))
-        begins = np.maximum.accumulate(np.where(scores > self.level * threshold, ends, -1 - (not was_open)))
-        is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
-        goes_on = np.concatenate([[was_open], is_alarm[:-1]])
-        level = np.where(goes_on, threshold, self.level * threshold)
-        ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)
-        pending = np.concatenate([self.pending, ratios])
-        blocks = pending[: len(pending) // self._length * self._length].reshape(-1, self._length)
-        judged = replace(self, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))
-        return judged._added(blocks) if len(blocks) else judged, is_alarm, level
-
     def _added(self, blocks: Array) -> Self:
         """Add the maxima of blocks (n, length) to the reference, the latest of which stay."""
         maxima, lowest, n_since = blocks.max(axis=1), blocks.min(axis=1), self.n_since
@@ -203,12 +188,6 @@ class Contract:
         most = min(math.ceil(_ENOUGH / (self.false_alarms * self._length)), max(n_blocks - n_young, 2 * n_young))
         kept = np.concatenate([self.maxima, maxima[counts]])[-most:]
         return replace(self, maxima=kept, n_blocks=n_blocks, n_new=self.n_new + n_added, n_since=n_since)
-
-    def _renewed(self) -> Self:
-        """Find the level anew if enough blocks have come since."""
-        if self.n_new * _REFRESH_SHARE < max(len(self.maxima), 1):
-            return self
-        return replace(self, n_new=0, level=self._found())
 
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
@@ -241,6 +220,29 @@ class Contract:
             middle = (low + high) / 2
             low, high = (low, middle) if _rows_for_one(tails, middle) * self.false_alarms >= 1.0 else (middle, high)
         return math.exp(min(high, _FARTHEST))
+
+
+def judged(contract: Contract, scores: Array, threshold: float, is_new: bool) -> tuple[Contract, Flags, Array]:
+    """Judge rows (n,) of one threshold, anew or after the last one: which are alarms, and the level of each."""
+    if math.isinf(threshold):
+        return contract, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
+    was_open, ends = contract.is_open and not is_new, np.arange(len(scores))
+    begins = np.maximum.accumulate(np.where(scores > contract.level * threshold, ends, -1 - (not was_open)))
+    is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
+    goes_on = np.concatenate([[was_open], is_alarm[:-1]])
+    level = np.where(goes_on, threshold, contract.level * threshold)
+    ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)
+    pending = np.concatenate([contract.pending, ratios])
+    blocks = pending[: len(pending) // contract._length * contract._length].reshape(-1, contract._length)
+    judged = replace(contract, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))
+    return judged._added(blocks) if len(blocks) else judged, is_alarm, level
+
+
+def renewed(contract: Contract) -> Contract:
+    """Find the level anew if enough blocks have come since."""
+    if contract.n_new * _REFRESH_SHARE < max(len(contract.maxima), 1):
+        return contract
+    return replace(contract, n_new=0, level=contract._found())
 
 
 def _rows_for_one(tails: list[_Tail], level: float) -> float:

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -12,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import replaced
-from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.errors import CheckpointError, not_fitted, plainly
+from streamkpca.errors import not_fitted
 from streamkpca.kernels import RBF, Kernel
 from streamkpca.kernels.kinds import kernel_from
+from streamkpca.models._params import constructor_parameters
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.causes import causes_of
-from streamkpca.monitoring.contract import Contract
+from streamkpca.monitoring.contract import Contract, judged, renewed
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
 from streamkpca.monitoring.periods import (
     check_knows_phases,
@@ -31,6 +30,7 @@ from streamkpca.monitoring.periods import (
     with_phases,
 )
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
+from streamkpca.monitoring.saving import SavedWithModel
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores, healthy_level, is_quiet, smoothed_run
 from streamkpca.monitoring.windows import Windows, checked_lengths, windows_width
@@ -77,20 +77,6 @@ _QUANTILE = 0.99
 _RAREST = 1e-7
 # On 28 families of streams, mean average precision was within .002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
-_PARAMETERS = (
-    "period",
-    "lags",
-    "windows",
-    "smoothing",
-    "quantile",
-    "false_alarms",
-    "learn",
-    "accept_after",
-    "max_gap",
-    "end_after",
-    "min_duration",
-    "ignore",
-)
 
 
 class MonitorRecord(NamedTuple):
@@ -123,7 +109,7 @@ class MonitorRecord(NamedTuple):
     time: Times | None = None
 
 
-class Monitor:
+class Monitor(SavedWithModel):
     """Watch a stream: score its rows, raise alarms, gather them in events, and learn the rows that are normal.
 
     Parameters
@@ -240,6 +226,8 @@ class Monitor:
     >>> event.start, event.features[0].feature
     (1500, 3)
     """
+
+    _entry = _noun = "monitor"
 
     def __init__(
         self,
@@ -502,101 +490,7 @@ class Monitor:
                 self._state = replace(self._state, run=run, log=EventLog(), change=None, left_out=rest)
             return self.reset_context()
 
-    def save(self, path: FileName, extra: Any = None) -> None:
-        """Write the monitor and its model to a file, which `load` of either reads.
-
-        Parameters
-        ----------
-        path : path-like
-        extra : object, optional
-            JSON data, which `load` returns as `extra_`.
-
-        Raises
-        ------
-        OSError, TypeError, ValueError
-            As `StreamingKernelPCA.save` raises them.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> monitor = Monitor(smoothing=0.3)
-        >>> record = monitor.update([[1.0, 2.0]])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
-        ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
-        >>> loaded.smoothing, loaded.n_rows_, loaded.extra_
-        (0.3, 1, {'offset': 1})
-        """
-        with self.model.write_lock:
-            found = {"monitor": self._record(), "extra": extra}
-            # Refuse what could not be loaded again.
-            self._restored(self.model, found, f"{type(self).__name__}.save")
-            self.model.save(path, found)
-
-    def to_bytes(self, extra: Any = None) -> bytes:
-        """Return the bytes that `save` would write.
-
-        Parameters
-        ----------
-        extra : object, optional
-            As for `save`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `save`.
-        """
-        with self.model.write_lock:
-            return self.model.to_bytes({"monitor": self._record(), "extra": extra})
-
-    @classmethod
-    def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
-        """Read a monitor that `save` wrote.
-
-        Parameters
-        ----------
-        path : path-like
-        kernel : Kernel, optional
-            As for `StreamingKernelPCA.load`.
-
-        Returns
-        -------
-        Monitor
-            With the `extra_` that it was saved with. It goes on as if it had never been stopped.
-
-        Raises
-        ------
-        CheckpointError, OSError
-            As `StreamingKernelPCA.load` raises them, or the file holds a model without a monitor.
-        """
-        model = StreamingKernelPCA.load(path, kernel=kernel)
-        return cls._restored(model, model.extra_, f"load: {os.fsdecode(path)}")
-
-    @classmethod
-    def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
-        """Read a monitor that `to_bytes` wrote.
-
-        Parameters
-        ----------
-        data : bytes
-        kernel : Kernel, optional
-            As for `StreamingKernelPCA.load`.
-
-        Raises
-        ------
-        CheckpointError
-            As `load`.
-
-        Examples
-        --------
-        >>> Monitor.from_bytes(Monitor(lags=2).to_bytes()).lags
-        2
-        """
-        model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
-        return cls._restored(model, model.extra_, "from_bytes")
-
     def _record(self) -> dict[str, Any]:
-        """Return JSON data and arrays that, with the model, determine the future of the monitor."""
         return {
             "parameters": {
                 **{name: getattr(self, name) for name in _PARAMETERS},
@@ -607,29 +501,21 @@ class Monitor:
         }
 
     @classmethod
-    def _restored(cls, model: StreamingKernelPCA, found: Any, where: str) -> Self:
-        """Make the monitor of a model and of what was saved beside it."""
-        if not isinstance(found, dict) or "monitor" not in found:
-            raise CheckpointError(f"{where}: it holds a model without a monitor; read it with StreamingKernelPCA.load")
-        try:
-            record = found["monitor"]
-            monitor = cls(model, **{**dict.fromkeys(_PARAMETERS, ...), **record["parameters"]})
-            if record["state"] is not None:
-                monitor._state = state = state_from_record(
-                    record["state"],
-                    monitor._width,
-                    monitor.lags,
-                    monitor.quantile,
-                    model.on_missing == "marginal",
-                    monitor.windows or (),
-                )
-                if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
-                    raise ValueError("its contract is another one")
-                monitor._windows.restore(record["windows"], state.n_features)
-                monitor._check_model(state)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-            raise CheckpointError(f"{where}: its monitor makes no sense: {plainly(str(error))}") from None
-        monitor.extra_ = found.get("extra")
+    def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
+        monitor = cls(model, **{**dict.fromkeys(_PARAMETERS, ...), **record["parameters"]})
+        if record["state"] is not None:
+            monitor._state = state = state_from_record(
+                record["state"],
+                monitor._width,
+                monitor.lags,
+                monitor.quantile,
+                model.on_missing == "marginal",
+                monitor.windows or (),
+            )
+            if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
+                raise ValueError("its contract is another one")
+            monitor._windows.restore(record["windows"], state.n_features)
+            monitor._check_model(state)
         return monitor
 
     def _check_model(self, state: MonitorState) -> None:
@@ -804,7 +690,7 @@ class Monitor:
             waiting = (*waiting, scored)
             exceeds[start:stop] = is_alarm
             if contract is not None:
-                contract, is_alarm, record.threshold[part] = contract._judged(smoothed, state.scores.threshold, is_new)
+                contract, is_alarm, record.threshold[part] = judged(contract, smoothed, state.scores.threshold, is_new)
                 record.is_alarm[part] = is_alarm
                 scored = scored._replace(is_alarm=is_alarm)
             if np.count_nonzero(is_alarm):
@@ -857,7 +743,7 @@ class Monitor:
             if self.learn != "none":
                 late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (self.learn == "all"))
                 state = replaced(state, late=np.concatenate(late), is_usual=np.concatenate(is_usual))
-        contract = None if state.contract is None else state.contract._renewed()
+        contract = None if state.contract is None else renewed(state.contract)
         state = self._caught_up(replaced(state, waiting=(), contract=contract))
         is_due = self.learn == "none" and not np.isfinite(state.scores.threshold)
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
@@ -970,8 +856,10 @@ class Monitor:
             is_alarm = np.concatenate([np.zeros(len(found.novelty), dtype=bool), is_alarm])
         # Faults among the rows that wait would make those to come look usual.
         healthy, statistics = self._are_normal(state), state.late[:, own:]
-        held = np.concatenate([*runs[:-1], runs[-1][healthy]])
-        windows = self._windows.calibrated(state.windows, held, statistics[healthy], n_wanted)
+        windows = state.windows
+        if self.windows:
+            held = np.concatenate([*runs[:-1], runs[-1][healthy]])
+            windows = self._windows.calibrated(windows, held, statistics[healthy], n_wanted)
         runs[-1] = self._windows.combined(runs[-1], statistics, windows.scales)
         smoothed = np.concatenate([smoothed_run(scores, self.smoothing, None) for scores in runs])
         scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
@@ -1107,3 +995,6 @@ def _runs(breaks: Flags, good: Flags) -> list[tuple[int, int]]:
         return [(0, len(good))]
     edges = [0, *(np.flatnonzero(breaks[1:] | (good[1:] != good[:-1])) + 1).tolist(), len(good)]
     return list(itertools.pairwise(edges))
+
+
+_PARAMETERS = tuple(constructor_parameters(Monitor))[1:]

@@ -12,6 +12,7 @@ from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
+from streamkpca.monitoring.saving import read_feature
 from streamkpca.monitoring.thresholds import RecentScores
 from streamkpca.monitoring.windows import WindowState, n_scales, windows_width
 from streamkpca.rows.times import Time
@@ -132,7 +133,7 @@ def _made_event(features: Any, **rest: Any) -> Event:
 
 def _made_cause(feature: Any, direction: str, **rest: Any) -> Cause:
     return Cause(
-        _feature(feature), direction=check_choice("direction", direction, choices=DIRECTIONS, where="state"), **rest
+        read_feature(feature), direction=check_choice("direction", direction, choices=DIRECTIONS, where="state"), **rest
     )
 
 
@@ -142,11 +143,7 @@ def _made_change(features: Any, **rest: Any) -> Change:
 
 def _features(record: Any) -> tuple[Contribution, ...]:
     """Read features, each a name or a position."""
-    return tuple(Contribution(_feature(feature), _score(value)) for feature, value in record)
-
-
-def _feature(record: Any) -> str | int:
-    return record if isinstance(record, str) else check_integer("feature", record, least=0, where="state")
+    return tuple(Contribution(read_feature(feature), _score(value)) for feature, value in record)
 
 
 def _score(value: Any) -> float:

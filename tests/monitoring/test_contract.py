@@ -15,7 +15,7 @@ from streams_to_watch import assert_same_records, normal_rows, small_model, upda
 
 from streamkpca.errors import CheckpointError
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.contract import Contract
+from streamkpca.monitoring.contract import Contract, judged, renewed
 
 Array = npt.NDArray[np.float64]
 RATE = 1 / 500
@@ -33,16 +33,18 @@ def n_runs(is_alarm: npt.NDArray[np.bool_]) -> int:
     return int(np.count_nonzero(is_alarm[1:] & ~is_alarm[:-1]) + is_alarm[0])
 
 
-def judged(contract: Contract, values: Array, cuts: list[int]) -> tuple[Contract, npt.NDArray[np.bool_], Array]:
+def judged_in_pieces(
+    contract: Contract, values: Array, cuts: list[int]
+) -> tuple[Contract, npt.NDArray[np.bool_], Array]:
     """Judge scores in pieces, with a new level after each 64."""
     alarms, levels = [], []
     edges = sorted({0, len(values), *cuts, *range(0, len(values), 64)})
     for start, stop in itertools.pairwise(edges):
-        contract, is_alarm, level = contract._judged(values[start:stop], 1.0, False)
+        contract, is_alarm, level = judged(contract, values[start:stop], 1.0, False)
         alarms.append(is_alarm)
         levels.append(level)
         if stop % 64 == 0:
-            contract = contract._renewed()
+            contract = renewed(contract)
     return contract, np.concatenate(alarms), np.concatenate(levels)
 
 
@@ -50,7 +52,7 @@ def judged(contract: Contract, values: Array, cuts: list[int]) -> tuple[Contract
 def test_the_promise_is_kept_on_scores_that_resemble_their_neighbours(memory: float) -> None:
     kept = []
     for seed in range(12):
-        _, is_alarm, _ = judged(Contract(RATE), scores(8000, memory, seed), [])
+        _, is_alarm, _ = judged_in_pieces(Contract(RATE), scores(8000, memory, seed), [])
         kept.append(n_runs(is_alarm) <= poisson.ppf(0.95, 8000 * RATE))
     # Promised for 95% of references: among twelve, three that break it have a chance of 2%.
     assert sum(kept) >= 10
@@ -60,7 +62,7 @@ def test_gross_and_slow_faults_are_found_and_runs_end_with_them() -> None:
     values = scores(6000, 0.5, 0)
     values[5000:5040] *= 30.0
     values[5500:5700] *= np.linspace(1.0, 30.0, 200)
-    _, is_alarm, _ = judged(Contract(1 / 2000), values, [])
+    _, is_alarm, _ = judged_in_pieces(Contract(1 / 2000), values, [])
     assert is_alarm[5000:5040].sum() >= 20
     assert is_alarm[5500:5700].any()
     assert not is_alarm[5060:5500].any()
@@ -70,8 +72,8 @@ def test_gross_and_slow_faults_are_found_and_runs_end_with_them() -> None:
 def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts: list[int], seed: int, rate: float) -> None:
     random = np.random.default_rng(seed)
     values = random.pareto(2.0, 1500) * np.where(random.random(1500) < 0.02, 5.0, 0.2)
-    contract, is_alarm, levels = judged(Contract(rate), values, cuts)
-    other, same, _ = judged(Contract(rate), values, [])
+    contract, is_alarm, levels = judged_in_pieces(Contract(rate), values, cuts)
+    other, same, _ = judged_in_pieces(Contract(rate), values, [])
     np.testing.assert_array_equal(is_alarm, same)
     assert contract.level == other.level
     np.testing.assert_array_equal(contract.maxima, other.maxima)
@@ -88,12 +90,12 @@ def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts: list[int], 
 def test_blocks_with_alarms_are_left_out_but_for_the_promised_ones() -> None:
     contract = Contract(RATE)
     healthy, faulty = np.full(8, 0.5), np.full(8, 90.0)
-    contract, _, _ = contract._judged(np.tile(healthy, 60), 1.0, True)
-    contract, is_alarm, _ = contract._renewed()._judged(np.concatenate([healthy, faulty, faulty, healthy]), 1.0, True)
+    contract, _, _ = judged(contract, np.tile(healthy, 60), 1.0, True)
+    contract, is_alarm, _ = judged(renewed(contract), np.concatenate([healthy, faulty, faulty, healthy]), 1.0, True)
     assert is_alarm.sum() == 16
     # 488 healthy rows are less than the 500 after which one alarm run counts, as if it had just reached the level.
     assert contract.n_known == 62 * 8
-    contract, _, _ = contract._judged(np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0, True)
+    contract, _, _ = judged(contract, np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0, True)
     assert contract.n_known == 66 * 8
     assert sorted(contract.maxima)[-1] == contract.level < 90.0
 
@@ -150,13 +152,13 @@ def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows() -> None:
     # The highest scores follow each other for hundreds of rows, and there are less than 24 blocks that are longer.
     contract = Contract(RATE)
     values = 0.1 + 0.8 * np.sin(np.arange(2000) / 300) ** 2
-    contract = contract._judged(values, 1.0, True)[0]._renewed()
+    contract = renewed(judged(contract, values, 1.0, True)[0])
     assert math.isinf(contract.level)
     assert contract.n_known < contract.n_needed
 
 
 def test_known_levels_are_said() -> None:
-    contract, _, _ = judged(Contract(RATE), scores(4000, 0.0, 0), [])
+    contract, _, _ = judged_in_pieces(Contract(RATE), scores(4000, 0.0, 0), [])
     assert contract.lengths == (8, 16, 32)
     assert "at most one false alarm run in 500 healthy rows, level" in repr(contract)
 

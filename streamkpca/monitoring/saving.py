@@ -1,0 +1,149 @@
+"""Saving what is kept beside a model, in one file with it."""
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+from streamkpca._core.files import FileName
+from streamkpca._core.parameters import check_integer
+from streamkpca.errors import CheckpointError, plainly
+from streamkpca.kernels import Kernel
+from streamkpca.models.streaming import StreamingKernelPCA
+
+
+class SavedWithModel(ABC):
+    """Base of what is kept beside a model: saved as an entry of the model's `extra`, and made of it again.
+
+    A subclass gives the name of the entry, what messages call it, and the two hooks below.
+    """
+
+    _entry: ClassVar[str]
+    _noun: ClassVar[str]
+    model: StreamingKernelPCA
+    extra_: Any
+
+    def save(self, path: FileName, extra: Any = None) -> None:
+        """Write this and its model to a file, which `load` of either reads.
+
+        Parameters
+        ----------
+        path : path-like
+        extra : object, optional
+            JSON data, which `load` returns as `extra_`.
+
+        Raises
+        ------
+        OSError, TypeError, ValueError
+            As `StreamingKernelPCA.save` raises them.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor(smoothing=0.3)
+        >>> record = monitor.update([[1.0, 2.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
+        ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
+        >>> loaded.smoothing, loaded.n_rows_, loaded.extra_
+        (0.3, 1, {'offset': 1})
+        """
+        with self.model.write_lock:
+            found = self._beside(extra)
+            # Refuse what could not be loaded again.
+            self._restored(self.model, found, f"{type(self).__name__}.save")
+            self.model.save(path, found)
+
+    def to_bytes(self, extra: Any = None) -> bytes:
+        """Return the bytes that `save` would write.
+
+        Parameters
+        ----------
+        extra : object, optional
+            As for `save`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `save`.
+        """
+        with self.model.write_lock:
+            return self.model.to_bytes(self._beside(extra))
+
+    @classmethod
+    def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
+        """Read what `save` wrote; it goes on as if it had never been stopped.
+
+        Parameters
+        ----------
+        path : path-like
+        kernel : Kernel, optional
+            As for `StreamingKernelPCA.load`.
+
+        Returns
+        -------
+        Monitor or ChangeDetector
+            With the `extra_` that it was saved with.
+
+        Raises
+        ------
+        CheckpointError, OSError
+            As `StreamingKernelPCA.load` raises them, or the file holds a model without such an object.
+        """
+        model = StreamingKernelPCA.load(path, kernel=kernel)
+        return cls._restored(model, model.extra_, f"load: {os.fsdecode(path)}")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
+        """Read what `to_bytes` wrote.
+
+        Parameters
+        ----------
+        data : bytes
+        kernel : Kernel, optional
+            As for `StreamingKernelPCA.load`.
+
+        Raises
+        ------
+        CheckpointError
+            As `load`.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> Monitor.from_bytes(Monitor(lags=2).to_bytes()).lags
+        2
+        """
+        model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
+        return cls._restored(model, model.extra_, "from_bytes")
+
+    @abstractmethod
+    def _record(self) -> dict[str, Any]:
+        """Return JSON data and arrays that, with the model, determine the future of this object."""
+
+    @classmethod
+    @abstractmethod
+    def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
+        """Make the object that `_record` recorded; any of Python's usual errors where that makes no sense."""
+
+    def _beside(self, extra: Any) -> dict[str, Any]:
+        return {self._entry: self._record(), "extra": extra}
+
+    @classmethod
+    def _restored(cls, model: StreamingKernelPCA, found: Any, where: str) -> Self:
+        """Make the object of a model and of what was saved beside it."""
+        if not isinstance(found, dict) or cls._entry not in found:
+            raise CheckpointError(
+                f"{where}: it holds a model without a {cls._noun}; read it with StreamingKernelPCA.load"
+            )
+        try:
+            made = cls._made(model, found[cls._entry])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+            raise CheckpointError(f"{where}: its {cls._noun} makes no sense: {plainly(str(error))}") from None
+        made.extra_ = found.get("extra")
+        return made
+
+
+def read_feature(record: Any) -> str | int:
+    """Read the name or the position of a feature."""
+    return record if isinstance(record, str) else check_integer("feature", record, least=0, where="state")
