@@ -1,7 +1,6 @@
 """The monitor: scores the rows of a stream, raises alarms, and learns what is normal."""
 
 import copy
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -13,63 +12,32 @@ import numpy.typing as npt
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import not_fitted
-from streamkpca.kernels import RBF, Kernel
-from streamkpca.kernels.kinds import kernel_from
+from streamkpca.kernels import RBF
 from streamkpca.models._params import constructor_parameters
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.causes import causes_of
 from streamkpca.monitoring.contract import Contract, judged, renewed
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
-from streamkpca.monitoring.periods import (
-    check_knows_phases,
-    checked_period,
-    has_passed,
-    kernel_with_phases,
-    n_phases,
-    time_passed,
-    with_phases,
-)
+from streamkpca.monitoring.learning import CHUNK, LEARN, YOUNG, accepted, calibrated, caught_up, is_young
+from streamkpca.monitoring.periods import checked_period, n_phases, with_phases
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
 from streamkpca.monitoring.saving import SavedWithModel
+from streamkpca.monitoring.scoring import WHOLE, Scorer, with_predecessors
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
-from streamkpca.monitoring.thresholds import RecentScores, healthy_level, is_quiet, smoothed_run
-from streamkpca.monitoring.windows import Windows, checked_lengths, windows_width
+from streamkpca.monitoring.thresholds import RecentScores
+from streamkpca.monitoring.windows import checked_lengths
 from streamkpca.rows.times import Times, as_times, without_times
-from streamkpca.rows.validation import (
-    Rows,
-    checked_parts,
-    feature_names,
-    finite_rows,
-    parts_of,
-    round_to_single,
-    rows_with_numbers,
-)
-from streamkpca.stream.calibration import calibrate, rows_for_level
-from streamkpca.stream.state import State, answering, check_range
+from streamkpca.rows.validation import Rows, checked_parts, feature_names, parts_of, round_to_single
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 # Rows that are scored with one model and one threshold, as results must not depend on how calls cut the rows: one for
-# so many rows that came before, rounded down to a power of two within these limits.
-_CHUNK, _LONG_CHUNK, _ROWS_FOR_ONE = 32, 256, 16
-# Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
-_YOUNG, _OLD = 64, 4096
-# Learned rows up to which a model knows too little to leave rows out, except gross ones, so many times above the limit.
-_WHOLE, _GROSS = 512, 10.0
-# Rows that are learned at once. Of those that follow, the later half waits, up to so many: a slow fault is noticed by a
-# model that has not learned its beginning. They are learned together, this many at most.
-_AT_ONCE, _LATE, _TOGETHER = 2048, 1024, 256
+# so many rows that came before, rounded down to a power of two, and this many at most.
+_LONG_CHUNK, _ROWS_FOR_ONE = 256, 16
 # Alarms that make a lasting change: this many times the learned rows, and at least so many, while that is less than
 # `accept_after`.
 _MAJORITY, _LEAST_CHANGE = 4, 256
-# Neighbours that are learned, or scored, together when a change is accepted.
-_RUN = 16
-# Most numbers kept of rows that wait to be learned, and of unlearned rows until a change is accepted; the oldest rows
-# go first.
-_MOST_LATE, _MOST_KEPT = 1_000_000, 100_000
 _MOST_EVENTS = 1000
-_LEARN = ("normal", "all", "none")
 # Scores, thresholds and states are made with these.
 _FIXED = ("model", "period", "lags", "windows", "smoothing", "quantile", "false_alarms")
 _QUANTILE = 0.99
@@ -263,7 +231,6 @@ class Monitor(SavedWithModel):
         self.period: Any = checked_period(period, where)
         self.lags = check_integer("lags", lags, least=1, where=where)
         self.windows = checked_lengths(windows, where) or None
-        self._windows = Windows(self.windows or (), self.model)
         if smoothing is not None:
             smoothing = check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
         self.smoothing = smoothing
@@ -287,15 +254,7 @@ class Monitor(SavedWithModel):
         self._state: MonitorState | None = None
         self._answers: MonitorRecord | None = None
         self.extra_: Any = None
-        if self._known is not None:
-            n_known = self.model.n_features_in_ - n_phases(self.period)
-            if self.period is not None:
-                check_knows_phases(self.model, where)
-            if n_known % self.lags:
-                raise ValueError(
-                    f"{where}: with lags={self.lags} the model should have learned stacked rows, but {n_known} features"
-                    f" are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
-                )
+        self._scorer = Scorer(self.model, self.period, self.lags, self.windows or (), smoothing, where)
         self.learn, self.accept_after = learn, accept_after
         self.max_gap, self.end_after = max_gap, end_after
         self.min_duration: Any = min_duration
@@ -310,9 +269,9 @@ class Monitor(SavedWithModel):
                 f"Monitor({'' if name in ('model', 'period') else 'monitor.model, '}{name}=...)"
             )
         if name == "learn":
-            value = check_choice(name, value, choices=_LEARN, where=where)
+            value = check_choice(name, value, choices=LEARN, where=where)
         elif name == "accept_after":
-            value = check_integer(name, value, least=_CHUNK, where=where)
+            value = check_integer(name, value, least=CHUNK, where=where)
         elif name == "end_after" or (name == "min_duration" and is_count(value)):
             value = check_integer(name, value, least=1, where=where)
         elif name in ("max_gap", "min_duration") and value is not None:
@@ -324,7 +283,8 @@ class Monitor(SavedWithModel):
     def __getstate__(self) -> dict[str, Any]:
         # The rows that the model has learned and the thresholds belong together, so no update may come between.
         with self.model.write_lock:
-            return vars(self) | {"model": copy.copy(self.model), "_windows": copy.copy(self._windows)}
+            scorer = copy.copy(self._scorer)
+            return vars(self) | {"model": scorer.model, "_scorer": scorer}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
@@ -372,7 +332,7 @@ class Monitor(SavedWithModel):
         where = "Monitor.update"
         with self.model.write_lock:
             self._check_learns(where)
-            state, stream, kernel, of_windows = self._state, self._known, self.model.kernel, self._windows.states
+            state, learned = self._state, self._scorer.learned
             X, time = without_times(X, time, where)
             rows, names = self._checked(X, where)
             times, breaks = self._breaks(rows, time, where)
@@ -386,15 +346,14 @@ class Monitor(SavedWithModel):
                 start = 0
                 while start < n:
                     chunk = 1 << max(state.n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1
-                    chunk = min(max(chunk, _CHUNK), _LONG_CHUNK)
+                    chunk = min(max(chunk, CHUNK), _LONG_CHUNK)
                     stop = min(n, start + chunk - state.n_rows % chunk)
-                    state = self._scored(state, rows[start:stop], breaks[start:stop], record, start)
+                    state = self._scored(state, rows[start:stop], breaks[start:stop], _part(record, start, stop))
                     if state.n_rows % chunk == 0:
                         state = self._learned(state)
                     start = stop
             except BaseException:
-                self.model.state_, self.model.kernel = stream, kernel
-                self._windows.states = of_windows
+                self._scorer.learned = learned
                 raise
             self._state, self._answers = state, record
         return record
@@ -432,15 +391,12 @@ class Monitor(SavedWithModel):
         X, time = without_times(X, time, where)
         rows = checked_parts(X, where, None, None, gaps=self.model.on_missing == "marginal")
         n, d = rows.shape
-        out, before = np.empty((n, self.lags, d)), np.repeat(rows[:1], self.lags - 1, axis=0)
+        out, before = np.empty((n, self.lags * d)), np.repeat(rows[:1], self.lags - 1, axis=0)
         for place, part in parts_of(rows, 2 * d * self.lags):
-            series = np.concatenate([before, part])
-            for lag in range(self.lags):
-                out[place, lag] = series[self.lags - 1 - lag :][: len(part)]
-            before = series[len(part) :]
+            out[place], before = with_predecessors(part, before)
         first = check_integer("first", first, least=0, where=where)
         times = None if time is None else as_times(time, n, None, where)[0]
-        return with_phases(out.reshape(n, -1), self.period, first, times, where)
+        return with_phases(out, self.period, first, times, where)
 
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event.
@@ -459,11 +415,8 @@ class Monitor(SavedWithModel):
         """
         with self.model.write_lock:
             if self._state is not None:
-                state = replace(self._state, log=self._closed(self._state), time_passed=self._time_passed(self._state))
-                windows = state.windows.cleared()
-                self._state = replace(
-                    state, context=None, last_smoothed=None, first_time=None, last_time=None, windows=windows
-                )
+                state = self._closed(self._state).begun_anew()
+                self._state = replace(state, time_passed=state.all_time_passed, first_time=None, last_time=None)
         return self
 
     def forget_alarms(self) -> Self:
@@ -497,40 +450,31 @@ class Monitor(SavedWithModel):
                 "ignore": [[feature, list(rules)] for feature, rules in self.ignore.items()],
             },
             "state": None if self._state is None else state_record(self._state),
-            "windows": self._windows.record(),
+            "windows": self._scorer.windows.record(),
         }
 
     @classmethod
     def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         monitor = cls(model, **{**dict.fromkeys(_PARAMETERS, ...), **record["parameters"]})
         if record["state"] is not None:
-            monitor._state = state = state_from_record(
-                record["state"],
-                monitor._width,
-                monitor.lags,
-                monitor.quantile,
-                model.on_missing == "marginal",
-                monitor.windows or (),
-            )
+            scorer = monitor._scorer
+            state = state_from_record(record["state"], scorer.shapes, scorer.has_gaps, monitor.quantile)
             if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
                 raise ValueError("its contract is another one")
-            monitor._windows.restore(record["windows"], state.n_features)
-            monitor._check_model(state)
+            scorer.windows.restore(record["windows"], state.n_features)
+            if scorer.known is None:
+                if state.n_learned or np.isfinite(state.scores.threshold):
+                    raise ValueError("it has learned rows, but its model has not")
+            elif model.n_features_in_ != scorer.model_width(state.n_features):
+                raise ValueError("its model has another number of features")
+            monitor._state = state
         return monitor
-
-    def _check_model(self, state: MonitorState) -> None:
-        """Refuse a state that does not belong to the model."""
-        if self._known is None:
-            if state.n_learned or np.isfinite(state.scores.threshold):
-                raise ValueError("it has learned rows, but its model has not")
-        elif self.model.n_features_in_ != self._width(state.n_features):
-            raise ValueError("its model has another number of features")
 
     @property
     def events_(self) -> list[Event]:
         """Runs of alarms that are reported, the oldest first; the last may be open. The latest 1,000 are kept."""
         state = self._fitted("events_")
-        opened = self._explained(state, state.log)
+        opened = self._explained(state)
         return [*state.log.closed, *([opened] if opened else [])]
 
     @property
@@ -539,7 +483,7 @@ class Monitor(SavedWithModel):
         state = self._fitted("n_events_")
         log = state.log
         is_short_one = log.current is None or is_short(log.current, self.min_duration)
-        return log.n_closed + (not is_short_one and (not self.ignore or self._explained(state, log) is not None))
+        return log.n_closed + (not is_short_one and (not self.ignore or self._explained(state) is not None))
 
     def events_frame(self, to: str = "pandas") -> Any:
         """Return the events as a table, a row each, the oldest first.
@@ -578,26 +522,19 @@ class Monitor(SavedWithModel):
             f"learn={self.learn!r}, {state.n_learned:,} rows learned>"
         )
 
-    def _explained(self, state: MonitorState, log: EventLog) -> Event | None:
+    def _explained(self, state: MonitorState) -> Event | None:
         """Return the open event with its causes, if there is one that is reported."""
-        known, event = self._known, log.current
-        if event is None or log.rows is None or known is None or is_short(event, self.min_duration):
+        event, rows = state.log.current, state.log.rows
+        if event is None or rows is None or self._scorer.known is None or is_short(event, self.min_duration):
             return None
-        own, threshold, rows = self._width(state.n_features), state.scores.threshold, log.rows
-        if k := self._leading(state, rows.rows):
-            features = self._windows.causes(k, rows, own, state.windows.scales, threshold, state.names)
-        else:
-            answers = answering(known, self.model.settings("Monitor"))
-            rows = rows._replace(rows=rows.rows[:, :own])
-            features = causes_of(rows, answers, threshold, self.lags, state.names, n_phases(self.period))
+        features = self._scorer.causes(rows, state.windows.scales, state.scores.threshold, state.names)
         return None if is_ignored(features, self.ignore) else replace(event, features=features)
 
-    def _ended(self, state: MonitorState, log: EventLog) -> EventLog:
-        return log.ended(self._explained(state, log), _MOST_EVENTS)
-
-    def _closed(self, state: MonitorState) -> EventLog:
-        """Return the log without an open event."""
-        return state.log if state.log.current is None else self._ended(state, state.log)
+    def _closed(self, state: MonitorState) -> MonitorState:
+        """End the open event, if there is one."""
+        if state.log.current is None:
+            return state
+        return replaced(state, log=state.log.ended(self._explained(state), _MOST_EVENTS))
 
     @property
     def change_detected_(self) -> Change | None:
@@ -646,146 +583,69 @@ class Monitor(SavedWithModel):
 
     # One chunk
 
-    def _scored(
-        self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord, place: int
-    ) -> MonitorState:
-        """Score rows (n, d) of one chunk into a record from a place on; the model and the threshold stay the same."""
-        first, good = state.n_rows, self._are_good(rows)
-        record.threshold[place : place + len(rows)] = state.scores.threshold
-        log, context, last, waiting = state.log, state.context, state.last_smoothed, state.waiting
-        n_made_up, contract, windows = state.n_made_up, state.contract, state.windows
-        exceeds = np.zeros(len(rows), dtype=bool)
-        times = None if record.time is None else record.time[place : place + len(rows)]
-        for start, stop in _runs(breaks, good):
-            part = slice(place + start, place + stop)
-            if breaks[start] or not good[start]:
-                context = last = None
-                windows = windows.cleared()
-            if not good[start]:
-                record.novelty[part] = record.smoothed[part] = np.nan
-                continue
-            run = rows[start:stop]
-            if context is None:
-                context = np.repeat(run[:1], self.lags - 1, axis=0)
-                # Rows whose predecessors are made up are not learned, except the first rows of all.
-                n_made_up = self.lags - 1 if first + start else 0
-            stacked = _stacked(run, context)
-            if self.lags > 1:
-                context = np.concatenate([run[::-1], context])[: self.lags - 1]
-            stacked = with_phases(
-                stacked, self.period, first + start, None if times is None else times[start:stop], "Monitor.update"
+    def _scored(self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord) -> MonitorState:
+        """Score the rows (n, d) of one chunk into their record; the model and the threshold stay the same."""
+        record.threshold[:] = threshold = state.scores.threshold
+        for start, stop, is_good in self._scorer.runs(rows, breaks):
+            part, first, exceeds = _part(record, start, stop), state.n_rows, np.zeros(stop - start, dtype=bool)
+            if breaks[start] or not is_good:
+                state = state.begun_anew()
+            if is_good:
+                is_new = state.last_smoothed is None
+                state, scored = self._scorer.scored(state, rows[start:stop], part.time, self.learn != "none")
+                part.novelty[:], part.smoothed[:], exceeds = scored.novelty, scored.smoothed, scored.is_alarm
+                state, part.is_alarm[:] = replaced(state, waiting=(*state.waiting, scored)), exceeds
+                if state.contract is not None:
+                    found = judged(state.contract, scored.smoothed, threshold, is_new)
+                    contract, part.is_alarm[:], part.threshold[:] = found
+                    state = replaced(state, contract=contract)
+                if np.count_nonzero(part.is_alarm):
+                    state = self._logged(state, scored.stacked, part)
+            else:
+                part.novelty[:] = part.smoothed[:] = np.nan
+            state = replaced(
+                state,
+                n_rows=first + stop - start,
+                run=state.run.advanced(exceeds, first, part.time),
+                first_time=time_of(part.time, 0) if state.first_time is None else state.first_time,
+                last_time=state.last_time if part.time is None else time_of(part.time, -1),
             )
-            self._check_range(stacked)
-            novelty = self._novelty(stacked)
-            stacked, novelty, windows = self._windows.followed(windows, run, stacked, novelty)
-            smoothed, is_new = smoothed_run(novelty, self.smoothing, last), last is None
-            last = float(smoothed[-1])
-            is_alarm = smoothed > state.scores.threshold
-            usual = novelty <= state.scores.limit * (_GROSS if state.n_learned < _WHOLE else 1.0)
-            if n_made_up:
-                usual[:n_made_up] = False
-                n_made_up = max(n_made_up - len(run), 0)
-            record.novelty[part], record.smoothed[part], record.is_alarm[part] = novelty, smoothed, is_alarm
-            scored = ScoredRows(stacked, novelty, smoothed, is_alarm, usual)
-            waiting = (*waiting, scored)
-            exceeds[start:stop] = is_alarm
-            if contract is not None:
-                contract, is_alarm, record.threshold[part] = judged(contract, smoothed, state.scores.threshold, is_new)
-                record.is_alarm[part] = is_alarm
-                scored = scored._replace(is_alarm=is_alarm)
-            if np.count_nonzero(is_alarm):
-                log = self._logged(state, log, scored, first + start, None if times is None else times[start:stop])
-        n_rows = first + len(rows)
-        return replaced(
-            state,
-            n_rows=n_rows,
-            run=state.run.advanced(exceeds, first, times),
-            contract=contract,
-            log=self._ended(state, log) if log.is_over(n_rows, self.end_after) else log,
-            context=context,
-            n_made_up=n_made_up,
-            windows=windows,
-            last_smoothed=last,
-            first_time=time_of(times, 0) if state.first_time is None else state.first_time,
-            last_time=state.last_time if times is None else time_of(times, -1),
-            waiting=waiting,
-        )
+        return self._closed(state) if state.log.is_over(state.n_rows, self.end_after) else state
 
-    def _are_good(self, rows: Array) -> Flags:
-        """Tell which rows (n, d) have numbers enough to be scored."""
-        if self.model.on_missing == "marginal":
-            return rows_with_numbers(rows)
-        # Rows are refused with a number that is not finite, unless the model skips them.
-        skips = "skip" in (self.model.on_bad_rows, self.model.on_missing)
-        return finite_rows(rows) if skips else np.ones(len(rows), dtype=bool)
-
-    def _logged(
-        self, state: MonitorState, log: EventLog, rows: ScoredRows, first: int, times: Times | None
-    ) -> EventLog:
-        """Add the alarms among rows from position `first` on to the events."""
-        experience = state.n_learned / (state.n_learned + _WHOLE)
-        for i in np.flatnonzero(rows.is_alarm).tolist():
-            if log.is_over(first + i, self.end_after):
-                log = self._ended(state, log)
-            severity = float(rows.smoothed[i] / state.scores.threshold) ** experience
-            log = log.alarmed(first + i, rows.stacked[i], float(rows.novelty[i]), severity, time_of(times, i))
-        return log
+    def _logged(self, state: MonitorState, rows: Array, record: MonitorRecord) -> MonitorState:
+        """Add the alarms among the next rows (n, D) to the events."""
+        experience, first = state.n_learned / (state.n_learned + WHOLE), state.n_rows
+        for i in np.flatnonzero(record.is_alarm).tolist():
+            if state.log.is_over(first + i, self.end_after):
+                state = self._closed(state)
+            severity = float(record.smoothed[i] / state.scores.threshold) ** experience
+            time = time_of(record.time, i)
+            log = state.log.alarmed(first + i, rows[i], float(record.novelty[i]), severity, time)
+            state = replaced(state, log=log)
+        return state
 
     def _learned(self, state: MonitorState) -> MonitorState:
         """Learn the rows whose time has come, and renew the thresholds."""
-        n_before, kernel = state.n_young, self._kernel()
-        kernels = self._windows.kernels
+        scorer, learn, n_young = self._scorer, self.learn, state.n_young
+        kernel, of_windows = scorer.kernel, scorer.windows.kernels
         if state.waiting:
             rows, run = ScoredRows.joined(state.waiting), state.run
             if run.excess and rows.is_alarm.any():
-                run = run.explained(self._contributions(rows.stacked[np.argmax(rows.novelty)], state))
+                most_novel = rows.stacked[np.argmax(rows.novelty)]
+                run = run.explained(scorer.contributions(most_novel, state.windows.scales))
             state = replaced(state, run=run, scores=state.scores.added(rows.novelty, rows.smoothed, rows.is_alarm))
-            if self.learn != "none":
-                late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (self.learn == "all"))
+            if learn != "none":
+                late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (learn == "all"))
                 state = replaced(state, late=np.concatenate(late), is_usual=np.concatenate(is_usual))
         contract = None if state.contract is None else renewed(state.contract)
-        state = self._caught_up(replaced(state, waiting=(), contract=contract))
-        is_due = self.learn == "none" and not np.isfinite(state.scores.threshold)
+        state = caught_up(replaced(state, waiting=(), contract=contract), scorer, learn)
+        is_due = learn == "none" and not np.isfinite(state.scores.threshold)
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
-        n = state.n_learned
-        if state.n_young:
-            is_due |= 2 * state.n_young <= n < _OLD
-        else:
-            is_due |= n >= _YOUNG and has_passed(self.period, state.n_rows, self._time_passed(state))
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
-        is_due |= n_before > 0 and self._kernel() != kernel
-        is_due |= n_before > 0 and self._windows.is_due(state.windows, kernels)
-        return self._calibrated(state) if is_due else state
-
-    def _caught_up(self, state: MonitorState) -> MonitorState:
-        """Learn the normal ones among the rows that have waited long enough."""
-        n, is_late = len(state.late), self.learn == "normal" and np.isfinite(state.scores.threshold)
-        most = min(_LATE, _MOST_LATE // state.late.shape[1])
-        n_due = n - (min(max(state.n_rows - _AT_ONCE, 0) // 2, most) if is_late else 0)
-        if n_due < (min(max(state.n_learned // 8, _CHUNK), _TOGETHER) if is_late else 1):
-            return state
-        chosen, left_out = self._are_normal(state)[:n_due], state.left_out[:0]
-        if chosen.any():
-            self.model.partial_fit(state.late[:n_due, : self._width(state.n_features)][chosen])
-            self._windows.learn(state.late[:n_due, self._width(state.n_features) :][chosen])
-        if state.run.excess and not chosen.all():
-            most = max(_MOST_KEPT // state.late.shape[1], _CHUNK)
-            left_out = np.concatenate([state.left_out, state.late[:n_due][~chosen]])[-most:]
-        return replaced(
-            state,
-            n_learned=state.n_learned + int(np.count_nonzero(chosen)),
-            late=state.late[n_due:],
-            is_usual=state.is_usual[n_due:],
-            left_out=left_out,
-        )
-
-    def _are_normal(self, state: MonitorState) -> Flags:
-        """Tell which rows that wait to be learned are usual and, once the model knows enough, with few alarms near."""
-        if self.learn == "all" or state.n_learned < _WHOLE:
-            return state.is_usual
-        is_alarm = state.scores.is_alarm
-        return state.is_usual & is_quiet(is_alarm)[len(is_alarm) - len(state.is_usual) :]
+        is_due |= is_young(state, scorer) or (n_young > 0 and scorer.kernel != kernel)
+        is_due |= n_young > 0 and scorer.windows.is_due(state.windows, of_windows)
+        return calibrated(state, scorer, learn) if is_due else state
 
     def _changed(self, state: MonitorState) -> tuple[MonitorState, bool]:
         """Report a lasting change and, if normal rows are learned, learn the rows since as such.
@@ -809,65 +669,11 @@ class Monitor(SavedWithModel):
         if self.learn == "none":
             return state, False
         # Its alarms are explained by the model that raised them.
-        state = replace(state, log=self._closed(state))
-        state = replace(state, windows=self._windows.forget(state.windows))
-        is_normal, own = self._are_normal(state), self._width(state.n_features)
-        normal, rows = state.late[is_normal, :own], np.concatenate([state.left_out, state.late[~is_normal]])[:, :own]
-        # Rows that stand out among the others are no part of the change.
-        novelty = self._novelty(rows)
-        if len(rows):
-            rows = rows[novelty <= healthy_level(novelty, state.scores.limit_quantile)]
-        if len(normal):
-            self.model.partial_fit(normal)
-        state = replace(
-            state,
-            run=AlarmRun.none(state.n_features),
-            n_learned=state.n_learned + len(normal),
-            late=state.late[:0],
-            is_usual=state.is_usual[:0],
-            left_out=state.left_out[:0],
-        )
-        if len(rows) < 2:
-            return state, True
-        # Every other run of neighbours shows how novel such rows are for a model that knows the others.
-        is_shown = np.arange(len(rows)) // min(_RUN, len(rows) // 2) % 2 == 1
-        self.model.partial_fit(rows[~is_shown]).refit()
-        novelty = self._novelty(rows[is_shown])
-        self.model.partial_fit(rows[is_shown]).refit()
-        smoothed = smoothed_run(novelty, self.smoothing, None)
-        scores = state.scores.replaced(novelty, smoothed, np.zeros(len(novelty), dtype=bool))
-        n_learned = state.n_learned + len(rows)
-        return replace(state, n_learned=n_learned, n_young=n_learned, scores=scores), False
-
-    def _calibrated(self, state: MonitorState) -> MonitorState:
-        """Take the thresholds from rows that the published axes have not seen; before the first block, publish some.
-
-        They are those that wait to be learned and, while these are few, learned rows that are left out in turn.
-        """
-        # Later, the schedule of the model publishes soon enough, and a refit would search for atoms among few rows.
-        if self.learn != "none" and (self._known is None or self._known.scheduled is None):
-            self.model.refit()
-        n, before, n_wanted = len(state.late), state.scores.is_alarm, rows_for_level(self.quantile)
-        own = self._width(state.n_features)
-        is_alarm, runs = before[len(before) - n :], [self._novelty(state.late[:, :own])]
-        if np.count_nonzero(is_quiet(before)[len(before) - n :]) < n_wanted:
-            found = calibrate(self.model.state_, self.model.settings("Monitor"), n_wanted)
-            runs = [*np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1), *runs]
-            is_alarm = np.concatenate([np.zeros(len(found.novelty), dtype=bool), is_alarm])
-        # Faults among the rows that wait would make those to come look usual.
-        healthy, statistics = self._are_normal(state), state.late[:, own:]
-        windows = state.windows
-        if self.windows:
-            held = np.concatenate([*runs[:-1], runs[-1][healthy]])
-            windows = self._windows.calibrated(windows, held, statistics[healthy], n_wanted)
-        runs[-1] = self._windows.combined(runs[-1], statistics, windows.scales)
-        smoothed = np.concatenate([smoothed_run(scores, self.smoothing, None) for scores in runs])
-        scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
-        return replace(state, scores=scores, n_young=state.n_learned, windows=windows)
+        return accepted(self._closed(state), self._scorer, self.learn)
 
     def _checked(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
-        state, stream, skips = self._state, self._known, self.model.on_bad_rows == "skip"
+        state, stream, skips = self._state, self._scorer.known, self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
         if state is None and stream is not None:
             width = (stream.n_features - n_phases(self.period)) // self.lags
@@ -889,69 +695,17 @@ class Monitor(SavedWithModel):
                 "first row on they learn none; begin with learn='normal' and set monitor.learn = 'none' later"
             )
         scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
-        # Parameters of the model may have been set until now.
-        self._windows = Windows(self.windows or (), self.model)
-        windows = self._windows.begin(n_features)
-        none = np.empty((0, self._width(n_features) + windows_width(n_features, self.windows or ())))
-        log, is_usual = EventLog(), np.empty(0, dtype=bool)
-        state = MonitorState(n_features, names, none, is_usual, none, scores, run, log, windows)
+        windows = self._scorer.begin(n_features)
+        none, is_usual = np.empty((0, *self._scorer.shapes(n_features)["D"])), np.empty(0, dtype=bool)
+        state = MonitorState(n_features, names, none, is_usual, none, scores, run, EventLog(), windows)
         if self.false_alarms is not None:
             state = replace(state, contract=Contract(self.false_alarms))
-        if self._known is None:
-            if self.period is not None:
-                kernel = kernel_from(self.model.kernel, where="Monitor")
-                self.model.kernel = kernel_with_phases(kernel, n_features * self.lags)
+        if self._scorer.known is None:
             return state
         n_learned = self.model.n_samples_seen_
         state = replace(state, n_learned=n_learned)
-        return self._calibrated(state) if n_learned >= _YOUNG or self.learn == "none" else state
-
-    def _width(self, n_features: int) -> int:
-        """Return how many columns the model sees."""
-        return n_features * self.lags + n_phases(self.period)
-
-    def _time_passed(self, state: MonitorState) -> float:
-        return state.time_passed + time_passed(state.first_time, state.last_time)
-
-    @property
-    def _known(self) -> State | None:
-        """The state of the model."""
-        known: State | None = getattr(self.model, "state_", None)
-        return known
-
-    def _kernel(self) -> Kernel | None:
-        """Return the kernel that rows are scored with."""
-        known = self._known
-        return None if known is None or known.summary is None else known.summary.basis.kernel
-
-    def _leading(self, state: MonitorState, rows: Array) -> int:
-        """Return which model finds rows rarest: 0 for that of the rows, then those of `windows`."""
-        if not self.windows:
-            return 0
-        own = self._width(state.n_features)
-        return self._windows.leading(self._novelty(rows[:, :own]), rows[:, own:], state.windows.scales)
-
-    def _check_range(self, stacked: Array) -> None:
-        """Refuse rows that the model would refuse; among those that wait, they would make every later call fail."""
-        known = self._known or State.begin(self.model.settings("Monitor.update"), stacked.shape[1])
-        check_range(known, stacked, 1.0)
-
-    def _novelty(self, stacked: Array) -> Array:
-        """Score rows; before the first refit there is nothing to compare them with."""
-        known = self._known
-        if not len(stacked) or known is None or (known.published is None and self.learn != "none"):
-            return np.zeros(len(stacked))
-        novelty: Array = answering(known, self.model.settings("Monitor.update")).novelty_by_row(stacked)
-        return novelty
-
-    def _contributions(self, row: Array, state: MonitorState) -> Array:
-        """Return what each feature (d,) adds to the novelty of a row with its predecessors, or of its windows."""
-        own, d = self._width(state.n_features), state.n_features
-        if k := self._leading(state, row[None]):
-            return self._windows.contributions(k, row[None, own:])
-        of_all: Array = self.model.contributions(row[None, :own])[0]
-        summed: Array = of_all[: self.lags * d].reshape(self.lags, d).sum(axis=0)
-        return summed
+        is_due = n_learned >= YOUNG or self.learn == "none"
+        return calibrated(state, self._scorer, self.learn) if is_due else state
 
     def _breaks(self, rows: Rows, time: Any, where: str) -> tuple[Times | None, Flags]:
         """Return the times of rows, if they have any, and tell before which rows lags and smoothing start anew."""
@@ -969,7 +723,7 @@ class Monitor(SavedWithModel):
 
     def _check_learns(self, where: str) -> None:
         """Refuse to score without a model that has learned or will learn rows."""
-        if self.learn == "none" and self._known is None:
+        if self.learn == "none" and self._scorer.known is None:
             raise ValueError(
                 f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call its "
                 "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
@@ -981,20 +735,9 @@ class Monitor(SavedWithModel):
         return self._state
 
 
-def _stacked(rows: Array, context: Array) -> Array:
-    """Return rows (n, d), each with the rows before it, given those before the first one, the latest first."""
-    if not len(context):
-        return rows.copy()
-    series = np.concatenate([context[::-1], rows])
-    return np.concatenate([series[lag : lag + len(rows)] for lag in range(len(context), -1, -1)], axis=1)
-
-
-def _runs(breaks: Flags, good: Flags) -> list[tuple[int, int]]:
-    """Cut rows where lags start anew, and where good rows change to bad ones or back."""
-    if len(good) == 1 or (good.all() and not breaks[1:].any()):
-        return [(0, len(good))]
-    edges = [0, *(np.flatnonzero(breaks[1:] | (good[1:] != good[:-1])) + 1).tolist(), len(good)]
-    return list(itertools.pairwise(edges))
+def _part(record: MonitorRecord, start: int, stop: int) -> MonitorRecord:
+    """Return the answers to some of the rows, which can be written."""
+    return MonitorRecord(*(None if column is None else column[start:stop] for column in record))  # type: ignore[arg-type]
 
 
 _PARAMETERS = tuple(constructor_parameters(Monitor))[1:]

@@ -7,14 +7,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.concurrency import replaced
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
+from streamkpca.monitoring.periods import time_passed
 from streamkpca.monitoring.saving import read_feature
 from streamkpca.monitoring.thresholds import RecentScores
-from streamkpca.monitoring.windows import WindowState, n_scales, windows_width
+from streamkpca.monitoring.windows import WindowState
 from streamkpca.rows.times import Time
 
 Array = npt.NDArray[np.float64]
@@ -69,6 +71,15 @@ class MonitorState:
     contract: Contract | None = None
     waiting: tuple[ScoredRows, ...] = ()
 
+    @property
+    def all_time_passed(self) -> float:
+        """The time from the first row to the last, of all recordings."""
+        return self.time_passed + time_passed(self.first_time, self.last_time)
+
+    def begun_anew(self) -> Self:
+        """Forget what lags, smoothing and windows know of the latest rows."""
+        return replaced(self, context=None, last_smoothed=None, windows=self.windows.cleared())
+
 
 def state_record(state: MonitorState) -> dict[str, Any]:
     """Return JSON data and arrays that determine a state, by the table of its fields."""
@@ -81,19 +92,11 @@ def state_record(state: MonitorState) -> dict[str, Any]:
 
 
 def state_from_record(
-    record: dict[str, Any],
-    width: Callable[[int], int],
-    lags: int,
-    quantile: float,
-    has_gaps: bool,
-    lengths: tuple[int, ...] = (),
+    record: dict[str, Any], shapes: Callable[[int], dict[str, tuple[int, ...]]], has_gaps: bool, quantile: float
 ) -> MonitorState:
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1, where="state")
-    n_numbers = width(d) + windows_width(d, lengths)
-    shapes: dict[str, tuple[int, ...]] = {"d": (d,), "D": (n_numbers,), "L": (lags - 1,), "W": (n_scales(lengths),)}
-    context = Context(lengths=shapes, has_gaps=has_gaps or bool(lengths))
-    state: MonitorState = restored(_STATE, record, context)
+    state: MonitorState = restored(_STATE, record, Context(lengths=shapes(d), has_gaps=has_gaps))
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")
     if state.scores.quantile != quantile:

@@ -133,10 +133,12 @@ def test_scores_and_thresholds_are_of_one_kernel(kernel: RBF) -> None:
         monitor.update(rows[start : start + 30])
         state = monitor._state
         assert state is not None
-        if monitor._kernel() != known and np.isfinite(state.scores.threshold):
-            known, n_changes = monitor._kernel(), n_changes + 1
+        if monitor._scorer.kernel != known and np.isfinite(state.scores.threshold):
+            known, n_changes = monitor._scorer.kernel, n_changes + 1
             n_late = len(state.late)
-            np.testing.assert_array_equal(state.scores.raw[-n_late:] if n_late else [], monitor._novelty(state.late))
+            np.testing.assert_array_equal(
+                state.scores.raw[-n_late:] if n_late else [], monitor._scorer.novelty(state.late)
+            )
             counting = is_quiet(state.scores.is_alarm)
             assert state.scores.threshold == healthy_level(state.scores.smoothed[counting], 0.99)
             assert state.scores.limit == healthy_level(state.scores.raw[counting], state.scores.limit_quantile)

@@ -1,0 +1,201 @@
+"""How rows are scored: with their predecessors, the phase of a cycle and windows, by the models of all these."""
+
+import copy
+import itertools
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca._core.concurrency import replaced
+from streamkpca.kernels import Kernel
+from streamkpca.kernels.kinds import kernel_from
+from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.causes import Cause, EventRows, causes_of
+from streamkpca.monitoring.periods import Period, check_knows_phases, kernel_with_phases, n_phases, with_phases
+from streamkpca.monitoring.state import MonitorState, ScoredRows
+from streamkpca.monitoring.thresholds import smoothed_run
+from streamkpca.monitoring.windows import States, Windows, WindowState, n_scales, windows_width
+from streamkpca.rows.times import Times
+from streamkpca.rows.validation import finite_rows, rows_with_numbers
+from streamkpca.stream.state import State, answering, check_range
+
+Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+# Learned rows up to which a model knows too little to leave rows out, except gross ones, so many times above the limit.
+WHOLE, _GROSS = 512, 10.0
+
+
+class Scorer:
+    """The model of rows with their predecessors and phases, and the models of windows; they belong to one monitor.
+
+    A row (d,) becomes D numbers: those that the model of the rows sees, then the statistics of windows.
+    """
+
+    def __init__(
+        self,
+        model: StreamingKernelPCA,
+        period: Period,
+        lags: int,
+        lengths: tuple[int, ...],
+        smoothing: float | None,
+        where: str,
+    ) -> None:
+        self.model, self.period, self.lags, self.smoothing = model, period, lags, smoothing
+        self.windows = Windows(lengths, model)
+        if self.known is not None:
+            n_known = self.model.n_features_in_ - n_phases(period)
+            if period is not None:
+                check_knows_phases(model, where)
+            if n_known % lags:
+                raise ValueError(
+                    f"{where}: with lags={lags} the model should have learned stacked rows, but {n_known} features "
+                    f"are no multiple of {lags}; pass it Monitor(lags={lags}).stacked(rows)"
+                )
+
+    def begin(self, d: int) -> WindowState:
+        """Make ready for the first row; parameters of the model may have been set until now."""
+        self.windows = Windows(self.windows.lengths, self.model)
+        if self.known is None and self.period is not None:
+            kernel = kernel_from(self.model.kernel, where="Monitor")
+            self.model.kernel = kernel_with_phases(kernel, d * self.lags)
+        return self.windows.begin(d)
+
+    def __copy__(self) -> Self:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self) | {"model": copy.copy(self.model), "windows": copy.copy(self.windows)})
+        return twin
+
+    @property
+    def learned(self) -> tuple[State | None, Any, States]:
+        """What the models know, and the kernel; assign it to take back what they learned since."""
+        return self.known, self.model.kernel, self.windows.states
+
+    @learned.setter
+    def learned(self, learned: tuple[State | None, Any, States]) -> None:
+        self.model.state_, self.model.kernel, self.windows.states = learned
+
+    @property
+    def known(self) -> State | None:
+        """The state of the model of the rows, None before it has learned."""
+        known: State | None = getattr(self.model, "state_", None)
+        return known
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The settled kernel of the model of the rows."""
+        known = self.known
+        return None if known is None or known.summary is None else known.summary.basis.kernel
+
+    # Rows
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether rows may hold NaN."""
+        return self.model.on_missing == "marginal" or bool(self.windows.lengths)
+
+    def model_width(self, d: int) -> int:
+        """Return how many numbers of a row (d,) the model of the rows sees."""
+        return d * self.lags + n_phases(self.period)
+
+    def shapes(self, d: int) -> dict[str, tuple[int, ...]]:
+        """Return the lengths that the table of the monitor's state names."""
+        lengths = self.windows.lengths
+        width = self.model_width(d) + windows_width(d, lengths)
+        return {"d": (d,), "D": (width,), "L": (self.lags - 1,), "W": (n_scales(lengths),)}
+
+    def split(self, rows: Array) -> tuple[Array, Array]:
+        """Return the columns of rows (n, D) that the model of the rows sees, and the statistics of windows."""
+        d = (rows.shape[1] - n_phases(self.period)) // (self.lags + windows_width(1, self.windows.lengths))
+        return rows[:, : self.model_width(d)], rows[:, self.model_width(d) :]
+
+    def runs(self, rows: Array, breaks: Flags) -> list[tuple[int, int, bool]]:
+        """Cut rows (n, d) before breaks, and tell of each run whether its rows have numbers enough to be scored."""
+        if self.model.on_missing == "marginal":
+            good = rows_with_numbers(rows)
+        elif "skip" in (self.model.on_bad_rows, self.model.on_missing):
+            good = finite_rows(rows)
+        else:
+            # Rows are refused with a number that is not finite.
+            good = np.ones(len(rows), dtype=bool)
+        if len(rows) == 1 or (good.all() and not breaks[1:].any()):
+            return [(0, len(rows), bool(good[0]))]
+        edges = [0, *(np.flatnonzero(breaks[1:] | (good[1:] != good[:-1])) + 1).tolist(), len(good)]
+        return [(start, stop, bool(good[start])) for start, stop in itertools.pairwise(edges)]
+
+    def scored(
+        self, state: MonitorState, rows: Array, times: Times | None, learns: bool
+    ) -> tuple[MonitorState, ScoredRows]:
+        """Score a run of rows (n, d) that follow each other, and note what those to come need to know of them."""
+        context, n_made_up = state.context, state.n_made_up
+        if context is None:
+            context = np.repeat(rows[:1], self.lags - 1, axis=0)
+            # Rows whose predecessors are made up are not learned, except the first rows of all.
+            n_made_up = self.lags - 1 if state.n_rows else 0
+        stacked, context = with_predecessors(rows, context)
+        stacked = with_phases(stacked, self.period, state.n_rows, times, "Monitor.update")
+        # Among rows that wait to be learned, those that the model would refuse would make every later call fail.
+        check_range(self.known or State.begin(self.model.settings("Monitor.update"), stacked.shape[1]), stacked, 1.0)
+        novelty = self.novelty(stacked, learns)
+        stacked, novelty, windows = self.windows.followed(state.windows, rows, stacked, novelty)
+        smoothed = smoothed_run(novelty, self.smoothing, state.last_smoothed)
+        usual = novelty <= state.scores.limit * (_GROSS if state.n_learned < WHOLE else 1.0)
+        usual[:n_made_up] = False
+        state = replaced(
+            state,
+            context=context,
+            n_made_up=max(n_made_up - len(rows), 0),
+            windows=windows,
+            last_smoothed=float(smoothed[-1]),
+        )
+        return state, ScoredRows(stacked, novelty, smoothed, smoothed > state.scores.threshold, usual)
+
+    # The models
+
+    def novelty(self, rows: Array, learns: bool = True) -> Array:
+        """Score rows, as the model of the rows sees them; 0 before the first refit of a model that learns."""
+        known = self.known
+        if not len(rows) or known is None or (known.published is None and learns):
+            return np.zeros(len(rows))
+        novelty: Array = answering(known, self.model.settings("Monitor.update")).novelty_by_row(rows)
+        return novelty
+
+    def learn(self, rows: Array) -> None:
+        """Learn rows (n, D)."""
+        own, statistics = self.split(rows)
+        self.model.partial_fit(own)
+        self.windows.learn(statistics)
+
+    def contributions(self, row: Array, scales: Array) -> Array:
+        """Return what each feature (d,) adds to the novelty of a row (D,) for the model that finds it rarest."""
+        own, statistics = self.split(row[None])
+        if k := self._leading(own, statistics, scales):
+            return self.windows.contributions(k, statistics)
+        n = own.shape[1] - n_phases(self.period)
+        summed: Array = self.model.contributions(own)[0][:n].reshape(self.lags, -1).sum(axis=0)
+        return summed
+
+    def causes(self, kept: EventRows, scales: Array, threshold: float, names: list[str] | None) -> tuple[Cause, ...]:
+        """Return the causes of an event by the model that finds its rows rarest."""
+        own, statistics = self.split(kept.rows)
+        if k := self._leading(own, statistics, scales):
+            return self.windows.causes(k, kept, own.shape[1], scales, threshold, names)
+        assert self.known is not None
+        answers = answering(self.known, self.model.settings("Monitor"))
+        return causes_of(kept._replace(rows=own), answers, threshold, self.lags, names, n_phases(self.period))
+
+    def _leading(self, own: Array, statistics: Array, scales: Array) -> int:
+        """Return which model finds rows rarest: 0 for that of the rows, then those of windows."""
+        if not self.windows.lengths:
+            return 0
+        return self.windows.leading(self.novelty(own), statistics, scales)
+
+
+def with_predecessors(rows: Array, before: Array) -> tuple[Array, Array]:
+    """Return rows (n, d) with those before them, the latest first, given those before the first row; and the next."""
+    if not len(before):
+        return rows.copy(), before
+    series = np.concatenate([before[::-1], rows])
+    lags = [series[lag : lag + len(rows)] for lag in range(len(before), -1, -1)]
+    return np.concatenate(lags, axis=1), series[len(rows) :][::-1].copy()
