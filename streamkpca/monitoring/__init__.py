@@ -1,14 +1,18 @@
 """Monitoring: what a service runs on a stream of rows: scores, thresholds, alarms, events and lasting changes.
 
 monitor : the class `Monitor`
+scoring : how rows become numbers, and the models that score them
+learning : which scored rows are learned, and the thresholds
+state : the state of a monitor beside its models, and its record in a file
 thresholds : scores of recent rows, and the level that few of them exceed
 causes : the features that explain an event
 periods : the phase of a cycle, as columns beside the features
 windows : statistics of the last rows, and a model of them for each length
 contract : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
-saving : saving both of them with their model
+rules : which events are not reported
 changes : the class `ChangeDetector`, of changes of distribution
+saving : the base of both classes, which are saved with their models
 """
 
 from streamkpca.monitoring.causes import Cause

@@ -14,7 +14,6 @@ from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.components.chart import MOST_FEATURES, N_GROUPS, Chart, Columns, chart_of
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.errors import not_fitted
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.saving import SavedWithModel, read_feature
 from streamkpca.rows.validation import checked_parts, feature_names
@@ -146,7 +145,7 @@ class DetectorState:
     change: DistributionChange | None = None
 
 
-class ChangeDetector(SavedWithModel):
+class ChangeDetector(SavedWithModel[DetectorState]):
     """Tell when the rows of a stream come from another distribution than the healthy rows that it begins with.
 
     Parameters
@@ -226,8 +225,6 @@ class ChangeDetector(SavedWithModel):
                 f"{_FARTHEST * self.n_healthy:,}"
             )
         self.model = copy.copy(model)
-        self.extra_: Any = None
-        self._state: DetectorState | None = None
 
     def update(self, X: Any) -> ChangeRecord:
         """Take in the next rows; the first `n_healthy` ones are learned as the healthy ones.
@@ -315,11 +312,6 @@ class ChangeDetector(SavedWithModel):
         """Whether the healthy rows are complete, so that changes can be detected."""
         return self._fitted("is_ready_").chart is not None
 
-    @property
-    def n_rows_(self) -> int:
-        """Number of rows given."""
-        return self._fitted("n_rows_").n_rows
-
     def __repr__(self) -> str:
         state = self._state
         if state is None or state.chart is None:
@@ -329,10 +321,12 @@ class ChangeDetector(SavedWithModel):
         return f"<ChangeDetector: {state.n_rows:,} rows, {since}, run_length={self.run_length:,.0f}>"
 
     def _record(self) -> dict[str, Any]:
-        state = None if self._state is None else recorded(_STATE, self._state)
-        if state is not None and self._state is not None and self._state.change is not None:
-            state["change.features"] = [list(shift) for shift in self._state.change.features]
-        return {"run_length": self.run_length, "n_healthy": self.n_healthy, "state": state}
+        state, found = self._state, None
+        if state is not None:
+            found = recorded(_STATE, state)
+            if state.change is not None:
+                found["change.features"] = [list(shift) for shift in state.change.features]
+        return {"run_length": self.run_length, "n_healthy": self.n_healthy, "state": found}
 
     @classmethod
     def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
@@ -343,11 +337,6 @@ class ChangeDetector(SavedWithModel):
             detector._state = state = restored(_STATE, record["state"], context)
             _check(state, detector.n_healthy, d, model)
         return detector
-
-    def _fitted(self, request: str) -> DetectorState:
-        if self._state is None:
-            raise not_fitted("ChangeDetector", request)
-        return self._state
 
     def _gathered(self, state: DetectorState, rows: Array, snapshot: Snapshot) -> DetectorState:
         """Take in healthy rows, and make a chart of them once they are complete."""

@@ -13,7 +13,6 @@ from streamkpca.monitoring.state import MonitorState
 from streamkpca.monitoring.thresholds import healthy_level, is_quiet, smoothed_run
 from streamkpca.stream.calibration import calibrate, rows_for_level
 
-Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 LEARN = ("normal", "all", "none")
@@ -44,13 +43,9 @@ def caught_up(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
     if state.run.excess and not chosen.all():
         most = max(_MOST_KEPT // due.shape[1], CHUNK)
         left_out = np.concatenate([state.left_out, due[~chosen]])[-most:]
-    return replaced(
-        state,
-        n_learned=state.n_learned + int(np.count_nonzero(chosen)),
-        late=state.late[n_due:],
-        is_usual=state.is_usual[n_due:],
-        left_out=left_out,
-    )
+    late, is_usual = state.late[n_due:], state.is_usual[n_due:]
+    n_learned = state.n_learned + int(np.count_nonzero(chosen))
+    return replaced(state, n_learned=n_learned, late=late, is_usual=is_usual, left_out=left_out)
 
 
 def _are_normal(state: MonitorState, learn: str) -> Flags:
@@ -72,15 +67,10 @@ def accepted(state: MonitorState, scorer: Scorer, learn: str) -> tuple[MonitorSt
         rows = rows[novelty <= healthy_level(novelty, state.scores.limit_quantile)]
     if len(normal):
         scorer.model.partial_fit(normal)
-    state = replace(
-        state,
-        windows=scorer.windows.forget(state.windows),
-        run=AlarmRun.none(state.n_features),
-        n_learned=state.n_learned + len(normal),
-        late=state.late[:0],
-        is_usual=state.is_usual[:0],
-        left_out=state.left_out[:0],
-    )
+    none, n_learned = state.late[:0], state.n_learned + len(normal)
+    run, windows = AlarmRun.none(state.n_features), scorer.windows.forget(state.windows)
+    state = replace(state, n_learned=n_learned, late=none, is_usual=state.is_usual[:0], left_out=none)
+    state = replace(state, run=run, windows=windows)
     if len(rows) < 2:
         return state, True
     # Every other run of neighbours shows how novel such rows are for a model that knows the others.
@@ -90,7 +80,7 @@ def accepted(state: MonitorState, scorer: Scorer, learn: str) -> tuple[MonitorSt
     scorer.model.partial_fit(rows[is_shown]).refit()
     smoothed = smoothed_run(novelty, scorer.smoothing, None)
     scores = state.scores.replaced(novelty, smoothed, np.zeros(len(novelty), dtype=bool))
-    n_learned = state.n_learned + len(rows)
+    n_learned += len(rows)
     return replace(state, n_learned=n_learned, n_young=n_learned, scores=scores), False
 
 
@@ -116,7 +106,7 @@ def calibrated(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
         found = calibrate(scorer.model.state_, scorer.model.settings("Monitor"), n_wanted)
         runs = [*np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1), *runs]
         is_alarm = np.concatenate([np.zeros(len(found.novelty), dtype=bool), is_alarm])
-    if scorer.windows.lengths:
+    if scorer.lengths:
         # Faults among the rows that wait would make those to come look usual.
         healthy = _are_normal(state, learn)
         held = np.concatenate([*runs[:-1], runs[-1][healthy]])

@@ -77,7 +77,7 @@ class MonitorRecord(NamedTuple):
     time: Times | None = None
 
 
-class Monitor(SavedWithModel):
+class Monitor(SavedWithModel[MonitorState]):
     """Watch a stream: score its rows, raise alarms, gather them in events, and learn the rows that are normal.
 
     Parameters
@@ -251,10 +251,8 @@ class Monitor(SavedWithModel):
                     f"{false_alarms:g}; for more alarms, pass quantile={1.0 - false_alarms:g} instead"
                 )
         self.false_alarms = false_alarms
-        self._state: MonitorState | None = None
         self._answers: MonitorRecord | None = None
-        self.extra_: Any = None
-        self._scorer = Scorer(self.model, self.period, self.lags, self.windows or (), smoothing, where)
+        self._scorer = Scorer(self.model, self.period, self.lags, self.windows or (), smoothing)
         self.learn, self.accept_after = learn, accept_after
         self.max_gap, self.end_after = max_gap, end_after
         self.min_duration: Any = min_duration
@@ -458,7 +456,7 @@ class Monitor(SavedWithModel):
         monitor = cls(model, **{**dict.fromkeys(_PARAMETERS, ...), **record["parameters"]})
         if record["state"] is not None:
             scorer = monitor._scorer
-            state = state_from_record(record["state"], scorer.shapes, scorer.has_gaps, monitor.quantile)
+            state = state_from_record(record["state"], scorer.context, monitor.quantile)
             if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
                 raise ValueError("its contract is another one")
             scorer.windows.restore(record["windows"], state.n_features)
@@ -576,45 +574,35 @@ class Monitor(SavedWithModel):
             raise not_fitted("Monitor", "record_")
         return self._answers
 
-    @property
-    def n_rows_(self) -> int:
-        """Number of rows given."""
-        return self._fitted("n_rows_").n_rows
-
     # One chunk
 
     def _scored(self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord) -> MonitorState:
         """Score the rows (n, d) of one chunk into their record; the model and the threshold stay the same."""
         record.threshold[:] = threshold = state.scores.threshold
         for start, stop, is_good in self._scorer.runs(rows, breaks):
-            part, first, exceeds = _part(record, start, stop), state.n_rows, np.zeros(stop - start, dtype=bool)
+            part, first, contract = _part(record, start, stop), state.n_rows, state.contract
             if breaks[start] or not is_good:
                 state = state.begun_anew()
             if is_good:
                 is_new = state.last_smoothed is None
-                state, scored = self._scorer.scored(state, rows[start:stop], part.time, self.learn != "none")
-                part.novelty[:], part.smoothed[:], exceeds = scored.novelty, scored.smoothed, scored.is_alarm
-                state, part.is_alarm[:] = replaced(state, waiting=(*state.waiting, scored)), exceeds
-                if state.contract is not None:
-                    found = judged(state.contract, scored.smoothed, threshold, is_new)
-                    contract, part.is_alarm[:], part.threshold[:] = found
-                    state = replaced(state, contract=contract)
+                state = self._scorer.scored(state, rows[start:stop], part.time, self.learn != "none")
+                stacked, part.novelty[:], part.smoothed[:], exceeds, _ = state.waiting[-1]
+                part.is_alarm[:] = exceeds
+                if contract is not None:
+                    contract, part.is_alarm[:], part.threshold[:] = judged(contract, part.smoothed, threshold, is_new)
                 if np.count_nonzero(part.is_alarm):
-                    state = self._logged(state, scored.stacked, part)
+                    state = self._logged(state, first, stacked, part)
             else:
+                state, exceeds = state.passed(stop - start, part.time), part.is_alarm
                 part.novelty[:] = part.smoothed[:] = np.nan
-            state = replaced(
-                state,
-                n_rows=first + stop - start,
-                run=state.run.advanced(exceeds, first, part.time),
-                first_time=time_of(part.time, 0) if state.first_time is None else state.first_time,
-                last_time=state.last_time if part.time is None else time_of(part.time, -1),
-            )
+            run = state.run.advanced(exceeds, first, part.time)
+            if run is not state.run or contract is not state.contract:
+                state = replaced(state, run=run, contract=contract)
         return self._closed(state) if state.log.is_over(state.n_rows, self.end_after) else state
 
-    def _logged(self, state: MonitorState, rows: Array, record: MonitorRecord) -> MonitorState:
-        """Add the alarms among the next rows (n, D) to the events."""
-        experience, first = state.n_learned / (state.n_learned + WHOLE), state.n_rows
+    def _logged(self, state: MonitorState, first: int, rows: Array, record: MonitorRecord) -> MonitorState:
+        """Add the alarms among rows (n, D) from position `first` on to the events."""
+        experience = state.n_learned / (state.n_learned + WHOLE)
         for i in np.flatnonzero(record.is_alarm).tolist():
             if state.log.is_over(first + i, self.end_after):
                 state = self._closed(state)
@@ -696,7 +684,7 @@ class Monitor(SavedWithModel):
             )
         scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
         windows = self._scorer.begin(n_features)
-        none, is_usual = np.empty((0, *self._scorer.shapes(n_features)["D"])), np.empty(0, dtype=bool)
+        none, is_usual = np.empty((0, self._scorer.width(n_features))), np.empty(0, dtype=bool)
         state = MonitorState(n_features, names, none, is_usual, none, scores, run, EventLog(), windows)
         if self.false_alarms is not None:
             state = replace(state, contract=Contract(self.false_alarms))
@@ -729,14 +717,11 @@ class Monitor(SavedWithModel):
                 "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
             )
 
-    def _fitted(self, request: str) -> MonitorState:
-        if self._state is None:
-            raise not_fitted("Monitor", request)
-        return self._state
-
 
 def _part(record: MonitorRecord, start: int, stop: int) -> MonitorRecord:
     """Return the answers to some of the rows, which can be written."""
+    if stop - start == len(record.novelty):
+        return record
     return MonitorRecord(*(None if column is None else column[start:stop] for column in record))  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from streamkpca.kernels import RBF, Kernel
 from streamkpca.kernels.base import OnColumns, Product
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.rules import as_seconds, is_count
-from streamkpca.rows.times import Time, Times
+from streamkpca.rows.times import Times
 
 Array = npt.NDArray[np.float64]
 Period = int | float | None
@@ -63,12 +63,6 @@ def with_phases(rows: Array, period: Period, first: int, times: Times | None, wh
     angles = (2.0 * math.pi * shares).tolist()
     phases = np.array([(math.cos(angle), math.sin(angle)) for angle in angles], dtype=np.float32)
     return np.hstack([rows, phases.reshape(-1, _PHASES)])
-
-
-def time_passed(first: Time | None, last: Time | None) -> float:
-    """Return the time from one row to another, in seconds if these are dates; 0 without times."""
-    passed: Any = 0.0 if first is None or last is None else last - first  # type: ignore[operator]
-    return float(passed / np.timedelta64(1, "s") if isinstance(passed, np.timedelta64) else passed)
 
 
 def has_passed(period: Period, n_rows: int, time: float) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.monitoring.causes import DIRECTIONS, Cause
 from streamkpca.monitoring.events import Event
+from streamkpca.rows.times import Time
 
 Rules = Mapping[str | int, tuple[str | float, ...]]
 
@@ -67,14 +68,17 @@ def check_known(rules: Rules, n_features: int, names: list[str] | None, where: s
         raise ValueError(f"{where}: ignore has rules for {unknown[0]!r}, which is no feature of the rows; {remedy}")
 
 
+def time_passed(first: Time | None, last: Time | None) -> float:
+    """Return the time from one row to another, in seconds if these are dates; 0 without times."""
+    passed: Any = 0.0 if first is None or last is None else last - first  # type: ignore[operator]
+    return float(passed / np.timedelta64(1, "s") if isinstance(passed, np.timedelta64) else passed)
+
+
 def is_short(event: Event, least: float | None) -> bool:
     """Tell whether an event has fewer rows than an integer says, or lasts less than a float says, in units of times."""
     if least is None or isinstance(least, int):
         return least is not None and event.end - event.start < least
-    if event.start_time is None or event.end_time is None:
-        return False
-    lasted: Any = event.end_time - event.start_time  # type: ignore[operator]
-    return bool((lasted / np.timedelta64(1, "s") if isinstance(lasted, np.timedelta64) else lasted) < least)
+    return event.start_time is not None and time_passed(event.start_time, event.end_time) < least
 
 
 def is_ignored(causes: Sequence[Cause], rules: Rules) -> bool:

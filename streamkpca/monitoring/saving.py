@@ -2,16 +2,19 @@
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_integer
-from streamkpca.errors import CheckpointError, plainly
+from streamkpca.errors import CheckpointError, not_fitted, plainly
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
+# What it knows of the rows so far, with their number `n_rows`.
+Known = TypeVar("Known")
 
-class SavedWithModel(ABC):
+
+class SavedWithModel(ABC, Generic[Known]):
     """Base of what is kept beside a model: saved as an entry of the model's `extra`, and made of it again.
 
     A subclass gives the name of the entry, what messages call it, and the two hooks below.
@@ -20,7 +23,14 @@ class SavedWithModel(ABC):
     _entry: ClassVar[str]
     _noun: ClassVar[str]
     model: StreamingKernelPCA
-    extra_: Any
+    extra_: Any = None
+    _state: Known | None = None
+
+    @property
+    def n_rows_(self) -> int:
+        """Number of rows given."""
+        state: Any = self._fitted("n_rows_")
+        return int(state.n_rows)
 
     def save(self, path: FileName, extra: Any = None) -> None:
         """Write this and its model to a file, which `load` of either reads.
@@ -125,6 +135,11 @@ class SavedWithModel(ABC):
     @abstractmethod
     def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         """Make the object that `_record` recorded; any of Python's usual errors where that makes no sense."""
+
+    def _fitted(self, request: str) -> Known:
+        if self._state is None:
+            raise not_fitted(type(self).__name__, request)
+        return self._state
 
     def _beside(self, extra: Any) -> dict[str, Any]:
         return {self._entry: self._record(), "extra": extra}

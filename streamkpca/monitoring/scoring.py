@@ -2,12 +2,13 @@
 
 import copy
 import itertools
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.concurrency import replaced
+from streamkpca.checkpoint.fields import Context
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.kinds import kernel_from
 from streamkpca.models.streaming import StreamingKernelPCA
@@ -27,36 +28,34 @@ Flags = npt.NDArray[np.bool_]
 WHOLE, _GROSS = 512, 10.0
 
 
+@dataclass(eq=False)
 class Scorer:
     """The model of rows with their predecessors and phases, and the models of windows; they belong to one monitor.
 
     A row (d,) becomes D numbers: those that the model of the rows sees, then the statistics of windows.
     """
 
-    def __init__(
-        self,
-        model: StreamingKernelPCA,
-        period: Period,
-        lags: int,
-        lengths: tuple[int, ...],
-        smoothing: float | None,
-        where: str,
-    ) -> None:
-        self.model, self.period, self.lags, self.smoothing = model, period, lags, smoothing
-        self.windows = Windows(lengths, model)
+    model: StreamingKernelPCA
+    period: Period
+    lags: int
+    lengths: tuple[int, ...]
+    smoothing: float | None
+
+    def __post_init__(self) -> None:
+        self.windows, lags = Windows(self.lengths, self.model), self.lags
         if self.known is not None:
-            n_known = self.model.n_features_in_ - n_phases(period)
-            if period is not None:
-                check_knows_phases(model, where)
+            n_known = self.model.n_features_in_ - n_phases(self.period)
+            if self.period is not None:
+                check_knows_phases(self.model, "Monitor")
             if n_known % lags:
                 raise ValueError(
-                    f"{where}: with lags={lags} the model should have learned stacked rows, but {n_known} features "
+                    f"Monitor: with lags={lags} the model should have learned stacked rows, but {n_known} features "
                     f"are no multiple of {lags}; pass it Monitor(lags={lags}).stacked(rows)"
                 )
 
     def begin(self, d: int) -> WindowState:
         """Make ready for the first row; parameters of the model may have been set until now."""
-        self.windows = Windows(self.windows.lengths, self.model)
+        self.windows = Windows(self.lengths, self.model)
         if self.known is None and self.period is not None:
             kernel = kernel_from(self.model.kernel, where="Monitor")
             self.model.kernel = kernel_with_phases(kernel, d * self.lags)
@@ -90,25 +89,24 @@ class Scorer:
 
     # Rows
 
-    @property
-    def has_gaps(self) -> bool:
-        """Whether rows may hold NaN."""
-        return self.model.on_missing == "marginal" or bool(self.windows.lengths)
-
     def model_width(self, d: int) -> int:
         """Return how many numbers of a row (d,) the model of the rows sees."""
         return d * self.lags + n_phases(self.period)
 
-    def shapes(self, d: int) -> dict[str, tuple[int, ...]]:
-        """Return the lengths that the table of the monitor's state names."""
-        lengths = self.windows.lengths
-        width = self.model_width(d) + windows_width(d, lengths)
-        return {"d": (d,), "D": (width,), "L": (self.lags - 1,), "W": (n_scales(lengths),)}
+    def width(self, d: int) -> int:
+        """Return how many numbers D a row (d,) becomes."""
+        return self.model_width(d) + windows_width(d, self.lengths)
+
+    def context(self, d: int) -> Context:
+        """Return what the table of the monitor's state asks for: lengths of axes, and whether rows may have NaN."""
+        shapes: dict[str, tuple[int, ...]] = {"d": (d,), "D": (self.width(d),)}
+        shapes |= {"L": (self.lags - 1,), "W": (n_scales(self.lengths),)}
+        return Context(has_gaps=self.model.on_missing == "marginal" or bool(self.lengths), lengths=shapes)
 
     def split(self, rows: Array) -> tuple[Array, Array]:
         """Return the columns of rows (n, D) that the model of the rows sees, and the statistics of windows."""
-        d = (rows.shape[1] - n_phases(self.period)) // (self.lags + windows_width(1, self.windows.lengths))
-        return rows[:, : self.model_width(d)], rows[:, self.model_width(d) :]
+        own = self.model_width((rows.shape[1] - self.width(0)) // (self.width(1) - self.width(0)))
+        return rows[:, :own], rows[:, own:]
 
     def runs(self, rows: Array, breaks: Flags) -> list[tuple[int, int, bool]]:
         """Cut rows (n, d) before breaks, and tell of each run whether its rows have numbers enough to be scored."""
@@ -124,10 +122,8 @@ class Scorer:
         edges = [0, *(np.flatnonzero(breaks[1:] | (good[1:] != good[:-1])) + 1).tolist(), len(good)]
         return [(start, stop, bool(good[start])) for start, stop in itertools.pairwise(edges)]
 
-    def scored(
-        self, state: MonitorState, rows: Array, times: Times | None, learns: bool
-    ) -> tuple[MonitorState, ScoredRows]:
-        """Score a run of rows (n, d) that follow each other, and note what those to come need to know of them."""
+    def scored(self, state: MonitorState, rows: Array, times: Times | None, learns: bool) -> MonitorState:
+        """Score a run of rows (n, d) that follow each other: the last of the rows that wait, afterwards."""
         context, n_made_up = state.context, state.n_made_up
         if context is None:
             context = np.repeat(rows[:1], self.lags - 1, axis=0)
@@ -142,14 +138,16 @@ class Scorer:
         smoothed = smoothed_run(novelty, self.smoothing, state.last_smoothed)
         usual = novelty <= state.scores.limit * (_GROSS if state.n_learned < WHOLE else 1.0)
         usual[:n_made_up] = False
-        state = replaced(
-            state,
+        scored = ScoredRows(stacked, novelty, smoothed, smoothed > state.scores.threshold, usual)
+        return state.passed(
+            len(rows),
+            times,
             context=context,
             n_made_up=max(n_made_up - len(rows), 0),
             windows=windows,
             last_smoothed=float(smoothed[-1]),
+            waiting=(*state.waiting, scored),
         )
-        return state, ScoredRows(stacked, novelty, smoothed, smoothed > state.scores.threshold, usual)
 
     # The models
 
@@ -187,7 +185,7 @@ class Scorer:
 
     def _leading(self, own: Array, statistics: Array, scales: Array) -> int:
         """Return which model finds rows rarest: 0 for that of the rows, then those of windows."""
-        if not self.windows.lengths:
+        if not self.lengths:
             return 0
         return self.windows.leading(self.novelty(own), statistics, scales)
 

@@ -12,12 +12,12 @@ from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
 from streamkpca.monitoring.contract import Contract
-from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog
-from streamkpca.monitoring.periods import time_passed
+from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog, time_of
+from streamkpca.monitoring.rules import time_passed
 from streamkpca.monitoring.saving import read_feature
 from streamkpca.monitoring.thresholds import RecentScores
 from streamkpca.monitoring.windows import WindowState
-from streamkpca.rows.times import Time
+from streamkpca.rows.times import Time, Times
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -76,6 +76,13 @@ class MonitorState:
         """The time from the first row to the last, of all recordings."""
         return self.time_passed + time_passed(self.first_time, self.last_time)
 
+    def passed(self, n: int, times: Times | None, **changes: Any) -> Self:
+        """Count n rows with their times, if they have any, and change what they change."""
+        if times is not None:
+            changes["last_time"] = time_of(times, -1)
+            changes["first_time"] = time_of(times, 0) if self.first_time is None else self.first_time
+        return replaced(self, n_rows=self.n_rows + n, **changes)
+
     def begun_anew(self) -> Self:
         """Forget what lags, smoothing and windows know of the latest rows."""
         return replaced(self, context=None, last_smoothed=None, windows=self.windows.cleared())
@@ -91,12 +98,10 @@ def state_record(state: MonitorState) -> dict[str, Any]:
     return {**values, "log.current": None if current is None else _recorded_event(current), "log.closed": closed}
 
 
-def state_from_record(
-    record: dict[str, Any], shapes: Callable[[int], dict[str, tuple[int, ...]]], has_gaps: bool, quantile: float
-) -> MonitorState:
+def state_from_record(record: dict[str, Any], context: Callable[[int], Context], quantile: float) -> MonitorState:
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1, where="state")
-    state: MonitorState = restored(_STATE, record, Context(lengths=shapes(d), has_gaps=has_gaps))
+    state: MonitorState = restored(_STATE, record, context(d))
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")
     if state.scores.quantile != quantile:
@@ -141,16 +146,8 @@ def _made_cause(feature: Any, direction: str, **rest: Any) -> Cause:
 
 
 def _made_change(features: Any, **rest: Any) -> Change:
-    return Change(features=_features(features), **rest)
-
-
-def _features(record: Any) -> tuple[Contribution, ...]:
-    """Read features, each a name or a position."""
-    return tuple(Contribution(read_feature(feature), _score(value)) for feature, value in record)
-
-
-def _score(value: Any) -> float:
-    return check_real("score", value, least=0.0, where="state")
+    pairs = ((read_feature(name), check_real("share", share, least=0.0, where="state")) for name, share in features)
+    return Change(features=tuple(map(Contribution._make, pairs)), **rest)
 
 
 _TIME = whole_of(
