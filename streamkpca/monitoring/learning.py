@@ -84,8 +84,8 @@ def accepted(state: MonitorState, scorer: Scorer, learn: str) -> tuple[MonitorSt
     return replace(state, n_learned=n_learned, n_young=n_learned, scores=scores), False
 
 
-def is_young(state: MonitorState, scorer: Scorer) -> bool:
-    """Tell whether thresholds are to be found anew, or for the first time, from more learned rows."""
+def has_grown(state: MonitorState, scorer: Scorer) -> bool:
+    """Tell whether enough more rows are learned to find thresholds for the first time, or anew while few are."""
     if state.n_young:
         return 2 * state.n_young <= state.n_learned < _OLD
     return state.n_learned >= YOUNG and has_passed(scorer.period, state.n_rows, state.all_time_passed)

@@ -1,6 +1,7 @@
 """The monitor: scores the rows of a stream, raises alarms, and learns what is normal."""
 
 import copy
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -13,11 +14,10 @@ from streamkpca._core.concurrency import replaced
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import RBF
-from streamkpca.models._params import constructor_parameters
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.contract import Contract, judged, renewed
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
-from streamkpca.monitoring.learning import CHUNK, LEARN, YOUNG, accepted, calibrated, caught_up, is_young
+from streamkpca.monitoring.learning import CHUNK, LEARN, YOUNG, accepted, calibrated, caught_up, has_grown
 from streamkpca.monitoring.periods import checked_period, n_phases, with_phases
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
 from streamkpca.monitoring.saving import SavedWithModel
@@ -330,7 +330,7 @@ class Monitor(SavedWithModel[MonitorState]):
         where = "Monitor.update"
         with self.model.write_lock:
             self._check_learns(where)
-            state, learned = self._state, self._scorer.learned
+            state, before = self._state, self._scorer.states
             X, time = without_times(X, time, where)
             rows, names = self._checked(X, where)
             times, breaks = self._breaks(rows, time, where)
@@ -351,7 +351,7 @@ class Monitor(SavedWithModel[MonitorState]):
                         state = self._learned(state)
                     start = stop
             except BaseException:
-                self._scorer.learned = learned
+                self._scorer.states = before
                 raise
             self._state, self._answers = state, record
         return record
@@ -456,7 +456,7 @@ class Monitor(SavedWithModel[MonitorState]):
         monitor = cls(model, **{**dict.fromkeys(_PARAMETERS, ...), **record["parameters"]})
         if record["state"] is not None:
             scorer = monitor._scorer
-            state = state_from_record(record["state"], scorer.context, monitor.quantile)
+            state = state_from_record(record["state"], scorer.record_context, monitor.quantile)
             if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
                 raise ValueError("its contract is another one")
             scorer.windows.restore(record["windows"], state.n_features)
@@ -631,7 +631,7 @@ class Monitor(SavedWithModel[MonitorState]):
         if state.run.excess >= min(self.accept_after, max(_MAJORITY * state.n_learned, _LEAST_CHANGE)):
             state, is_due = self._changed(state)
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
-        is_due |= is_young(state, scorer) or (n_young > 0 and scorer.kernel != kernel)
+        is_due |= has_grown(state, scorer) or (n_young > 0 and scorer.kernel != kernel)
         is_due |= n_young > 0 and scorer.windows.is_due(state.windows, of_windows)
         return calibrated(state, scorer, learn) if is_due else state
 
@@ -725,4 +725,5 @@ def _part(record: MonitorRecord, start: int, stop: int) -> MonitorRecord:
     return MonitorRecord(*(None if column is None else column[start:stop] for column in record))  # type: ignore[arg-type]
 
 
-_PARAMETERS = tuple(constructor_parameters(Monitor))[1:]
+# Arguments that files hold beside the model.
+_PARAMETERS = tuple(inspect.signature(Monitor).parameters)[1:]

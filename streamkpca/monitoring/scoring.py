@@ -42,15 +42,15 @@ class Scorer:
     smoothing: float | None
 
     def __post_init__(self) -> None:
-        self.windows, lags = Windows(self.lengths, self.model), self.lags
+        self.windows = Windows(self.lengths, self.model)
         if self.known is not None:
             n_known = self.model.n_features_in_ - n_phases(self.period)
             if self.period is not None:
                 check_knows_phases(self.model, "Monitor")
-            if n_known % lags:
+            if n_known % self.lags:
                 raise ValueError(
-                    f"Monitor: with lags={lags} the model should have learned stacked rows, but {n_known} features "
-                    f"are no multiple of {lags}; pass it Monitor(lags={lags}).stacked(rows)"
+                    f"Monitor: with lags={self.lags} the model should have learned stacked rows, but {n_known} features"
+                    f" are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
 
     def begin(self, d: int) -> WindowState:
@@ -67,13 +67,13 @@ class Scorer:
         return twin
 
     @property
-    def learned(self) -> tuple[State | None, Any, States]:
-        """What the models know, and the kernel; assign it to take back what they learned since."""
+    def states(self) -> tuple[State | None, Any, States]:
+        """The states of the models, and the kernel; assign them to take back what was learned since."""
         return self.known, self.model.kernel, self.windows.states
 
-    @learned.setter
-    def learned(self, learned: tuple[State | None, Any, States]) -> None:
-        self.model.state_, self.model.kernel, self.windows.states = learned
+    @states.setter
+    def states(self, states: tuple[State | None, Any, States]) -> None:
+        self.model.state_, self.model.kernel, self.windows.states = states
 
     @property
     def known(self) -> State | None:
@@ -97,7 +97,7 @@ class Scorer:
         """Return how many numbers D a row (d,) becomes."""
         return self.model_width(d) + windows_width(d, self.lengths)
 
-    def context(self, d: int) -> Context:
+    def record_context(self, d: int) -> Context:
         """Return what the table of the monitor's state asks for: lengths of axes, and whether rows may have NaN."""
         shapes: dict[str, tuple[int, ...]] = {"d": (d,), "D": (self.width(d),)}
         shapes |= {"L": (self.lags - 1,), "W": (n_scales(self.lengths),)}
@@ -123,7 +123,7 @@ class Scorer:
         return [(start, stop, bool(good[start])) for start, stop in itertools.pairwise(edges)]
 
     def scored(self, state: MonitorState, rows: Array, times: Times | None, learns: bool) -> MonitorState:
-        """Score a run of rows (n, d) that follow each other: the last of the rows that wait, afterwards."""
+        """Score a run of rows (n, d) that follow each other, and let them wait, as the last ones of the new state."""
         context, n_made_up = state.context, state.n_made_up
         if context is None:
             context = np.repeat(rows[:1], self.lags - 1, axis=0)
