@@ -15,7 +15,7 @@ from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.components.chart import MOST_FEATURES, N_GROUPS, Chart, Columns, chart_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.saving import SavedWithModel, read_feature
+from streamkpca.monitoring.saving import SavedWithModel, check_model, read_feature
 from streamkpca.rows.validation import checked_parts, feature_names
 from streamkpca.stream.state import answering, check_range
 
@@ -208,10 +208,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
 
     def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:
         where = "ChangeDetector"
-        if not isinstance(model, StreamingKernelPCA):
-            raise TypeError(
-                f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows"
-            )
+        check_model(model, where)
         if getattr(model, "state_", None) is None:
             raise ValueError(f"{where}: the model has seen no rows; call its partial_fit with healthy rows first")
         self.run_length = check_real("run_length", run_length, least=100.0, most=1e12, where=where)

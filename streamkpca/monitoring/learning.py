@@ -67,10 +67,9 @@ def accepted(state: MonitorState, scorer: Scorer, learn: str) -> tuple[MonitorSt
         rows = rows[novelty <= healthy_level(novelty, state.scores.limit_quantile)]
     if len(normal):
         scorer.model.partial_fit(normal)
-    none, n_learned = state.late[:0], state.n_learned + len(normal)
-    run, windows = AlarmRun.none(state.n_features), scorer.windows.forget(state.windows)
-    state = replace(state, n_learned=n_learned, late=none, is_usual=state.is_usual[:0], left_out=none)
-    state = replace(state, run=run, windows=windows)
+    none, run, n_learned = state.late[:0], AlarmRun.none(state.n_features), state.n_learned + len(normal)
+    state = replace(state, run=run, n_learned=n_learned, late=none, is_usual=state.is_usual[:0], left_out=none)
+    state = replace(state, windows=scorer.windows.forget(state.windows))
     if len(rows) < 2:
         return state, True
     # Every other run of neighbours shows how novel such rows are for a model that knows the others.

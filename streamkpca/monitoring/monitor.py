@@ -20,7 +20,7 @@ from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, even
 from streamkpca.monitoring.learning import CHUNK, LEARN, YOUNG, accepted, calibrated, caught_up, has_grown
 from streamkpca.monitoring.periods import checked_period, n_phases, with_phases
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
-from streamkpca.monitoring.saving import SavedWithModel
+from streamkpca.monitoring.saving import SavedWithModel, check_model
 from streamkpca.monitoring.scoring import WHOLE, Scorer, with_predecessors
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores
@@ -215,10 +215,8 @@ class Monitor(SavedWithModel[MonitorState]):
         ignore: Mapping[str | int, Any] | None = None,
     ) -> None:
         where = "Monitor"
-        if model is not None and not isinstance(model, StreamingKernelPCA):
-            raise TypeError(
-                f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows"
-            )
+        if model is not None:
+            check_model(model, where)
         # Scores need no sparse weights, which a noise variance is for, and in whitened units no wide kernel.
         self.model = model or StreamingKernelPCA(
             kernel=RBF("spread").in_units("auto"), max_atoms=_ATOMS, noise_variance=None

@@ -159,6 +159,12 @@ class SavedWithModel(ABC, Generic[Known]):
         return made
 
 
+def check_model(model: Any, where: str) -> None:
+    """Refuse what is no model of a stream."""
+    if not isinstance(model, StreamingKernelPCA):
+        raise TypeError(f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows")
+
+
 def read_feature(record: Any) -> str | int:
     """Read the name or the position of a feature."""
     return record if isinstance(record, str) else check_integer("feature", record, least=0, where="state")
