@@ -111,16 +111,16 @@ class Scorer:
     def runs(self, rows: Array, breaks: Flags) -> list[tuple[int, int, bool]]:
         """Cut rows (n, d) before breaks, and tell of each run whether its rows have numbers enough to be scored."""
         if self.model.on_missing == "marginal":
-            good = rows_with_numbers(rows)
+            bad = ~rows_with_numbers(rows)
         elif "skip" in (self.model.on_bad_rows, self.model.on_missing):
-            good = finite_rows(rows)
+            bad = ~finite_rows(rows)
         else:
             # Rows are refused with a number that is not finite.
-            good = np.ones(len(rows), dtype=bool)
-        if len(rows) == 1 or (good.all() and not breaks[1:].any()):
-            return [(0, len(rows), bool(good[0]))]
-        edges = [0, *(np.flatnonzero(breaks[1:] | (good[1:] != good[:-1])) + 1).tolist(), len(good)]
-        return [(start, stop, bool(good[start])) for start, stop in itertools.pairwise(edges)]
+            bad = np.zeros(len(rows), dtype=bool)
+        if len(rows) == 1 or not (bad.any() or breaks[1:].any()):
+            return [(0, len(rows), not bad[0])]
+        edges = [0, *(np.flatnonzero(breaks[1:] | (bad[1:] != bad[:-1])) + 1).tolist(), len(bad)]
+        return [(start, stop, not bad[start]) for start, stop in itertools.pairwise(edges)]
 
     def scored(self, state: MonitorState, rows: Array, times: Times | None, learns: bool) -> MonitorState:
         """Score a run of rows (n, d) that follow each other, and let them wait, as the last ones of the new state."""
@@ -137,7 +137,8 @@ class Scorer:
         stacked, novelty, windows = self.windows.followed(state.windows, rows, stacked, novelty)
         smoothed = smoothed_run(novelty, self.smoothing, state.last_smoothed)
         usual = novelty <= state.scores.limit * (_GROSS if state.n_learned < WHOLE else 1.0)
-        usual[:n_made_up] = False
+        if n_made_up:
+            usual[:n_made_up] = False
         scored = ScoredRows(stacked, novelty, smoothed, smoothed > state.scores.threshold, usual)
         return state.passed(
             len(rows),
