@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -604,9 +605,10 @@ class Monitor(SavedWithModel[MonitorState]):
         for i in np.flatnonzero(record.is_alarm).tolist():
             if state.log.is_over(first + i, self.end_after):
                 state = self._closed(state)
-            severity = float(record.smoothed[i] / state.scores.threshold) ** experience
+            # No number that files hold is larger.
+            ratio = min(float(record.smoothed[i]) / state.scores.threshold, sys.float_info.max)
             time = time_of(record.time, i)
-            log = state.log.alarmed(first + i, rows[i], float(record.novelty[i]), severity, time)
+            log = state.log.alarmed(first + i, rows[i], float(record.novelty[i]), ratio**experience, time)
             state = replaced(state, log=log)
         return state
 

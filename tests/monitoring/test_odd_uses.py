@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streamkpca import StreamingKernelPCA
+from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(0)
@@ -114,3 +115,12 @@ def test_a_table_with_columns_of_one_name_is_refused() -> None:
     table = pandas.DataFrame(np.column_stack([ROWS[:, :2], np.arange(1500.0)]), columns=["a", "a", "t"])
     with pytest.raises(ValueError, match="several columns of one name"):
         Monitor().update(table, time="t")
+
+
+def test_the_severity_of_an_endless_ratio_can_be_saved() -> None:
+    rows = np.tile(ROWS[:64], (20, 1))
+    rows[1200] = 1e300
+    monitor = Monitor(StreamingKernelPCA(kernel=RBF(gamma=1.0), max_atoms=64, noise_variance=None))
+    monitor.update(rows)
+    assert np.isfinite(monitor.events_[-1].severity)
+    assert Monitor.from_bytes(monitor.to_bytes()).events_ == monitor.events_
