@@ -37,7 +37,7 @@ def fit(
     if model is not None:
         check_target(model, files)
     file = ModelFile(model) if model else None
-    saved = read_saved(model, fitted=False) if model and resume and Path(model).exists() else None
+    saved = read_saved(model, fitted=False, alone=True) if model and resume and Path(model).exists() else None
     if saved:
         refuse_given({"units", *MODEL_PARAMETERS}, f"the model in {model} keeps the parameters that it began with")
     learner = saved.model if saved else make_model(options)
@@ -97,7 +97,7 @@ def _apply(
     **options: Any,
 ) -> None:
     """Write what a saved model answers to each row."""
-    saved, signals = read_saved(model), Signals()
+    saved, signals = read_saved(model, alone=True), Signals()
     learner = saved.model
     on_missing = on_missing or learner.on_missing
     tables = open_tables(files, options, saved=saved, on_missing=on_missing)

@@ -9,7 +9,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, write_durably
 from streamkpca.cli.console import print_facts, print_json, print_result
-from streamkpca.cli.models import check_target, is_among, read_saved, with_notes
+from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
 from streamkpca.cli.reports import model_facts, saved_facts, show_model
 from streamkpca.models.warmup import cache_folder, warmup
@@ -35,8 +35,10 @@ def merge(model: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
     check_target(out, every)
     if twice := [path for i, path in enumerate(every) if is_among(path, every[:i])]:
         raise click.UsageError(f"{twice[0]}: is given twice, so its rows would count twice")
-    saved = read_saved(model)
-    merged = merge_models(saved.model, *(_part(path, saved.model) for path in files))
+    if _state_of_device(model) is not None:
+        raise click.UsageError(f"{model}: is the state of a device; name the model that it began with first")
+    saved = read_saved(model, alone=True)
+    merged = merge_models(saved.model, *(_part(path, saved) for path in files))
     merged.save(out, with_notes({}, saved.columns, {}, saved.time) or None)
     facts = model_facts(merged, saved.columns)
     if as_json:
@@ -46,19 +48,31 @@ def merge(model: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
         click.echo(f"Model: {out}")
 
 
-def _part(path: str, begun: StreamingKernelPCA) -> StreamingKernelPCA:
-    """Read a saved model, or the state of a device that began with the model `begun`."""
+def _part(path: str, begun: Saved) -> StreamingKernelPCA:
+    """Read a saved model of the same columns, or the state of a device that began with the model `begun`."""
     from streamkpca.export import from_device
+
+    if (state := _state_of_device(path)) is not None:
+        try:
+            return from_device(state, begun.model)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+    saved = read_saved(path, alone=True)
+    if begun.columns and saved.columns and begun.columns != saved.columns:
+        raise ValueError(
+            f"{path}: expected a model of the columns {', '.join(begun.columns)} but got {', '.join(saved.columns)}; "
+            "learn the same ones in the same order (--columns)"
+        )
+    return saved.model
+
+
+def _state_of_device(path: str) -> bytes | None:
+    """Read the state of a device; None if the file is something else."""
     from streamkpca.export.device_state import MAGIC
 
     with open(path, "rb") as file:
         data = file.read(_LARGEST_STATE)
-    if int.from_bytes(data[:4], "little") != MAGIC:
-        return read_saved(path).model
-    try:
-        return from_device(data, begun)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return data if int.from_bytes(data[:4], "little") == MAGIC else None
 
 
 def export(model: str, out: str, double: bool, name: str, quantile: float | None, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from streamkpca import CheckpointError, StreamingKernelPCA, load
 from streamkpca._core.files import try_lock
 from streamkpca.cli.tables import Batch, Table
 from streamkpca.monitoring import Monitor
+from streamkpca.monitoring.periods import n_phases
 
 # Key of the command's own notes in what is saved beside a model.
 NOTES: Final = "command"
@@ -37,10 +38,15 @@ class Saved(NamedTuple):
     time: tuple[tuple[str, ...], str | None] = ((), None)
 
     @property
+    def n_columns(self) -> int:
+        """The number of columns of a single row, without its predecessors and its phase."""
+        n, monitor = self.model.n_features_in_, self.monitor
+        return (n - n_phases(monitor.period)) // monitor.lags if monitor else n
+
+    @property
     def learned(self) -> tuple[str, ...] | int:
         """The columns of a single row: their names, or else their number; () before the first row."""
-        lags = self.monitor.lags if self.monitor else 1
-        return self.columns or (self.model.n_features_in_ // lags if n_learned(self.model) else ())
+        return self.columns or (self.n_columns if n_learned(self.model) else ())
 
 
 def n_learned(model: StreamingKernelPCA) -> int:
@@ -48,8 +54,11 @@ def n_learned(model: StreamingKernelPCA) -> int:
     return int(getattr(model, "n_samples_seen_", 0))
 
 
-def read_saved(path: str, *, fitted: bool = True) -> Saved:
-    """Read a model and what was saved with it; with `fitted`, refuse one that has learned nothing."""
+def read_saved(path: str, *, fitted: bool = True, alone: bool = False) -> Saved:
+    """Read a model and what was saved with it; with `fitted`, refuse one that has learned nothing.
+
+    With `alone`, refuse one that sees more of a row than its columns.
+    """
     model, monitor = load(path), None
     with suppress(CheckpointError):
         # Any other file that can be read holds a model alone.
@@ -73,7 +82,13 @@ def read_saved(path: str, *, fitted: bool = True) -> Saved:
         known = tuple(map(str, names)), None if form is None else str(form)
     except (TypeError, ValueError):
         known = (), None
-    return Saved(model, monitor, extra, tuple(columns), places, known)
+    saved = Saved(model, monitor, extra, tuple(columns), places, known)
+    if alone and n_learned(model) and saved.n_columns != model.n_features_in_:
+        raise ValueError(
+            f"{path}: this model sees each row with those before it, or with its phase (--lags, --period of watch), "
+            "which only watch and score add to rows; give another model"
+        )
+    return saved
 
 
 class ModelFile:

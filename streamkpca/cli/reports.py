@@ -25,14 +25,13 @@ _ENDINGS = (".png", ".svg", ".pdf")
 _ROUNDING = 1e-12
 
 
-def model_facts(model: StreamingKernelPCA, columns: Sequence[str] = (), *, lags: int = 1) -> dict[str, Any]:
-    """Return what a fitted model has learned as JSON has it."""
+def model_facts(model: StreamingKernelPCA, columns: Sequence[str] = (), n_columns: int | None = None) -> dict[str, Any]:
+    """Return what a fitted model has learned as JSON has it; rows have `n_columns`, by default all that it sees."""
     return {
         "rows": model.n_samples_seen_,
         "rows_rejected": model.n_rows_rejected_,
-        "columns": model.n_features_in_ // lags,
+        "columns": n_columns or model.n_features_in_,
         "column_names": list(columns),
-        "lags": lags,
         "kernel": repr(model.kernel_),
         "atoms": model.n_atoms_,
         "moved_atoms": int(np.count_nonzero(model.atom_rows_ < 0)),
@@ -53,7 +52,7 @@ def saved_facts(saved: Saved) -> dict[str, Any]:
     """Return what is in the file of a model as JSON has it."""
     model, monitor, facts = saved.model, saved.monitor, {"rows": 0}
     if n_learned(model):
-        facts = model_facts(model, saved.columns, lags=monitor.lags if monitor else 1)
+        facts = model_facts(model, saved.columns, saved.n_columns)
     beside = saved.extra
     if isinstance(beside, dict):
         beside = {name: value for name, value in beside.items() if name != NOTES}

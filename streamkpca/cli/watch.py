@@ -112,6 +112,11 @@ def _go_through(
     if table.time_names and os.path.realpath(file) not in places:
         # Another file may begin before the last one ended.
         monitor.reset_context()
+    if isinstance(monitor.period, float) and not table.time_names:
+        raise ValueError(
+            f"{file}: the period is a time, {monitor.period:g} s, but the rows have none; name their column (--time), "
+            "or begin with a period in rows, as in --period 144"
+        )
     writer = make_writer(save, inputs, live=options["follow"], as_json=as_json) if save else None
     tells, follows = not (writer and writer.is_output), options["follow"]
     found, signals = Watch(monitor, table, draws=plot is not None), Signals()
@@ -334,7 +339,8 @@ def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> No
     if not n:
         print_warning(f"{table.path}: no new rows since it was read for this model; --from-start watches it anew")
     elif found.threshold is None:
-        print_warning("too few rows were learned for a threshold (64 at least), so there are no alarms; learn more")
+        least = "64 at least, and one period" if found.monitor.period else "64 at least"
+        print_warning(f"too few rows were learned for a threshold ({least}), so there are no alarms; learn more")
     elif not found.changes and n_alarms > n * max(_MANY_ALARMS, 3.0 * (1.0 - found.monitor.quantile)):
         learns_all = found.monitor.learn == "all"
         remedy = "raise --quantile" if learns_all else "if these rows are normal, learn them (--learn all)"

@@ -225,6 +225,28 @@ def test_a_period_is_in_rows_or_in_time(folder, X, option, period):
     assert sorted(e["first_row"] for e in events(lines)) == [event.start + 2 for event in monitor.events_]
 
 
+def test_a_monitor_with_lags_and_a_period_knows_its_columns_without_names(folder, X):
+    np.save("x.npy", X)
+    told("watch", "x.npy", "--period", "20", "--lags", "2", "--model", "m.npz")
+    assert told("watch", "x.npy", "--model", "m.npz", "--from-start")[0][-1]["rows"] == 1400
+    info = json.loads(run("info", "m.npz", "--json").stdout)
+    assert (info["columns"], info["monitor"]["period"]) == (3, 20)
+
+
+@pytest.mark.parametrize("context", [["--lags", "2"], ["--period", "20"]])
+def test_models_that_see_more_than_a_row_are_for_watch_and_score(folder, X, context):
+    told("watch", "all.csv", *context, "--model", "m.npz")
+    learned(X).save("alone.npz")
+    for line in ("transform all.csv --model m.npz", "impute all.csv --model m.npz", "fit all.csv --model m.npz --resume"):
+        refused(run(*line.split()), "m.npz: this model sees each row with those before it, or with its phase")
+    for one, other in (("m", "alone"), ("alone", "m")):
+        refused(run("merge", f"{one}.npz", f"{other}.npz", "--out", "o.npz"), "m.npz: this model sees each row with")
+
+
+def test_before_one_period_has_passed_there_are_no_alarms(folder):
+    assert "(64 at least, and one period), so there are no alarms" in told("watch", "all.csv", "--period", "2000")[1]
+
+
 @pytest.mark.parametrize(("learn", "accepted"), [("normal", True), ("none", False)])
 def test_a_lasting_change_is_told_with_its_row(folder, X, learn, accepted):
     rows = X[200:800].copy()
@@ -368,6 +390,7 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
 @pytest.mark.parametrize(
     ("args", "part", "code"),
     [
+        (["watch", "x.csv", "--period", "1d"], "x.csv: the period is a time, 86400 s, but the rows have none; name", 1),
         (["score", "all.csv"], "to find events without one, in one pass: streamkpca watch all.csv", 2),
         (["score", "all.csv", "--model", "all.csv"], "all.csv", 1),
         (["score", "all.csv", "--model", "absent.npz"], "absent.npz", 1),
@@ -389,6 +412,7 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
 def test_wrong_use_is_refused(folder, X, args, part, code):
     learned(X[:100]).save("m.npz")
     StreamingKernelPCA().save("empty.npz")
+    write("x.csv", X[:100])
     before = {path: path.read_bytes() for path in folder.iterdir()}
     refused(run(*args), part, code=code)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
