@@ -112,7 +112,8 @@ def not_fitted(estimator: str, request: str) -> NotFittedError:
     If scikit-learn is loaded, the error is also an instance of its class of the same name, so that code written for
     scikit-learn catches it. scikit-learn is never imported for this.
     """
-    calls = "'fit' or 'partial_fit'" if estimator.startswith("Streaming") else "'fit'"
+    watches = estimator in ("Monitor", "ChangeDetector")
+    calls = "'update'" if watches else "'fit' or 'partial_fit'" if estimator.startswith("Streaming") else "'fit'"
     message = f"{request} needs a fitted {estimator}, but this one has seen no rows yet; call {calls} first"
     peer = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
     if peer is None:

@@ -296,7 +296,7 @@ class Watch:
         level = self.chance_level
         events = [e for e in self.monitor.events_ if e.start in self.events and e.severity >= level]
         figure, change = plots.make_figure(), self._change if self.changes else None
-        axes = plots.draw_novelty(
+        plots.draw_novelty(
             np.concatenate([record.smoothed for record in records]),
             time=times,
             threshold=np.where(np.isfinite(threshold), threshold, np.nan),
@@ -305,12 +305,6 @@ class Watch:
             changes=[replace(change, start=max(change.start - self._first, 0))] if change else [],
             ax=figure.add_subplot(),
         )
-        if times is not None and times.dtype.kind == "M":
-            from matplotlib import dates
-
-            # As short as they can be: others would overlap.
-            short: Any = dates.ConciseDateFormatter
-            axes.xaxis.set_major_formatter(short(axes.xaxis.get_major_locator()))
         return figure
 
 

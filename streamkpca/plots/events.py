@@ -1,5 +1,6 @@
 """An event's features over time."""
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from streamkpca.monitoring import Event, Monitor
 
+# Letters beside a panel in one line.
+_MOST_LETTERS = 16
 # Rows drawn on either side of an event: as many as it has, and at least so many.
 _AROUND = 50
 
@@ -74,8 +77,11 @@ def draw_event(
     # Without a period, times may be anything that can be drawn.
     rows = monitor.stacked(X, first=first, time=None if monitor.period is None else time)
     names = feature_names(X)
-    d = (rows.shape[1] - n_phases(monitor.period)) // monitor.lags
+    n_seen = monitor.model.n_features_in_
+    d = (n_seen - n_phases(monitor.period)) // monitor.lags
     n, width = len(rows), d * monitor.lags
+    if rows.shape[1] != n_seen:
+        raise ValueError(f"{where} expected the {d} features of the monitor but got {np.shape(X)[1]}; pass its rows")
     known = getattr(monitor.model, "feature_names_in_", None)
     if known is not None and names is not None and monitor.lags == 1 and list(names) != list(known):
         raise ValueError(f"{where} expected the columns {list(known)} but got {list(names)}; sort them so")
@@ -91,7 +97,8 @@ def draw_event(
     when = np.arange(first, first + n) if time is None else np.asarray(time)
     around = max(_AROUND, event.end - event.start)
     begin, end = max(event.start - around - first, 0), min(event.end + around - first, n)
-    features = [cause.feature for cause in event.features[:n_features]]
+    # Several statistics of windows may name the same feature.
+    features = list(dict.fromkeys(cause.feature for cause in event.features))[:n_features]
     figure = canvas.make_figure(height=1.2 + 1.6 * len(features))
     for axes, feature in zip(figure.subplots(len(features), sharex=True, squeeze=False)[:, 0], features, strict=True):
         columns = [] if names is None else [str(name) for name in names]
@@ -107,7 +114,7 @@ def draw_event(
         axes.plot(drawn, expected, color=canvas.GOOD, linewidth=0.9)
         axes.plot(drawn, values, color=canvas.LINE, linewidth=0.9, label="value")
         axes.axvspan(when[event.start - first], when[event.end - 1 - first], color=canvas.EVENT, alpha=0.3, zorder=0)
-        canvas.finish(axes, "", "", f"feature {feature}" if isinstance(feature, int) else feature)
+        canvas.finish(axes, "", "", f"feature {feature}" if isinstance(feature, int) else fill(feature, _MOST_LETTERS))
     axes.set_xlabel("row" if time is None else "time")
     canvas.add_legend_below(axes)
     return canvas.shown(figure, figure)

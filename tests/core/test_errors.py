@@ -11,6 +11,7 @@ from streamkpca.errors import not_fitted
 def test_the_message_names_the_request_and_the_remedy():
     error = not_fitted("KernelPCA", "transform")
     assert str(error) == ("transform needs a fitted KernelPCA, but this one has seen no rows yet; call 'fit' first")
+    assert "fitted Monitor, but this one has seen no rows yet; call 'update' first" in str(not_fitted("Monitor", "run"))
 
 
 @pytest.mark.parametrize("kind", [NotFittedError, ValueError, AttributeError, PeerNotFittedError])

@@ -1,6 +1,10 @@
 """A monitor, its model and its events are drawn as they are, and notebooks show each picture."""
 
+import io
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from streamkpca import StreamingKernelPCA, plots
@@ -56,6 +60,23 @@ def test_an_event_is_drawn_with_what_was_expected(monitor):
     assert plots.draw_event(monitor, event, ROWS, time=np.arange(1500) / 60).axes[0].get_xlabel() == "time"
 
 
+def test_features_have_one_panel_each_and_long_names_fit_beside_it():
+    names = ["north.compressor_2.bearing_temperature [°C]", "flow"]
+    rows = pd.DataFrame(ROWS[:, 2:], columns=names)
+    times = np.datetime64("2026-03-01") + np.arange(1500) * np.timedelta64(1, "s")
+    monitor = Monitor()
+    monitor.update(rows, time=times)
+    event = worst(monitor)
+    cause = event.features[0]
+    causes = (cause._replace(feature=names[0]), cause._replace(feature=names[0], statistic="range over 16 rows"))
+    figure = plots.draw_event(monitor, replace(event, features=causes), rows, time=times)
+    figure.savefig(io.BytesIO())
+    assert len(figure.axes) == 1
+    label = figure.axes[0].yaxis.label.get_window_extent()
+    assert label.height < 1.1 * figure.axes[0].get_window_extent().height
+    assert "2026-Mar-01" in figure.axes[0].xaxis.get_offset_text().get_text()
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
@@ -63,6 +84,7 @@ def test_an_event_is_drawn_with_what_was_expected(monitor):
         (ROWS, {"first": 1300}, "expected the rows of the event"),
         (ROWS, {"time": [0.0]}, "expected 1500 times"),
         (ROWS, {"n_features": 0}, "n_features"),
+        (ROWS[:, :3], {}, "expected the 4 features of the monitor but got 3; pass its rows"),
     ],
 )
 def test_rows_that_are_not_those_of_an_event_are_refused(monitor, rows, options, message):
