@@ -122,9 +122,7 @@ def encode(values: dict[str, Any], where: str = "encode") -> bytes:
         with np.errstate(over="ignore"):
             fits = np.isfinite(np.asarray(values[field.name], dtype=np.float32)).all()
         if not fits:
-            raise ValueError(
-                f"{where}: expected numbers of single precision but {field.name} is beyond it; scale the features"
-            )
+            raise _beyond(where, field.name)
     words = {
         field.name: np.ascontiguousarray(values[field.name], dtype="<u4" if field.kind == "u" else "<f4")
         .reshape(shape_of(field, m, d))
@@ -134,6 +132,10 @@ def encode(values: dict[str, Any], where: str = "encode") -> bytes:
     words["digest"] = digest_of(b"".join(words[field.name] for field in CONSTANTS))
     body = b"".join(words[field.name] for field in FIELDS[:-1])
     return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+def _beyond(where: str, name: str) -> ValueError:
+    return ValueError(f"{where}: expected numbers of single precision but {name} is beyond it; scale the features")
 
 
 _N_HEADER = 4 * 5
@@ -343,6 +345,10 @@ def values_of(
     with np.errstate(over="ignore"):
         constants = {name: np.asarray(value, dtype=np.float32).astype(np.float64) for name, value in constants.items()}
     unit = float(constants["unit"])
+    for name in ("unit", "scale"):
+        # Divisors, which must not be rounded to zero.
+        if np.min(constants[name]) < np.finfo(np.float32).tiny:
+            raise _beyond(where, name)
     values: dict[str, Any] = {field.name: np.zeros(shape_of(field, m, d)) for field in MEMORY}
     values |= constants
     values |= {

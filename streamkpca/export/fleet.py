@@ -168,9 +168,9 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     if len(begun.reservoir):
         threshold = max(threshold, model.novelty_threshold(quantile))
     values = values_of(model, where=where, quantile=quantile, threshold=threshold, like=device.values)
-    return encode(
-        values | {"sequence": device.values["sequence"] + 1, "seed": (device.values["seed"] + 1) % 2**32}, where
-    )
+    # Numbers start again at 0, as on the device.
+    later = {name: (device.values[name] + 1) % 2**32 for name in ("sequence", "seed")}
+    return encode(values | later, where)
 
 
 def _refused(where: str, what: str, got: object) -> ValueError:

@@ -94,14 +94,15 @@ def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
     """Set the title and the names of the axes, hide the top and right spines, and write dates."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
+    short: Any = ConciseDateFormatter
     axes.set_title(title, fontsize="medium")
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(which="both", labelsize="small")
     if isinstance(locator := axes.xaxis.get_major_locator(), AutoDateLocator):
-        # As short as they can be: others would overlap, or leave the day out.
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        # Others would overlap, or leave the day out.
+        axes.xaxis.set_major_formatter(short(locator))
 
 
 def add_legend_below(axes: "Axes") -> None:

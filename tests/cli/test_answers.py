@@ -9,7 +9,7 @@ import pytest
 from commands import SMALL, fact, refused, run
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.export import to_c, to_device
+from streamkpca.export import to_c
 from streamkpca.models.warmup import Warmth
 
 RANDOM = np.random.default_rng(7)
@@ -94,19 +94,6 @@ def test_info_shows_what_a_model_is(model):
     StreamingKernelPCA().save("empty.npz")
     assert fact(run("info", "empty.npz").stdout, "rows") == "0"
     refused(run("info", "rows.csv"), "rows.csv")
-
-
-def test_models_and_states_of_devices_are_merged(model):
-    kernel, small = model.kernel_, {"max_atoms": 20, "block_size": 64}
-    begun = StreamingKernelPCA(2, kernel=kernel, **small).partial_fit(WHOLE)
-    begun.save("begun.npz")
-    StreamingKernelPCA(2, kernel=kernel, **small).partial_fit(WHOLE).save("other.npz")
-    Path("a.bin").write_bytes(to_device(begun))
-    result = run("merge", "begun.npz", "other.npz", "a.bin", "--out", "both.npz")
-    assert result.exit_code == 0, result.stderr
-    assert load("both.npz").n_samples_seen_ == 1200
-    refused(run("merge", "a.bin", "begun.npz", "--out", "o.npz"), "a.bin: is the state of a device; name", code=2)
-    refused(run("merge", "begun.npz", "a.bin", "a.bin", "--out", "o.npz"), "a.bin: is given twice", code=2)
 
 
 def test_models_of_other_columns_are_not_merged(model):

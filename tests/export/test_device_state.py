@@ -317,11 +317,12 @@ def test_the_command_merges_models_and_states(saved, tmp_path, monkeypatch):
     assert "2800" in command("merge", "plant.npz", "a.bin", "east.npz", "--out", "fleet.npz").stdout
     (tmp_path / "b.bin").write_bytes(data[:-1])
     for arguments, message in (
-        (["b.bin", "--out", "o.npz"], "b.bin: from_device: expected the saved state of a device"),
-        (["a.bin", "./a.bin", "--out", "o.npz"], "./a.bin: is given twice"),
-        (["a.bin", "--out", "plant.npz"], "plant.npz: is read as input"),
+        (["plant.npz", "b.bin", "--out", "o.npz"], "b.bin: from_device: expected the saved state of a device"),
+        (["plant.npz", "a.bin", "./a.bin", "--out", "o.npz"], "./a.bin: is given twice"),
+        (["plant.npz", "a.bin", "--out", "plant.npz"], "plant.npz: is read as input"),
+        (["a.bin", "plant.npz", "--out", "o.npz"], "a.bin: is the state of a device; name the model that it began"),
     ):
-        refused = command("merge", "plant.npz", *arguments)
+        refused = command("merge", *arguments)
         assert refused.exit_code in (1, 2)
         assert message in refused.stderr
     assert not (tmp_path / "o.npz").exists()
@@ -352,8 +353,14 @@ def test_numbers_beyond_single_precision_are_refused():
         model.partial_fit(1e50 * RING[:100], sample_weight=np.full(100, 1e30))
         with pytest.raises(ValueError, match="to_device: expected numbers of single precision"):
             to_device(model)
+    # These would be rounded to zero, by which devices divide.
+    for kernel, size, what in ((RBF(0.5).in_units("auto"), 1e50, "scale"), (Linear(), 1e-25, "unit")):
+        model = StreamingKernelPCA(kernel=kernel, max_atoms=12).partial_fit(size * RING[:100])
+        with pytest.raises(ValueError, match=f"to_device: expected numbers of single precision but {what} is beyond"):
+            to_device(model)
 
 
-def test_the_seed_of_a_device_goes_round():
-    values = decode(to_device(gateway())) | {"seed": 2**32 - 1}
-    assert decode(to_device(gateway(), encode(values)))["seed"] == 0
+@pytest.mark.parametrize("name", ["seed", "sequence"])
+def test_numbers_of_a_device_go_round(name):
+    values = decode(to_device(gateway())) | {name: 2**32 - 1}
+    assert decode(to_device(gateway(), encode(values)))[name] == 0
