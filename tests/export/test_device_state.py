@@ -354,7 +354,7 @@ def test_numbers_beyond_single_precision_are_refused():
         with pytest.raises(ValueError, match="to_device: expected numbers of single precision"):
             to_device(model)
     # These would be rounded to zero, by which devices divide.
-    for kernel, size, what in ((RBF(0.5).in_units("auto"), 1e50, "scale"), (Linear(), 1e-25, "unit")):
+    for kernel, size, what in ((RBF(), 1e50, "scale"), (Linear(), 1e-25, "unit")):
         model = StreamingKernelPCA(kernel=kernel, max_atoms=12).partial_fit(size * RING[:100])
         with pytest.raises(ValueError, match=f"to_device: expected numbers of single precision but {what} is beyond"):
             to_device(model)
