@@ -179,6 +179,8 @@ def decode(record: bytes, where: str = "decode") -> dict[str, Any]:
         raise refuse(f"it holds {values['n_atoms']} of at most {m} atoms, and the kernel {kernel}")
     if not all(np.isfinite(values[field.name]).all() for field in FIELDS):
         raise refuse("it holds NaN or infinity")
+    if min(values["unit"], *values["scale"]) <= 0.0:
+        raise refuse("its unit or a scale is not positive")
     return values
 
 

@@ -364,6 +364,7 @@ def test_records_that_are_none_are_refused():
         (record[:-4], "bytes, and says"),
         (bytes(flipped), "its checksum is another"),
         (record[:4] + b"\x09" + record[5:], "its layout is version 9"),
+        (device_state.encode(device_state.decode(record) | {"unit": -1.0}), "its unit or a scale is not positive"),
     ):
         with pytest.raises(ValueError, match=f"read: expected the saved state of a device but .*({what})"):
             device_state.read(wrong)
