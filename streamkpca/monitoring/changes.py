@@ -223,6 +223,14 @@ class ChangeDetector(SavedWithModel[DetectorState]):
             )
         self.model = copy.copy(model)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("model", "n_healthy") and name in self.__dict__:
+            raise AttributeError(
+                f"ChangeDetector: {name} cannot change, as levels come from the present one; begin a new "
+                f"ChangeDetector({'' if name == 'model' else 'model, '}{name}=...)"
+            )
+        object.__setattr__(self, name, value)
+
     def update(self, X: Any) -> ChangeRecord:
         """Take in the next rows; the first `n_healthy` ones are learned as the healthy ones.
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.errors import not_fitted
 from streamkpca.kernels import RBF
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.contract import Contract, judged, renewed
@@ -569,8 +568,11 @@ class Monitor(SavedWithModel[MonitorState]):
         >>> monitor.update([[1.0, 2.0]]) is monitor.record_
         True
         """
+        self._fitted("record_")
         if self._answers is None:
-            raise not_fitted("Monitor", "record_")
+            raise AttributeError(
+                "Monitor: files do not hold record_, the answers to the latest rows; call update first"
+            )
         return self._answers
 
     # One chunk

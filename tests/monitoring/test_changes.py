@@ -223,6 +223,13 @@ def test_too_few_healthy_rows_are_refused():
     assert [ChangeDetector(model, run_length=r).n_healthy for r in (1e3, 1e4, 1e5)] == [1000, 5000, 20_000]
 
 
+@pytest.mark.parametrize("name", ["model", "n_healthy"])
+def test_what_levels_come_from_cannot_change(name):
+    detector = detector_of()
+    with pytest.raises(AttributeError, match=rf"{name} cannot change.*begin a new ChangeDetector\(.*{name}=...\)"):
+        setattr(detector, name, getattr(detector, name))
+
+
 def test_rows_that_resemble_each_other_too_much_bring_a_warning():
     slow = np.cumsum(np.random.default_rng(0).normal(size=(500, D)), axis=0)
     detector = ChangeDetector(model_of(slow), run_length=5000, n_healthy=500)
