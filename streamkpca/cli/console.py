@@ -58,7 +58,8 @@ def written(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {written(inner)}" for name, inner in value.items())
+        inside = {name.replace("_", " "): written(inner) for name, inner in value.items() if inner is not None}
+        return ", ".join(f"{name} {inner}" for name, inner in inside.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(written, value))
     return f"{value:.4g}" if isinstance(value, float) else printable(str(value))

@@ -71,8 +71,8 @@ def _state_of_device(path: str) -> bytes | None:
     from streamkpca.export.device_state import MAGIC
 
     with open(path, "rb") as file:
-        data = file.read(_LARGEST_STATE)
-    return data if int.from_bytes(data[:4], "little") == MAGIC else None
+        head = file.read(4)
+        return head + file.read(_LARGEST_STATE) if int.from_bytes(head, "little") == MAGIC else None
 
 
 def export(model: str, out: str, double: bool, name: str, quantile: float | None, as_json: bool) -> None:

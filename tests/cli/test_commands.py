@@ -181,7 +181,9 @@ def test_a_warning_is_one_line():
 
 
 def test_facts_are_printed_without_what_is_missing_and_json_without_nan(capsys):
-    print_facts("Title", {"a_b": 0.123456, "none": None, "list": [], "is_open": True, "inner": {"c_d": [1, 2]}})
+    print_facts(
+        "Title", {"a_b": 0.123456, "none": None, "list": [], "is_open": True, "inner": {"c_d": [1, 2], "no": None}}
+    )
     print_json({"a": float("nan"), "b": [float("inf"), 1]})
     said = capsys.readouterr().out
     assert said == '\nTitle\n  a b      0.1235\n  is open  yes\n  inner    c d 1, 2\n{"a": null, "b": [null, 1]}\n'
