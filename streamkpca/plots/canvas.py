@@ -97,7 +97,8 @@ def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
     short: Any = ConciseDateFormatter
     axes.set_title(title, fontsize="medium")
     axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+    # A name may hold dollars.
+    axes.set_ylabel(ylabel, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(which="both", labelsize="small")
     if isinstance(locator := axes.xaxis.get_major_locator(), AutoDateLocator):

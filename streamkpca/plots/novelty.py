@@ -199,10 +199,12 @@ def _draw_events(axes: "Axes", when: npt.NDArray[Any], events: "Sequence[Event]"
 def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Change]") -> None:
     """Mark the rows that lasting changes began with, and name the first feature that changed."""
     ink, plane = canvas.ink(axes), axes.get_xaxis_transform()
-    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small", "color": ink, "va": "bottom"}
+    style: dict[str, Any] = {"fontsize": "small", "color": ink, "va": "bottom", "parse_math": False}
     for i, change in enumerate(one for one in changes if 0 <= one.start < len(when)):
         at = when[change.start]
         axes.axvline(at, color=ink, linewidth=1.2, linestyle=":", label=None if i else "lasting change", zorder=4)
         first = change.features[0].feature if change.features else None
         feature = f": feature {first}" if isinstance(first, int) else f": {first}" if first else ""
-        axes.annotate(f"change{feature}", (at, 0.02 + 0.05 * (i % 4)), (3, 0), xycoords=plane, **style)
+        axes.annotate(
+            f"change{feature}", (at, 0.02 + 0.05 * (i % 4)), (3, 0), xycoords=plane, textcoords="offset points", **style
+        )

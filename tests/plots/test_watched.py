@@ -61,7 +61,7 @@ def test_an_event_is_drawn_with_what_was_expected(monitor):
 
 
 def test_features_have_one_panel_each_and_long_names_fit_beside_it():
-    names = ["north.compressor_2.bearing_temperature [°C]", "flow"]
+    names = ["north.compressor_2.bearing_temperature $x^$", "flow"]
     rows = pd.DataFrame(ROWS[:, 2:], columns=names)
     times = np.datetime64("2026-03-01") + np.arange(1500) * np.timedelta64(1, "s")
     monitor = Monitor()
