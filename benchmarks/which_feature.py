@@ -121,7 +121,7 @@ def labelled(path: Path) -> tuple[Array, list[Case]]:
 def by_surprise(model: StreamingKernelPCA, healthy: Array, rows: Array) -> Array:
     """Return how surprising each feature is, as a monitor's causes have it."""
     expectation = model.snapshot_.expectation
-    return expectation.surprise(expectation.compared(rows), 1).mean(axis=0)
+    return expectation.surprise(rows, 1).mean(axis=0)
 
 
 def by_z_scores(model: StreamingKernelPCA, healthy: Array, rows: Array) -> Array:
@@ -158,7 +158,7 @@ def judged(model: StreamingKernelPCA, healthy: Array, case: Case) -> dict[str, t
         found[name] = float(order[0] in case.failed), len(set(order[:n]) & set(case.failed)) / n
     if case.truth is not None:
         expectation = model.snapshot_.expectation
-        expected, spread = expectation.given(expectation.compared(case.rows), np.array(case.failed))
+        expected, spread = expectation.given(case.rows, np.array(case.failed))
         error = np.abs(expected - case.truth[:, case.failed])
         found["causes"] += (
             float((np.median(error, axis=0) <= 2.0 * case.noise).mean()),

@@ -1,4 +1,4 @@
-"""Compiled loops: coordinate ascent of sparse weights, novelty scores of errors, and moving averages of charts."""
+"""Compiled loops: ascent of sparse weights, novelty scores, expected numbers, and moving averages of charts."""
 
 import math
 from typing import Any
@@ -134,6 +134,128 @@ def score_errors(errors: Array, explained: Array, own: float, least: float, scor
             scores[i] = -1.0
             has_hidden = True
     return has_hidden
+
+
+# Expectations: columns H (d, s) of healthy rows around rows x (n, d), and what their differences count, c (n, d): one
+# over widths, 0 in gaps. a = c (x - h) has Student's density of four degrees of freedom, (1 + a^2 / 4)^-5/2 without its
+# constant, so that a few far-off numbers do not outweigh the others.
+_HALF_POWER = 2.5
+# Squares from which on it does not matter how far a number is, and such a product of factors.
+_FARTHEST_SQUARE, _FARTHEST = 1e16, 1e100
+# Products beyond that are divided by this, and the division counted; eight factors before the next are no overflow.
+_DIVISOR, _FACTORS = 1e150, 8
+# Deviations beyond which a number counts less, and the logarithm of the share of the likeliest row from which on one
+# counts.
+_NEAR, _UNLIKELY = 5.0, -40.0
+
+
+@jit
+def _multiply(x: float, c: float, h: Array, product: Array) -> None:
+    """Multiply products (s,) by the factors of a column."""
+    for s in range(len(h)):
+        a = c * (x - h[s])
+        product[s] *= 1.0 + 0.25 * min(a * a, _FARTHEST_SQUARE)
+
+
+@jit
+def _shrink(product: Array, divisions: Array) -> None:
+    """Divide products (s,) that are too large, and count that."""
+    for s in range(len(product)):
+        is_large = product[s] > _FARTHEST
+        product[s] *= 1.0 / _DIVISOR if is_large else 1.0
+        divisions[s] += 1.0 if is_large else 0.0
+
+
+@jit
+def _take_logarithms(product: Array, divisions: Array, out: Array) -> float:
+    """Write the logarithms (s,) of densities, and return the largest."""
+    for s in range(len(out)):
+        out[s] = -_HALF_POWER * (math.log(product[s]) + math.log(_DIVISOR) * divisions[s])
+    return float(out.max())
+
+
+@jit
+def measure_surprise(X: Array, closeness: Array, H: Array, lags: int, found: Array) -> None:
+    """Write how surprising each of f features of rows (n, d) is (n, f), see `Expectation.surprise`.
+
+    Columns are `lags` times the features, then conditions. With the factors q_j of a feature, and w of all numbers and
+    g of the conditions, it is log^2(sum w q_j^5/2 / sum w) + log^2(sum g q_j^-5/2 / sum g), with sums over rows h.
+    """
+    f, n = found.shape[1], H.shape[1]
+    factors, product, divisions = np.empty((f, n)), np.empty(n), np.empty(n)
+    given, whole = np.empty(n), np.empty(n)
+    for i in range(len(X)):
+        product[:] = 1.0
+        divisions[:] = 0.0
+        for k in range(lags * f, len(H)):
+            _multiply(X[i, k], closeness[i, k], H[k], product)
+            _shrink(product, divisions)
+        largest_given = _take_logarithms(product, divisions, given)
+        for j in range(f):
+            own = factors[j]
+            own[:] = 1.0
+            for k in range(j, lags * f, f):
+                _multiply(X[i, k], closeness[i, k], H[k], own)
+                for s in range(n):
+                    own[s] = min(own[s], _FARTHEST)
+            for s in range(n):
+                product[s] *= own[s]
+            _shrink(product, divisions)
+        largest_whole, sum_given, sum_whole = _take_logarithms(product, divisions, whole), 0.0, 0.0
+        for s in range(n):
+            given[s], whole[s] = math.exp(given[s] - largest_given), math.exp(whole[s] - largest_whole)
+            sum_given += given[s]
+            sum_whole += whole[s]
+        for j in range(f):
+            own, alone, others = factors[j], 0.0, 0.0
+            for s in range(n):
+                power = own[s] * own[s] * math.sqrt(own[s])
+                others += whole[s] * power
+                alone += given[s] / power
+            found[i, j] = math.log(others / sum_whole) ** 2 + math.log(alone / sum_given) ** 2
+
+
+@jit
+def expect_numbers(
+    X: Array, closeness: Array, H: Array, columns: Positions, slopes: Array, means: Array, variances: Array
+) -> None:
+    """Write means and variances (n, k) of some columns (k,) of rows (n, d), given those that count.
+
+    Healthy rows are moved along `slopes` (k, d) first, by a, or by 25 / a where |a| > 5.
+    """
+    n = H.shape[1]
+    product, divisions, weights = np.empty(n), np.empty(n), np.empty(n)
+    values, away = np.empty((len(columns), n)), np.empty(n)
+    for i in range(len(X)):
+        product[:] = 1.0
+        divisions[:] = 0.0
+        for k in range(len(columns)):
+            values[k] = H[columns[k]]
+        for j in range(len(H)):
+            x, c, h = X[i, j], closeness[i, j], H[j]
+            if c == 0.0:
+                continue
+            _multiply(x, c, h, product)
+            if j % _FACTORS == 0:
+                _shrink(product, divisions)
+            for s in range(n):
+                a = c * (x - h[s])
+                away[s] = a * min(_NEAR * _NEAR / (a * a), 1.0)
+            for k in range(len(columns)):
+                for s in range(n):
+                    values[k, s] += slopes[k, j] * away[s]
+        largest, total = _take_logarithms(product, divisions, weights), 0.0
+        for s in range(n):
+            weights[s] = math.exp(weights[s] - largest) if weights[s] > largest + _UNLIKELY else 0.0
+            total += weights[s]
+        for k in range(len(columns)):
+            mean, variance = 0.0, 0.0
+            for s in range(n):
+                mean += weights[s] * values[k, s]
+            mean /= total
+            for s in range(n):
+                variance += weights[s] * (values[k, s] - mean) ** 2
+            means[i, k], variances[i, k] = mean, variance / total
 
 
 # Charts: moving averages of many columns at several rates, and when they pass a level.

@@ -439,7 +439,7 @@ class Estimator(ABC):
         column = np.array([check_integer("feature", feature, least=0, most=rows.shape[1] - 1, where=where)])
 
         def answer(part: Array) -> Array:
-            value, spread = answers.expectation.given(answers.expectation.compared(part), column)
+            value, spread = answers.expectation.given(part, column)
             return np.hstack([value, value - RANGE * spread, value + RANGE * spread])
 
         return in_chunks(answer, rows, np.empty((len(rows), 3)), 0)

@@ -119,8 +119,7 @@ def causes_of(
     rows, expectation = kept.rows, answers.expectation
     few = rows[:: -(-len(rows) // _DECIDING)]
     with np.errstate(all="ignore"):
-        compared = list(expectation.compared(few))
-        added = expectation.surprise(compared, lags, n_conditions).mean(axis=0)
+        added = expectation.surprise(few, lags, n_conditions).mean(axis=0)
         order = np.argsort(-added, kind="stable")[:_MOST_CAUSES]
         # A feature may be surprising by its predecessors alone, where its own number is missing.
         has_values = ~np.isnan(rows[:, order]).all(axis=0)
@@ -130,12 +129,11 @@ def causes_of(
         for n in range(1, len(order) + 1):
             columns = (order[:n] + len(added) * np.arange(lags)[:, None]).ravel()
             usual = few.copy()
-            usual[:, columns] = np.where(np.isnan(few[:, columns]), np.nan, expectation.given(compared, columns)[0])
+            usual[:, columns] = np.where(np.isnan(few[:, columns]), np.nan, expectation.given(few, columns)[0])
             if answers.novelty(usual).mean() <= threshold:
                 break
         order = order[:n]
-        every = compared if len(few) == len(rows) else expectation.compared(rows)
-        expected, spread = expectation.given(every, columns)
+        expected, spread = expectation.given(rows, columns)
         away = np.nan_to_num((rows[:, order] - expected[:, :n]) / spread[:, :n])
     causes = []
     for k, (j, share) in enumerate(zip(order.tolist(), added[order] / added[order].sum(), strict=True)):
