@@ -1,4 +1,4 @@
-"""Compiled loops: ascent of sparse weights, novelty scores, expected numbers, and moving averages of charts."""
+"""Compiled loops: ascent of sparse weights, novelty scores, expected numbers, and moving averages."""
 
 import math
 from typing import Any
@@ -136,6 +136,18 @@ def score_errors(errors: Array, explained: Array, own: float, least: float, scor
     return has_hidden
 
 
+@jit
+def smooth_roots(scores: Array, smoothing: float, last: float, smoothed: Array) -> None:
+    """Write the squares of exponentially weighted means of roots of scores (n,), after a mean whose square is `last`.
+
+    No bit depends on where a run of scores is cut.
+    """
+    mean = math.sqrt(last)
+    for i in range(len(scores)):
+        mean += smoothing * (math.sqrt(scores[i]) - mean)
+        smoothed[i] = mean * mean
+
+
 # Expectations: columns H (d, s) of healthy rows around rows x (n, d), and what their differences count, c (n, d): one
 # over widths, 0 in gaps. a = c (x - h) has Student's density of four degrees of freedom, (1 + a^2 / 4)^-5/2 without its
 # constant, so that a few far-off numbers do not outweigh the others.
@@ -169,9 +181,11 @@ def _shrink(product: Array, divisions: Array) -> None:
 @jit
 def _take_logarithms(product: Array, divisions: Array, out: Array) -> float:
     """Write the logarithms (s,) of densities, and return the largest."""
+    largest = -np.inf
     for s in range(len(out)):
         out[s] = -_HALF_POWER * (math.log(product[s]) + math.log(_DIVISOR) * divisions[s])
-    return float(out.max())
+        largest = max(largest, out[s])
+    return largest
 
 
 @jit
@@ -230,7 +244,8 @@ def expect_numbers(
         product[:] = 1.0
         divisions[:] = 0.0
         for k in range(len(columns)):
-            values[k] = H[columns[k]]
+            for s in range(n):
+                values[k, s] = H[columns[k], s]
         for j in range(len(H)):
             x, c, h = X[i, j], closeness[i, j], H[j]
             if c == 0.0:
@@ -240,7 +255,7 @@ def expect_numbers(
                 _shrink(product, divisions)
             for s in range(n):
                 a = c * (x - h[s])
-                away[s] = a * min(_NEAR * _NEAR / (a * a), 1.0)
+                away[s] = a * (_NEAR * _NEAR / max(a * a, _NEAR * _NEAR))
             for k in range(len(columns)):
                 for s in range(n):
                     values[k, s] += slopes[k, j] * away[s]

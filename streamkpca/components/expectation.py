@@ -19,7 +19,7 @@ _USUAL, _SQUARED_NORMAL = 0.9, 2.7055
 # Added to variances, relative to them.
 _RIDGE = 0.01
 # Numbers farther off than this, in standard deviations, are as far.
-_FARTHEST = 1e300
+_FARTHEST = 1e100
 # Half the length of a range, in standard deviations.
 RANGE = 2.0
 # Most healthy rows, and least; most numbers in them.

@@ -99,7 +99,8 @@ def warmup() -> Warmth:
                 rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
                 _ask(copy.copy(gapped).partial_fit(rows), rows)
         rows_loops.window_statistics(np.zeros((3, 2)), 0, 1, 2, np.empty((2, 6)))
-        _use_chart(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS).partial_fit(np.eye(4, 2)))
+        component_loops.smooth_roots(np.zeros(1), 0.5, 0.0, np.empty(1))
+        _use_monitoring(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS).partial_fit(np.eye(4, 2)))
         # Rows without energy give no atoms.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))
     return warmth()
@@ -145,11 +146,13 @@ def _use_batches(kernel: Kernel, rows: Array, weights: Array | None) -> None:
         _ask(model.fit(rows, sample_weight=weights), rows)
 
 
-def _use_chart(model: StreamingKernelPCA) -> None:
-    """Make a chart of a few rows, and follow one."""
+def _use_monitoring(model: StreamingKernelPCA) -> None:
+    """Make a chart of a few rows, and follow one; find what is expected of one."""
     rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), answering(model.state_, model.settings("warmup"))
     chart = chart_of(rows, snapshot)
     chart.follow(chart.columns.few(snapshot, rows[:1], 0), np.zeros(chart.precision.shape), 1.0)
+    snapshot.expectation.surprise(rows[:1], 1)
+    snapshot.expectation.given(rows[:1], np.array([0]))
 
 
 def _ask(model: Any, rows: Any) -> None:

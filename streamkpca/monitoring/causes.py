@@ -128,19 +128,24 @@ def causes_of(
             return ()
         for n in range(1, len(order) + 1):
             columns = (order[:n] + len(added) * np.arange(lags)[:, None]).ravel()
-            usual = few.copy()
-            usual[:, columns] = np.where(np.isnan(few[:, columns]), np.nan, expectation.given(few, columns)[0])
+            usual, (expected, spread) = few.copy(), expectation.given(few, columns)
+            usual[:, columns] = np.where(np.isnan(few[:, columns]), np.nan, expected)
             if answers.novelty(usual).mean() <= threshold:
                 break
         order = order[:n]
-        expected, spread = expectation.given(rows, columns)
-        away = np.nan_to_num((rows[:, order] - expected[:, :n]) / spread[:, :n])
+        if len(few) < len(rows):
+            expected, spread = expectation.given(rows, columns)
+        values = rows[:, order]
+        distances = np.abs(values - expected[:, :n]) / spread[:, :n]
+        distances = np.where(distances >= 0.0, distances, -1.0)
     causes = []
     for k, (j, share) in enumerate(zip(order.tolist(), added[order] / added[order].sum(), strict=True)):
-        far = np.where(np.isnan(rows[:, j]), -1.0, np.abs(away[:, k]))
+        far = distances[:, k]
         outside = np.flatnonzero(far >= min(RANGE, far.max()))
         at = int(outside[np.argsort(far[outside], kind="stable")[len(outside) // 2]])
-        value, middle, half = float(rows[at, j]), float(expected[at, k]), RANGE * float(spread[at, k])
-        values = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
-        causes.append(Cause(names[j] if names else j, *values, int(kept.positions[outside[0]]), kept.times[outside[0]]))
+        value, middle, half = float(values[at, k]), float(expected[at, k]), RANGE * float(spread[at, k])
+        numbers = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
+        causes.append(
+            Cause(names[j] if names else j, *numbers, int(kept.positions[outside[0]]), kept.times[outside[0]])
+        )
     return tuple(causes)

@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+
+from streamkpca.components._loops import smooth_roots
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -100,18 +101,28 @@ def healthy_level(scores: Array, quantile: float) -> float:
     the level if they lie apart from healthy scores, and else not beyond the tail. Half as many of those that are left
     out as such a tail has beyond its end count as healthy.
     """
-    ordered = np.log(np.maximum(np.sort(scores), _ROUNDING))
-    n, end = len(ordered), max(quantile, _HEALTHY)
+    n, end = len(scores), max(quantile, _HEALTHY)
     certain = healthy = math.ceil(_CERTAIN * n)
+    # Sorted where levels may be, with any number of healthy scores: to sort all takes twice as long.
+    ends = [
+        (round(_MIDDLE * (k - 1)), round(_UPPER * (k - 1)), min(math.ceil(quantile * (k + 1)), k) - 1, k - 1)
+        for k in (certain, n)
+    ]
+    ordered = np.partition(scores, sorted({*ends[0], *ends[1]}))
+    for first, last in zip(*ends, strict=True):
+        ordered[first : last + 1].sort()
+    ordered = np.log(np.maximum(ordered, _ROUNDING))
+    before, tail = certain - 1, ordered[certain - 1 :]
     while True:
         upper, slope = _upper_tail(ordered[:healthy])
-        more = int(np.searchsorted(ordered, upper - slope * math.log((1.0 - end) / (1.0 - _UPPER)), side="right"))
+        reached = upper - slope * math.log((1.0 - end) / (1.0 - _UPPER))
+        more = before + int(np.searchsorted(tail, reached, side="right"))
         if more <= healthy:
             break
         healthy = more
     places = np.arange(certain, min(healthy, n - max(_FEWEST, round((1.0 - end) * n))))
     if len(places):
-        in_step = np.searchsorted(ordered, ordered[places - 1] + _STEP * slope, side="right") - places
+        in_step = before + np.searchsorted(tail, ordered[places - 1] + _STEP * slope, side="right") - places
         shares = in_step / (n - places)
         deepest = int(np.argmin(shares))
         if shares[deepest] <= _VALLEY:
@@ -140,7 +151,6 @@ def smoothed_run(scores: Array, smoothing: float | None, last: float | None) -> 
     """
     if smoothing is None or not len(scores):
         return scores
-    before = float(np.sqrt(scores[0] if last is None else last))
-    means = accumulate(np.sqrt(scores).tolist(), lambda mean, root: mean + smoothing * (root - mean), initial=before)
-    smoothed: Array = np.fromiter(means, np.float64)[1:] ** 2
+    smoothed = np.empty(len(scores))
+    smooth_roots(scores, smoothing, scores[0] if last is None else last, smoothed)
     return smoothed

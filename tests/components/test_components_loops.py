@@ -11,11 +11,14 @@ from streamkpca.components._loops import (
     ILL_CONDITIONED,
     NO_GAIN_LEFT,
     ascend,
+    expect_numbers,
     fill_rows,
     first_passages,
     follow_averages,
+    measure_surprise,
     sample_averages,
     score_errors,
+    smooth_roots,
     step_gains,
 )
 from streamkpca.components.ascent import subtract_block
@@ -213,3 +216,72 @@ def test_errors_become_scores():
     assert score_errors(errors, 1.0 - errors, 1.0, 1e-6, scores)
     np.testing.assert_allclose(scores, [0.0, -np.log(0.6), -np.log(0.1), -1.0])
     assert not score_errors(errors[:3], 1.0 - errors[:3], 1.0, 1e-6, scores[:3])
+
+
+def log_densities(x, closeness, healthy):
+    """Return Student's log densities (s, d) of the numbers of a row around healthy rows, without constants."""
+    squares = np.minimum((closeness * (x - healthy)) ** 2, 1e16)
+    return -2.5 * np.log(1.0 + squares / 4.0)
+
+
+def draw_rows(seed, n, d):
+    """Draw rows with numbers that do not count and some that are far off, what differences count, and healthy rows."""
+    rng = np.random.default_rng(seed)
+    rows, closeness = rng.normal(size=(n, d)), rng.uniform(0.5, 30.0, (n, d))
+    rows *= 10.0 ** rng.choice([0.0, 3.0, 12.0, 100.0], size=(n, d), p=[0.7, 0.1, 0.1, 0.1])
+    closeness[rng.uniform(size=(n, d)) < 0.2] = 0.0
+    return np.where(closeness > 0.0, rows, 0.0), closeness, rng.normal(size=(int(rng.integers(1, 9)), d))
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10_000), f=st.integers(1, 20), lags=st.integers(1, 3), n_conditions=st.sampled_from([0, 2]))
+def test_surprise_is_that_of_the_densities(seed, f, lags, n_conditions):
+    rows, closeness, healthy = draw_rows(seed, 3, f * lags + n_conditions)
+    found = np.empty((3, f))
+    measure_surprise(rows, closeness, np.ascontiguousarray(healthy.T), lags, found)
+    for x, c, surprise in zip(rows, closeness, found, strict=True):
+        logs = log_densities(x, c, healthy)
+        given, alone = logs[:, f * lags :].sum(axis=1), logs[:, : f * lags].reshape(-1, lags, f).sum(axis=1)
+        for j in range(f):
+            others = np.logaddexp.reduce(given + np.delete(alone, j, axis=1).sum(axis=1))
+            among_others = others - np.logaddexp.reduce(given + alone.sum(axis=1))
+            by_itself = np.logaddexp.reduce(given) - np.logaddexp.reduce(given + alone[:, j])
+            assert surprise[j] == pytest.approx(among_others**2 + by_itself**2, rel=1e-7, abs=1e-7)
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10_000), d=st.integers(2, 40), k=st.integers(1, 2))
+def test_expected_numbers_are_means_over_moved_rows(seed, d, k):
+    rows, closeness, healthy = draw_rows(seed, 3, d)
+    rng = np.random.default_rng(seed)
+    columns, slopes = rng.permutation(d)[:k], rng.normal(size=(k, d))
+    closeness[:, columns] = 0.0
+    means, variances = np.empty((2, 3, k))
+    expect_numbers(rows, closeness, np.ascontiguousarray(healthy.T), columns, slopes, means, variances)
+    for i, (x, c) in enumerate(zip(rows, closeness, strict=True)):
+        likely = log_densities(x, c, healthy).sum(axis=1)
+        weights = np.where(likely > likely.max() - 40.0, np.exp(likely - likely.max()), 0.0)
+        apart = c * (x - healthy)
+        away = np.where(np.abs(apart) <= 5.0, apart, 25.0 / np.where(apart == 0.0, 1.0, apart))
+        moved = healthy[:, columns] + away @ slopes.T
+        mean = np.average(moved, axis=0, weights=weights)
+        np.testing.assert_allclose(means[i], mean, rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(
+            variances[i], np.average((moved - mean) ** 2, axis=0, weights=weights), rtol=1e-6, atol=1e-9
+        )
+
+
+@given(st.lists(st.floats(0.0, 1e300), max_size=20), st.floats(0.01, 1.0), st.floats(0.0, 1e300), st.integers(0, 20))
+def test_roots_are_averaged_wherever_the_run_is_cut(scores, smoothing, last, cut):
+    values = np.array(scores, dtype=np.float64)
+    found, parts = np.empty(len(values)), np.empty(len(values))
+    smooth_roots(values, smoothing, last, found)
+    mean = np.sqrt(last)
+    for score, smoothed in zip(scores, found, strict=True):
+        mean = (1.0 - smoothing) * mean + smoothing * np.sqrt(score)
+        assert smoothed == pytest.approx(mean**2, rel=1e-9, abs=1e-290)
+    cut = min(cut, len(values))
+    smooth_roots(values[:cut], smoothing, last, parts[:cut])
+    smooth_roots(values[cut:], smoothing, parts[cut - 1] if cut else last, parts[cut:])
+    # The root of a square is exact, unless the square underflows.
+    np.testing.assert_array_equal(parts[found > 1e-290], found[found > 1e-290])
