@@ -99,6 +99,7 @@ def warmup() -> Warmth:
                 rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
                 _ask(copy.copy(gapped).partial_fit(rows), rows)
         rows_loops.window_statistics(np.zeros((3, 2)), 0, 1, 2, np.empty((2, 6)))
+        component_loops.level_of_ordered(np.zeros(1), 0.5)
         component_loops.smooth_roots(np.zeros(1), 0.5, 0.0, np.empty(1))
         _use_monitoring(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS).partial_fit(np.eye(4, 2)))
         # Rows without energy give no atoms.

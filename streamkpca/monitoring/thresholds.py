@@ -1,13 +1,12 @@
 """Scores of recent rows, and the level that few healthy rows to come should exceed."""
 
-import math
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.components._loops import smooth_roots
+from streamkpca.components._loops import level_of_ordered, smooth_roots
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -16,16 +15,6 @@ Flags = npt.NDArray[np.bool_]
 _MOST_SCORES = 2048
 # Thresholds stay until there are this share more scores.
 _REFRESH_SHARE = 8
-# Share of the lowest scores that are healthy for certain, and levels among healthy scores between which the logarithms
-# rise as they go on to rise: their tail is exponential, as that of scores is where some healthy rows are far out.
-_CERTAIN, _MIDDLE, _UPPER = 0.88, 0.5, 0.85
-# Level, at least, that healthy scores may reach.
-_HEALTHY = 0.99
-# A valley has at most this share of the farther scores, where an exponential tail would have .39 of them and one three
-# times as heavy .15, in a step of this share of the tail's slope; at least so many are farther.
-_VALLEY, _STEP, _FEWEST = 0.125, 0.5, 10
-# Scores below this, in units of k(x, x), are rounding.
-_ROUNDING = 1e-12
 # Neighbours on either side of a row, and alarms among them from which they are no isolated ones.
 _NEAR, _LOUD = 100, 50
 
@@ -79,8 +68,12 @@ class RecentScores:
         counting = is_quiet(self.is_alarm)
         if not counting.any():
             return self
-        limit = healthy_level(self.raw[counting], self.limit_quantile)
-        threshold = healthy_level(self.smoothed[counting], self.quantile)
+        raw, smoothed = self.raw[counting], self.smoothed[counting]
+        ordered = np.sort(raw)
+        limit = level_of_ordered(ordered, self.limit_quantile)
+        # Sorting takes most of the time.
+        ordered = ordered if np.array_equal(raw, smoothed) else np.sort(smoothed)
+        threshold = level_of_ordered(ordered, self.quantile)
         return type(self)(self.quantile, self.raw, self.smoothed, self.is_alarm, limit, threshold)
 
 
@@ -101,46 +94,7 @@ def healthy_level(scores: Array, quantile: float) -> float:
     the level if they lie apart from healthy scores, and else not beyond the tail. Half as many of those that are left
     out as such a tail has beyond its end count as healthy.
     """
-    n, end = len(scores), max(quantile, _HEALTHY)
-    certain = healthy = math.ceil(_CERTAIN * n)
-    # Sorted where levels may be, with any number of healthy scores: to sort all takes twice as long.
-    ends = [
-        (round(_MIDDLE * (k - 1)), round(_UPPER * (k - 1)), min(math.ceil(quantile * (k + 1)), k) - 1, k - 1)
-        for k in (certain, n)
-    ]
-    ordered = np.partition(scores, sorted({*ends[0], *ends[1]}))
-    for first, last in zip(*ends, strict=True):
-        ordered[first : last + 1].sort()
-    ordered = np.log(np.maximum(ordered, _ROUNDING))
-    before, tail = certain - 1, ordered[certain - 1 :]
-    while True:
-        upper, slope = _upper_tail(ordered[:healthy])
-        reached = upper - slope * math.log((1.0 - end) / (1.0 - _UPPER))
-        more = before + int(np.searchsorted(tail, reached, side="right"))
-        if more <= healthy:
-            break
-        healthy = more
-    places = np.arange(certain, min(healthy, n - max(_FEWEST, round((1.0 - end) * n))))
-    if len(places):
-        in_step = before + np.searchsorted(tail, ordered[places - 1] + _STEP * slope, side="right") - places
-        shares = in_step / (n - places)
-        deepest = int(np.argmin(shares))
-        if shares[deepest] <= _VALLEY:
-            healthy = int(places[deepest])
-            upper, slope = _upper_tail(ordered[:healthy])
-    # The quantile of split-conformal prediction, for which a newcomer counts as the largest.
-    n_healthy = min(n, healthy * (1.0 + 0.5 * (1.0 - end)))
-    level = ordered[min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1]
-    if quantile > _UPPER:
-        level = min(level, upper - slope * math.log((1.0 - quantile) / (1.0 - _UPPER)))
-    return float(np.exp(level))
-
-
-def _upper_tail(ordered: Array) -> tuple[float, float]:
-    """Return the upper level of ascending values, and the slope of the exponential tail through it and their middle."""
-    last = len(ordered) - 1
-    upper = float(ordered[round(_UPPER * last)])
-    return upper, (upper - float(ordered[round(_MIDDLE * last)])) / math.log((1.0 - _MIDDLE) / (1.0 - _UPPER))
+    return level_of_ordered(np.sort(scores), quantile)
 
 
 def smoothed_run(scores: Array, smoothing: float | None, last: float | None) -> Array:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from streams_to_watch import normal_rows, small_model
 
@@ -16,34 +16,6 @@ from streamkpca.monitoring.thresholds import RecentScores, healthy_level, is_qui
 Array = npt.NDArray[np.float64]
 
 
-def slow_level(scores: Array, quantile: float) -> float:
-    """Return the level of healthy scores, from the definition."""
-    ordered = [math.log(max(score, 1e-12)) for score in sorted(scores.tolist())]
-    n, end = len(ordered), max(quantile, 0.99)
-
-    def upper_and_slope(healthy: int) -> tuple[float, float]:
-        last = healthy - 1
-        middle, upper = ordered[round(0.5 * last)], ordered[round(0.85 * last)]
-        return upper, (upper - middle) / math.log(0.5 / 0.15)
-
-    def reached(healthy: int, level: float) -> float:
-        upper, slope = upper_and_slope(healthy)
-        return upper + slope * math.log(0.15 / (1.0 - level))
-
-    healthy = math.ceil(0.88 * n)
-    while any(value <= reached(healthy, end) for value in ordered[healthy:]):
-        healthy = sum(value <= reached(healthy, end) for value in ordered)
-    slope, shares = upper_and_slope(healthy)[1], {}
-    for k in range(math.ceil(0.88 * n), healthy):
-        if n - k > max(10, round((1.0 - end) * n)):
-            shares[k] = sum(value <= ordered[k - 1] + 0.5 * slope for value in ordered[k:]) / (n - k)
-    if shares and min(shares.values()) <= 0.125:
-        healthy = min(shares, key=lambda k: shares[k])
-    n_healthy = min(n, healthy * (1.0 + 0.5 * (1.0 - end)))
-    level = ordered[min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1]
-    return math.exp(min(level, reached(healthy, quantile)) if quantile > 0.85 else level)
-
-
 KINDS = {
     "exponential": lambda random, n: random.exponential(size=n),
     "few degrees": lambda random, n: random.chisquare(3, size=n),
@@ -51,18 +23,6 @@ KINDS = {
     "uniform": lambda random, n: random.uniform(size=n),
     "heavy": lambda random, n: random.pareto(2.0, size=n),
 }
-
-
-@given(
-    st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.99, 0.999]), st.sampled_from(sorted(KINDS)), st.integers(0, 20)
-)
-@example(400, 0.99, "log-normal", 0)
-def test_levels_are_those_of_the_definition(n: int, quantile: float, kind: str, n_odd: int) -> None:
-    random = np.random.default_rng(n)
-    scores = KINDS[kind](random, n)
-    scores[: min(n_odd, n)] *= 100.0
-    assert healthy_level(scores, quantile) == pytest.approx(slow_level(scores, quantile), rel=1e-12)
-    assert healthy_level(1024.0 * scores, quantile) == pytest.approx(1024.0 * healthy_level(scores, quantile), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
