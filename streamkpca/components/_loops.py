@@ -210,22 +210,24 @@ def smooth_roots(scores: Array, smoothing: float, last: float, smoothed: Array) 
         smoothed[i] = mean * mean
 
 
-# Expectations: columns H (d, s) of healthy rows around rows x (n, d), and what their differences count, c (n, d): one
-# over widths, 0 in gaps. a = c (x - h) has Student's density of four degrees of freedom, (1 + a^2 / 4)^-5/2 without its
-# constant, so that a few far-off numbers do not outweigh the others.
+# Expectations: columns H (d, s) of healthy rows around rows x (n, d), which may have gaps, and c (d,), one over widths or
+# 0. a = c (x - h) has Student's density of four degrees of freedom, (1 + a^2 / 4)^-5/2 without its constant, so that a
+# few far-off numbers do not outweigh the others.
 _HALF_POWER = 2.5
 # Squares from which on it does not matter how far a number is, and such a product of factors.
 _FARTHEST_SQUARE, _FARTHEST = 1e16, 1e100
 # Products beyond that are divided by this, and the division counted; eight factors before the next are no overflow.
 _DIVISOR, _FACTORS = 1e150, 8
-# Deviations beyond which a number counts less, and the logarithm of the share of the likeliest row from which on one
-# counts.
+# Deviations beyond which a number counts less, and the logarithm of the share of the likeliest row up to which one does
+# not count.
 _NEAR, _UNLIKELY = 5.0, -40.0
 
 
 @jit
 def _multiply(x: float, c: float, h: Array, product: Array) -> None:
-    """Multiply products (s,) by the factors of a column."""
+    """Multiply products (s,) by the factors of a column, but for a gap."""
+    if math.isnan(x):
+        return
     for s in range(len(h)):
         a = c * (x - h[s])
         product[s] *= 1.0 + 0.25 * min(a * a, _FARTHEST_SQUARE)
@@ -264,14 +266,14 @@ def measure_surprise(X: Array, closeness: Array, H: Array, lags: int, found: Arr
         product[:] = 1.0
         divisions[:] = 0.0
         for k in range(lags * f, len(H)):
-            _multiply(X[i, k], closeness[i, k], H[k], product)
+            _multiply(X[i, k], closeness[k], H[k], product)
             _shrink(product, divisions)
         largest_given = _take_logarithms(product, divisions, given)
         for j in range(f):
             own = factors[j]
             own[:] = 1.0
             for k in range(j, lags * f, f):
-                _multiply(X[i, k], closeness[i, k], H[k], own)
+                _multiply(X[i, k], closeness[k], H[k], own)
                 for s in range(n):
                     own[s] = min(own[s], _FARTHEST)
             for s in range(n):
@@ -292,6 +294,33 @@ def measure_surprise(X: Array, closeness: Array, H: Array, lags: int, found: Arr
 
 
 @jit
+def weigh_neighbours(shares: Array, rows: Array, means: Array, squares: Array) -> None:
+    """Turn log likelihoods (q, n) into shares, and write the means (q, d) of rows (n, d) and of their squares."""
+    d = rows.shape[1]
+    for i in range(len(shares)):
+        largest, total = -np.inf, 0.0
+        for s in range(len(rows)):
+            largest = max(largest, shares[i, s])
+        for j in range(d):
+            means[i, j] = squares[i, j] = 0.0
+        for s in range(len(rows)):
+            if shares[i, s] <= largest + _UNLIKELY:
+                shares[i, s] = 0.0
+                continue
+            w = math.exp(shares[i, s] - largest)
+            shares[i, s] = w
+            total += w
+            for j in range(d):
+                means[i, j] += w * rows[s, j]
+                squares[i, j] += w * rows[s, j] * rows[s, j]
+        for s in range(len(rows)):
+            shares[i, s] /= total
+        for j in range(d):
+            means[i, j] /= total
+            squares[i, j] /= total
+
+
+@jit
 def expect_numbers(
     X: Array, closeness: Array, H: Array, columns: Positions, slopes: Array, means: Array, variances: Array
 ) -> None:
@@ -309,8 +338,8 @@ def expect_numbers(
             for s in range(n):
                 values[k, s] = H[columns[k], s]
         for j in range(len(H)):
-            x, c, h = X[i, j], closeness[i, j], H[j]
-            if c == 0.0:
+            x, c, h = X[i, j], closeness[j], H[j]
+            if math.isnan(x):
                 continue
             _multiply(x, c, h, product)
             if j % _FACTORS == 0:

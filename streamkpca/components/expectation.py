@@ -4,14 +4,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import one_blas_thread, squared_norms
-from streamkpca.components._loops import expect_numbers, measure_surprise
+from streamkpca.components._loops import expect_numbers, measure_surprise, weigh_neighbours
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 
 Array = npt.NDArray[np.float64]
 Columns = npt.NDArray[np.intp]
 
-# Logarithm of what is nothing beside 1; numbers that are almost too small for a float would be slow.
-_NOTHING = -100.0
 # Steps towards the widths, rows that these are found from, and the least width in standard deviations.
 _STEPS, _MOST_QUERIES, _LEAST_WIDTH = 6, 128, 0.01
 # One row in ten may have no other like it. Quantile of its squared deviation, and that of a squared normal number.
@@ -69,7 +67,7 @@ class Expectation:
         further columns at the end. Rows may have gaps.
         """
         found = np.empty((len(rows), (rows.shape[1] - n_conditions) // lags))
-        measure_surprise(*self._seen(rows), self._columns, lags, found)
+        measure_surprise(self._in_units(rows), 1.0 / self._width, self._columns, lags, found)
         return found
 
     @one_blas_thread()
@@ -77,22 +75,20 @@ class Expectation:
         """Return means and standard deviations (n, k) of some columns (k,) of n rows, given the others."""
         slopes, left, width = np.zeros((len(columns), rows.shape[1])), np.ones(len(columns)), self._width[columns]
         if len(self._precision):
-            of_columns = np.linalg.inv(self._precision[np.ix_(columns, columns)])
-            slopes = -width[:, None] * (of_columns @ self._precision[columns])
+            precision = self._precision[columns]
+            of_columns = np.linalg.inv(precision[:, columns])
+            slopes = -width[:, None] * (of_columns @ precision)
             left = np.maximum(np.diag(of_columns), _RIDGE)
-        seen, closeness = self._seen(rows)
-        closeness[:, columns] = 0.0
+        closeness = 1.0 / self._width
+        closeness[columns] = 0.0
         means, variances = np.empty((2, len(rows), len(columns)))
-        expect_numbers(seen, closeness, self._columns, columns, slopes, means, variances)
+        expect_numbers(self._in_units(rows), closeness, self._columns, columns, slopes, means, variances)
         unit = self._unit[columns]
         return means * unit + self._mean[columns], np.sqrt(variances + left * width**2) * unit
 
-    def _seen(self, rows: Array) -> tuple[Array, Array]:
-        """Return rows (n, d) in units, without gaps, and what differences from them count (n, d), nothing in gaps."""
-        missing = np.isnan(rows)
+    def _in_units(self, rows: Array) -> Array:
         with np.errstate(over="ignore"):
-            seen = np.clip((rows - self._mean) / self._unit, -_FARTHEST, _FARTHEST)
-        return np.where(missing, 0.0, seen), np.where(missing, 0.0, 1.0 / self._width)
+            return np.clip((rows - self._mean) / self._unit, -_FARTHEST, _FARTHEST)
 
 
 def _neighbourhood(rows: Array) -> tuple[Array, Array]:
@@ -102,16 +98,13 @@ def _neighbourhood(rows: Array) -> tuple[Array, Array]:
     if n < 3:
         return width, np.empty((0, 0))
     places = np.unique(np.linspace(0, n - 1, min(n, _MOST_QUERIES)).astype(np.intp))
-    queries, ones = rows[places], np.ones((n, 1))
-    summed = np.hstack([rows, rows**2, ones])
+    queries = rows[places]
+    means, squares = np.empty((2, *queries.shape))
     for _ in range(_STEPS):
         seen = rows / width
-        shares = np.hstack([seen[places], ones[places]]) @ np.hstack([seen, -0.5 * squared_norms(seen)[:, None]]).T
+        shares = seen[places] @ seen.T - 0.5 * squared_norms(seen)
         shares[np.arange(len(places)), places] = -np.inf
-        shares -= shares.max(axis=1)[:, None]
-        np.exp(np.maximum(shares, _NOTHING, out=shares), out=shares)
-        means, squares, total = np.split(shares @ summed, [d, 2 * d], axis=1)
-        means, squares = means / total, squares / total
+        weigh_neighbours(shares, rows, means, squares)
         deviations = np.maximum(queries**2 - 2.0 * queries * means + squares, 0.0)
         scale = np.sqrt(np.quantile(deviations, _USUAL, axis=0) / _SQUARED_NORMAL)
         width = np.maximum(scale, _LEAST_WIDTH)
@@ -121,5 +114,5 @@ def _neighbourhood(rows: Array) -> tuple[Array, Array]:
     counts = 1.0 / np.maximum((deviations / width**2).mean(axis=1), 1.0)
     counts /= counts.sum()
     cross = queries.T @ (counts[:, None] * means)
-    own = queries.T @ (counts[:, None] * queries) + rows.T @ ((counts / total[:, 0] @ shares)[:, None] * rows)
+    own = queries.T @ (counts[:, None] * queries) + rows.T @ ((counts @ shares)[:, None] * rows)
     return width, np.linalg.inv((own - cross - cross.T) / width / width[:, None] + _RIDGE * np.eye(d))

@@ -130,7 +130,7 @@ def causes_of(
             columns = (order[:n] + len(added) * np.arange(lags)[:, None]).ravel()
             usual, (expected, spread) = few.copy(), expectation.given(few, columns)
             usual[:, columns] = np.where(np.isnan(few[:, columns]), np.nan, expected)
-            if answers.novelty(usual).mean() <= threshold:
+            if answers.novelty_by_row(usual).mean() <= threshold:
                 break
         order = order[:n]
         if len(few) < len(rows):

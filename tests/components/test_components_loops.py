@@ -23,6 +23,7 @@ from streamkpca.components._loops import (
     score_errors,
     smooth_roots,
     step_gains,
+    weigh_neighbours,
 )
 from streamkpca.components.ascent import subtract_block
 
@@ -224,16 +225,16 @@ def test_errors_become_scores():
 def log_densities(x, closeness, healthy):
     """Return Student's log densities (s, d) of the numbers of a row around healthy rows, without constants."""
     squares = np.minimum((closeness * (x - healthy)) ** 2, 1e16)
-    return -2.5 * np.log(1.0 + squares / 4.0)
+    return np.where(np.isnan(squares), 0.0, -2.5 * np.log(1.0 + squares / 4.0))
 
 
 def draw_rows(seed, n, d):
-    """Draw rows with numbers that do not count and some that are far off, what differences count, and healthy rows."""
+    """Draw rows with gaps and with numbers that are far off, what differences count, and healthy rows."""
     rng = np.random.default_rng(seed)
-    rows, closeness = rng.normal(size=(n, d)), rng.uniform(0.5, 30.0, (n, d))
+    rows, closeness = rng.normal(size=(n, d)), rng.uniform(0.5, 30.0, d)
     rows *= 10.0 ** rng.choice([0.0, 3.0, 12.0, 100.0], size=(n, d), p=[0.7, 0.1, 0.1, 0.1])
-    closeness[rng.uniform(size=(n, d)) < 0.2] = 0.0
-    return np.where(closeness > 0.0, rows, 0.0), closeness, rng.normal(size=(int(rng.integers(1, 9)), d))
+    rows[rng.uniform(size=(n, d)) < 0.2] = np.nan
+    return rows, closeness, rng.normal(size=(int(rng.integers(1, 9)), d))
 
 
 @settings(max_examples=30)
@@ -242,8 +243,8 @@ def test_surprise_is_that_of_the_densities(seed, f, lags, n_conditions):
     rows, closeness, healthy = draw_rows(seed, 3, f * lags + n_conditions)
     found = np.empty((3, f))
     measure_surprise(rows, closeness, np.ascontiguousarray(healthy.T), lags, found)
-    for x, c, surprise in zip(rows, closeness, found, strict=True):
-        logs = log_densities(x, c, healthy)
+    for x, surprise in zip(rows, found, strict=True):
+        logs = log_densities(x, closeness, healthy)
         given, alone = logs[:, f * lags :].sum(axis=1), logs[:, : f * lags].reshape(-1, lags, f).sum(axis=1)
         for j in range(f):
             others = np.logaddexp.reduce(given + np.delete(alone, j, axis=1).sum(axis=1))
@@ -258,13 +259,13 @@ def test_expected_numbers_are_means_over_moved_rows(seed, d, k):
     rows, closeness, healthy = draw_rows(seed, 3, d)
     rng = np.random.default_rng(seed)
     columns, slopes = rng.permutation(d)[:k], rng.normal(size=(k, d))
-    closeness[:, columns] = 0.0
+    closeness[columns] = 0.0
     means, variances = np.empty((2, 3, k))
     expect_numbers(rows, closeness, np.ascontiguousarray(healthy.T), columns, slopes, means, variances)
-    for i, (x, c) in enumerate(zip(rows, closeness, strict=True)):
-        likely = log_densities(x, c, healthy).sum(axis=1)
+    for i, x in enumerate(rows):
+        likely = log_densities(x, closeness, healthy).sum(axis=1)
         weights = np.where(likely > likely.max() - 40.0, np.exp(likely - likely.max()), 0.0)
-        apart = c * (x - healthy)
+        apart = np.nan_to_num(closeness * (x - healthy))
         away = np.where(np.abs(apart) <= 5.0, apart, 25.0 / np.where(apart == 0.0, 1.0, apart))
         moved = healthy[:, columns] + away @ slopes.T
         mean = np.average(moved, axis=0, weights=weights)
@@ -332,3 +333,15 @@ def test_levels_are_those_of_the_definition(n, quantile, spread, n_odd):
     found = level_of_ordered(scores, quantile)
     assert found == pytest.approx(slow_level(scores, quantile), rel=1e-12)
     assert level_of_ordered(1024.0 * scores, quantile) == pytest.approx(1024.0 * found, rel=1e-9)
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(2, 9), d=st.integers(1, 4), scale=st.sampled_from([1.0, 100.0]))
+def test_neighbours_count_by_their_likelihood(seed, n, d, scale):
+    rng = np.random.default_rng(seed)
+    likely, rows = scale * rng.normal(size=(3, n)), rng.normal(size=(n, d))
+    shares, means, squares = likely.copy(), np.empty((3, d)), np.empty((3, d))
+    weigh_neighbours(shares, rows, means, squares)
+    expected = np.exp(likely - np.logaddexp.reduce(likely, axis=1)[:, None])
+    np.testing.assert_allclose(shares, expected, rtol=1e-9, atol=1e-16)
+    np.testing.assert_allclose(means, expected @ rows, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(squares, expected @ rows**2, rtol=1e-9, atol=1e-12)
