@@ -215,9 +215,8 @@ class Windows:
 
     def is_due(self, state: WindowState, kernels: tuple[Kernel | None, ...]) -> bool:
         """Tell whether a length could begin to count, or one that counts has another kernel than these before."""
-        counts = np.isfinite(state.scales[1:, 0])
-        pairs = zip(counts, kernels, self.kernels, strict=True)
-        return any(before != now if c else self._may_count(k) for k, (c, before, now) in enumerate(pairs))
+        parts = enumerate(zip(state.scales[1:, 0], kernels, self.kernels, strict=True))
+        return any(before != now if np.isfinite(upper) else self._may_count(k) for k, (upper, before, now) in parts)
 
     def _may_count(self, k: int) -> bool:
         state = self.states[k]
