@@ -296,25 +296,29 @@ def measure_surprise(X: Array, closeness: Array, H: Array, lags: int, found: Arr
 @jit
 def weigh_neighbours(shares: Array, rows: Array, means: Array, squares: Array) -> None:
     """Turn log likelihoods (q, n) into shares, and write the means (q, d) of rows (n, d) and of their squares."""
-    d = rows.shape[1]
+    (n, d), near, weights = rows.shape, np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
     for i in range(len(shares)):
-        largest, total = -np.inf, 0.0
-        for s in range(len(rows)):
+        largest, total, count = -np.inf, 0.0, 0
+        for s in range(n):
             largest = max(largest, shares[i, s])
+        # Few count, and which is hard to predict: gathered first, they take half the time.
+        for s in range(n):
+            near[count] = s
+            count += shares[i, s] > largest + _UNLIKELY
         for j in range(d):
             means[i, j] = squares[i, j] = 0.0
-        for s in range(len(rows)):
-            if shares[i, s] <= largest + _UNLIKELY:
-                shares[i, s] = 0.0
-                continue
+        for k in range(count):
+            s = near[k]
             w = math.exp(shares[i, s] - largest)
-            shares[i, s] = w
+            weights[k] = w
             total += w
             for j in range(d):
                 means[i, j] += w * rows[s, j]
                 squares[i, j] += w * rows[s, j] * rows[s, j]
-        for s in range(len(rows)):
-            shares[i, s] /= total
+        for s in range(n):
+            shares[i, s] = 0.0
+        for k in range(count):
+            shares[i, near[k]] = weights[k] / total
         for j in range(d):
             means[i, j] /= total
             squares[i, j] /= total

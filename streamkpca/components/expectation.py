@@ -106,8 +106,8 @@ def _neighbourhood(rows: Array) -> tuple[Array, Array]:
         shares[np.arange(len(places)), places] = -np.inf
         weigh_neighbours(shares, rows, means, squares)
         deviations = np.maximum(queries**2 - 2.0 * queries * means + squares, 0.0)
-        scale = np.sqrt(np.quantile(deviations, _USUAL, axis=0) / _SQUARED_NORMAL)
-        width = np.maximum(scale, _LEAST_WIDTH)
+        usual = np.sort(deviations, axis=0)[round(_USUAL * (len(places) - 1))]
+        width = np.maximum(np.sqrt(usual / _SQUARED_NORMAL), _LEAST_WIDTH)
     if d > WIDEST_TOGETHER:
         return width, np.empty((0, 0))
     # Rows that are far from all others say nothing about neighbours.
