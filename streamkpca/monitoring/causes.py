@@ -98,9 +98,8 @@ class EventRows(NamedTuple):
             kept = EventRows(self.positions[::2], self.rows[::2], self.times[::2])
         if n % (1 << n_doubled):
             return kept
-        return EventRows(
-            np.append(kept.positions, position), np.concatenate([kept.rows, row[None]]), (*kept.times, time)
-        )
+        positions = np.concatenate([kept.positions, [position]])
+        return EventRows(positions, np.concatenate([kept.rows, row[None]]), (*kept.times, time))
 
     @classmethod
     def none(cls, width: int) -> "EventRows":
