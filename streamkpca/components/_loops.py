@@ -151,14 +151,10 @@ _ROUNDING = 1e-12
 
 
 @jit
-def _logarithm(score: float) -> float:
-    return math.log(max(score, _ROUNDING))
-
-
-@jit
 def _upper_tail(scores: Array, n: int) -> tuple[float, float]:
     """Return the upper level of the n lowest logarithms, and the slope of the tail through it and their middle."""
-    upper, middle = _logarithm(scores[round(_UPPER * (n - 1))]), _logarithm(scores[round(_MIDDLE * (n - 1))])
+    upper = math.log(max(scores[round(_UPPER * (n - 1))], _ROUNDING))
+    middle = math.log(max(scores[round(_MIDDLE * (n - 1))], _ROUNDING))
     return upper, (upper - middle) / math.log((1.0 - _MIDDLE) / (1.0 - _UPPER))
 
 
@@ -174,15 +170,15 @@ def level_of_ordered(scores: Array, quantile: float) -> float:
     while grows:
         upper, slope = _upper_tail(scores, healthy)
         reached, grows = upper - slope * math.log((1.0 - end) / (1.0 - _UPPER)), False
-        while healthy < n and _logarithm(scores[healthy]) <= reached:
+        while healthy < n and math.log(max(scores[healthy], _ROUNDING)) <= reached:
             healthy += 1
             grows = True
     # The end of a step from the place before each.
     stop, deepest, least = certain, certain, np.inf
     for place in range(certain, min(healthy, n - max(_FEWEST, round((1.0 - end) * n)))):
         stop = max(stop, place)
-        reached = _logarithm(scores[place - 1]) + _STEP * slope
-        while stop < n and _logarithm(scores[stop]) <= reached:
+        reached = math.log(max(scores[place - 1], _ROUNDING)) + _STEP * slope
+        while stop < n and math.log(max(scores[stop], _ROUNDING)) <= reached:
             stop += 1
         share = (stop - place) / (n - place)
         if share < least:
@@ -192,7 +188,7 @@ def level_of_ordered(scores: Array, quantile: float) -> float:
         upper, slope = _upper_tail(scores, healthy)
     # The quantile of split-conformal prediction, for which a newcomer counts as the largest.
     n_healthy = min(float(n), healthy * (1.0 + 0.5 * (1.0 - end)))
-    level = _logarithm(scores[min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1])
+    level = math.log(max(scores[min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1], _ROUNDING))
     if quantile > _UPPER:
         level = min(level, upper - slope * math.log((1.0 - quantile) / (1.0 - _UPPER)))
     return math.exp(level)
@@ -210,17 +206,15 @@ def smooth_roots(scores: Array, smoothing: float, last: float, smoothed: Array) 
         smoothed[i] = mean * mean
 
 
-# Expectations: columns H (d, s) of healthy rows around rows x (n, d), which may have gaps, and c (d,), one over widths or
-# 0. a = c (x - h) has Student's density of four degrees of freedom, (1 + a^2 / 4)^-5/2 without its constant, so that a
-# few far-off numbers do not outweigh the others.
-_HALF_POWER = 2.5
-# Squares from which on it does not matter how far a number is, and such a product of factors.
-_FARTHEST_SQUARE, _FARTHEST = 1e16, 1e100
-# Products beyond that are divided by this, and the division counted; eight factors before the next are no overflow.
-_DIVISOR, _FACTORS = 1e150, 8
-# Deviations beyond which a number counts less, and the logarithm of the share of the likeliest row up to which one does
-# not count.
-_NEAR, _UNLIKELY = 5.0, -40.0
+# Expectations: columns H (d, s) of healthy rows around rows x (n, d), which may have gaps, and c (d,), one over widths
+# or 0. a = c (x - h) has Student's density of four degrees of freedom, without its constant q^-5/2 with the factor
+# q = 1 + a^2 / 4, so that a few far-off numbers do not outweigh the others.
+HALF_POWER = 2.5
+# Squares from which on it does not matter how far a number is, and such a product of factors. Larger ones become
+# logarithms; eight factors more are no overflow.
+_FARTHEST_SQUARE, _FARTHEST, _FACTORS = 1e16, 1e100, 8
+# Deviations beyond which a number counts less.
+_NEAR = 5.0
 
 
 @jit
@@ -234,138 +228,80 @@ def _multiply(x: float, c: float, h: Array, product: Array) -> None:
 
 
 @jit
-def _shrink(product: Array, divisions: Array) -> None:
-    """Divide products (s,) that are too large, and count that."""
+def _take_logarithms(product: Array, logarithms: Array, beyond: float) -> None:
+    """Let products (s,) beyond a limit be 1, and add their logarithms to others."""
     for s in range(len(product)):
-        is_large = product[s] > _FARTHEST
-        product[s] *= 1.0 / _DIVISOR if is_large else 1.0
-        divisions[s] += 1.0 if is_large else 0.0
-
-
-@jit
-def _take_logarithms(product: Array, divisions: Array, out: Array) -> float:
-    """Write the logarithms (s,) of densities, and return the largest."""
-    largest = -np.inf
-    for s in range(len(out)):
-        out[s] = -_HALF_POWER * (math.log(product[s]) + math.log(_DIVISOR) * divisions[s])
-        largest = max(largest, out[s])
-    return largest
+        if product[s] > beyond:
+            logarithms[s] += math.log(product[s])
+            product[s] = 1.0
 
 
 @jit
 def measure_surprise(X: Array, closeness: Array, H: Array, lags: int, found: Array) -> None:
     """Write how surprising each of f features of rows (n, d) is (n, f), see `Expectation.surprise`.
 
-    Columns are `lags` times the features, then conditions. With the factors q_j of a feature, and w of all numbers and
-    g of the conditions, it is log^2(sum w q_j^5/2 / sum w) + log^2(sum g q_j^-5/2 / sum g), with sums over rows h.
+    Columns are `lags` times the features, then conditions. With the factors q_j of a feature, and the densities w of
+    all numbers and g of the conditions, it is log^2(sum w q_j^5/2 / sum w) + log^2(sum g q_j^-5/2 / sum g), with sums
+    over healthy rows.
     """
     f, n = found.shape[1], H.shape[1]
-    factors, product, divisions = np.empty((f, n)), np.empty(n), np.empty(n)
-    given, whole = np.empty(n), np.empty(n)
+    factors, product, given, whole = np.empty((f, n)), np.empty(n), np.empty(n), np.empty(n)
     for i in range(len(X)):
         product[:] = 1.0
-        divisions[:] = 0.0
+        given[:] = 0.0
         for k in range(lags * f, len(H)):
             _multiply(X[i, k], closeness[k], H[k], product)
-            _shrink(product, divisions)
-        largest_given = _take_logarithms(product, divisions, given)
+        _take_logarithms(product, given, 0.0)
+        whole[:] = given
         for j in range(f):
-            own = factors[j]
-            own[:] = 1.0
+            factors[j] = 1.0
             for k in range(j, lags * f, f):
-                _multiply(X[i, k], closeness[k], H[k], own)
+                _multiply(X[i, k], closeness[k], H[k], factors[j])
                 for s in range(n):
-                    own[s] = min(own[s], _FARTHEST)
+                    factors[j, s] = min(factors[j, s], _FARTHEST)
             for s in range(n):
-                product[s] *= own[s]
-            _shrink(product, divisions)
-        largest_whole, sum_given, sum_whole = _take_logarithms(product, divisions, whole), 0.0, 0.0
+                product[s] *= factors[j, s]
+            _take_logarithms(product, whole, _FARTHEST)
+        _take_logarithms(product, whole, 0.0)
+        least_given, least_whole, sum_given, sum_whole = given.min(), whole.min(), 0.0, 0.0
         for s in range(n):
-            given[s], whole[s] = math.exp(given[s] - largest_given), math.exp(whole[s] - largest_whole)
+            given[s] = math.exp(-HALF_POWER * (given[s] - least_given))
+            whole[s] = math.exp(-HALF_POWER * (whole[s] - least_whole))
             sum_given += given[s]
             sum_whole += whole[s]
         for j in range(f):
-            own, alone, others = factors[j], 0.0, 0.0
+            alone = others = 0.0
             for s in range(n):
-                power = own[s] * own[s] * math.sqrt(own[s])
+                power = factors[j, s] * factors[j, s] * math.sqrt(factors[j, s])
                 others += whole[s] * power
                 alone += given[s] / power
             found[i, j] = math.log(others / sum_whole) ** 2 + math.log(alone / sum_given) ** 2
 
 
 @jit
-def weigh_neighbours(shares: Array, rows: Array, means: Array, squares: Array) -> None:
-    """Turn log likelihoods (q, n) into shares, and write the means (q, d) of rows (n, d) and of their squares."""
-    (n, d), near, weights = rows.shape, np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
-    for i in range(len(shares)):
-        largest, total, count = -np.inf, 0.0, 0
-        for s in range(n):
-            largest = max(largest, shares[i, s])
-        # Few count, and which is hard to predict: gathered first, they take half the time.
-        for s in range(n):
-            near[count] = s
-            count += shares[i, s] > largest + _UNLIKELY
-        for j in range(d):
-            means[i, j] = squares[i, j] = 0.0
-        for k in range(count):
-            s = near[k]
-            w = math.exp(shares[i, s] - largest)
-            weights[k] = w
-            total += w
-            for j in range(d):
-                means[i, j] += w * rows[s, j]
-                squares[i, j] += w * rows[s, j] * rows[s, j]
-        for s in range(n):
-            shares[i, s] = 0.0
-        for k in range(count):
-            shares[i, near[k]] = weights[k] / total
-        for j in range(d):
-            means[i, j] /= total
-            squares[i, j] /= total
+def expect_numbers(X: Array, closeness: Array, H: Array, slopes: Array, logarithms: Array, values: Array) -> None:
+    """Add logarithms (n, s) of the products of factors of rows (n, d), and move values (n, k, s) along slopes (k, d).
 
-
-@jit
-def expect_numbers(
-    X: Array, closeness: Array, H: Array, columns: Positions, slopes: Array, means: Array, variances: Array
-) -> None:
-    """Write means and variances (n, k) of some columns (k,) of rows (n, d), given those that count.
-
-    Healthy rows are moved along `slopes` (k, d) first, by a, or by 25 / a where |a| > 5.
+    They move by a, or by 25 / a where |a| > 5.
     """
     n = H.shape[1]
-    product, divisions, weights = np.empty(n), np.empty(n), np.empty(n)
-    values, away = np.empty((len(columns), n)), np.empty(n)
+    product, away = np.empty(n), np.empty(n)
     for i in range(len(X)):
         product[:] = 1.0
-        divisions[:] = 0.0
-        for k in range(len(columns)):
-            for s in range(n):
-                values[k, s] = H[columns[k], s]
         for j in range(len(H)):
             x, c, h = X[i, j], closeness[j], H[j]
-            if math.isnan(x):
+            if math.isnan(x) or c == 0.0:
                 continue
             _multiply(x, c, h, product)
             if j % _FACTORS == 0:
-                _shrink(product, divisions)
+                _take_logarithms(product, logarithms[i], _FARTHEST)
             for s in range(n):
                 a = c * (x - h[s])
                 away[s] = a * (_NEAR * _NEAR / max(a * a, _NEAR * _NEAR))
-            for k in range(len(columns)):
+            for k in range(len(slopes)):
                 for s in range(n):
-                    values[k, s] += slopes[k, j] * away[s]
-        largest, total = _take_logarithms(product, divisions, weights), 0.0
-        for s in range(n):
-            weights[s] = math.exp(weights[s] - largest) if weights[s] > largest + _UNLIKELY else 0.0
-            total += weights[s]
-        for k in range(len(columns)):
-            mean, variance = 0.0, 0.0
-            for s in range(n):
-                mean += weights[s] * values[k, s]
-            mean /= total
-            for s in range(n):
-                variance += weights[s] * (values[k, s] - mean) ** 2
-            means[i, k], variances[i, k] = mean, variance / total
+                    values[i, k, s] += slopes[k, j] * away[s]
+        _take_logarithms(product, logarithms[i], 0.0)
 
 
 # Charts: moving averages of many columns at several rates, and when they pass a level.

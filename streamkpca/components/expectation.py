@@ -4,12 +4,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import one_blas_thread, squared_norms
-from streamkpca.components._loops import expect_numbers, measure_surprise, weigh_neighbours
+from streamkpca.components._loops import HALF_POWER, expect_numbers, measure_surprise
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 
 Array = npt.NDArray[np.float64]
 Columns = npt.NDArray[np.intp]
 
+# Logarithm of what is nothing beside 1; numbers that are almost too small for a float would be slow.
+_NOTHING = -100.0
 # Steps towards the widths, rows that these are found from, and the least width in standard deviations.
 _STEPS, _MOST_QUERIES, _LEAST_WIDTH = 6, 128, 0.01
 # One row in ten may have no other like it. Quantile of its squared deviation, and that of a squared normal number.
@@ -81,14 +83,19 @@ class Expectation:
             left = np.maximum(np.diag(of_columns), _RIDGE)
         closeness = 1.0 / self._width
         closeness[columns] = 0.0
-        means, variances = np.empty((2, len(rows), len(columns)))
-        expect_numbers(self._in_units(rows), closeness, self._columns, columns, slopes, means, variances)
-        unit = self._unit[columns]
+        values = np.repeat(self._columns[columns][None], len(rows), axis=0)
+        logarithms = np.zeros((len(rows), values.shape[2]))
+        expect_numbers(self._in_units(rows), closeness, self._columns, slopes, logarithms, values)
+        weights = np.exp(-HALF_POWER * (logarithms - logarithms.min(axis=1)[:, None]))
+        weights = (weights / weights.sum(axis=1)[:, None])[:, None]
+        means, unit = (weights * values).sum(axis=2), self._unit[columns]
+        variances = (weights * (values - means[:, :, None]) ** 2).sum(axis=2)
         return means * unit + self._mean[columns], np.sqrt(variances + left * width**2) * unit
 
     def _in_units(self, rows: Array) -> Array:
         with np.errstate(over="ignore"):
-            return np.clip((rows - self._mean) / self._unit, -_FARTHEST, _FARTHEST)
+            seen: Array = np.clip((rows - self._mean) / self._unit, -_FARTHEST, _FARTHEST)
+        return seen
 
 
 def _neighbourhood(rows: Array) -> tuple[Array, Array]:
@@ -98,19 +105,19 @@ def _neighbourhood(rows: Array) -> tuple[Array, Array]:
     if n < 3:
         return width, np.empty((0, 0))
     places = np.unique(np.linspace(0, n - 1, min(n, _MOST_QUERIES)).astype(np.intp))
-    queries = rows[places]
-    means, squares = np.empty((2, *queries.shape))
-    place = _USUAL * (len(places) - 1)
-    low = int(place)
+    queries, summed = rows[places], np.hstack([rows, rows**2, np.ones((n, 1))])
+    place, share = divmod(_USUAL * (len(places) - 1), 1.0)
     for _ in range(_STEPS):
         seen = rows / width
         shares = seen[places] @ seen.T - 0.5 * squared_norms(seen)
         shares[np.arange(len(places)), places] = -np.inf
-        weigh_neighbours(shares, rows, means, squares)
+        shares -= shares.max(axis=1)[:, None]
+        np.exp(np.maximum(shares, _NOTHING, out=shares), out=shares)
+        means, squares, total = np.split(shares @ summed, [d, 2 * d], axis=1)
+        means, squares = means / total, squares / total
         deviations = np.maximum(queries**2 - 2.0 * queries * means + squares, 0.0)
         # The quantile between two rows, in a tenth of the time of numpy's.
-        ordered = np.sort(deviations, axis=0)
-        usual = ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
+        usual = [1.0 - share, share] @ np.sort(deviations, axis=0)[int(place) :][:2]
         width = np.maximum(np.sqrt(usual / _SQUARED_NORMAL), _LEAST_WIDTH)
     if d > WIDEST_TOGETHER:
         return width, np.empty((0, 0))
@@ -118,5 +125,5 @@ def _neighbourhood(rows: Array) -> tuple[Array, Array]:
     counts = 1.0 / np.maximum((deviations / width**2).mean(axis=1), 1.0)
     counts /= counts.sum()
     cross = queries.T @ (counts[:, None] * means)
-    own = queries.T @ (counts[:, None] * queries) + rows.T @ ((counts @ shares)[:, None] * rows)
+    own = queries.T @ (counts[:, None] * queries) + rows.T @ ((counts / total[:, 0] @ shares)[:, None] * rows)
     return width, np.linalg.inv((own - cross - cross.T) / width / width[:, None] + _RIDGE * np.eye(d))

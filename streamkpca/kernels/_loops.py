@@ -449,9 +449,8 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out
     m = len(factor)
     block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, m))
     own, lengths = np.empty((kinds.size, 1, 1)), np.empty(4)
-    finite, varies = True, False
-    for kind in kinds:
-        varies = varies or kind == INNER or kind == COSINE
+    # Inner products, the first kinds: distances of a row to itself are 0 for all rows.
+    finite, varies = True, kinds.min() <= COSINE
     for i in range(0, len(X), 4):
         count = _take_four(X, i, columns, block)
         _fill_base_matrices(kinds, bounds, parts, block, bases)
@@ -460,7 +459,6 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out
             run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
         _solve_four(factor, bases[0, 0, 0], bases[1, 0, 0], bases[2, 0, 0], bases[3, 0, 0], lengths)
         for t in range(count):
-            # Distances of a row to itself are 0 for all rows.
             if varies or i + t == 0:
                 _fill_own_values(kinds, bounds, block[t], own)
                 run_program(codes, operands, constants, depth, own[1:], own[0], (0, 0, 1, 1), -1, own[0])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
-from streamkpca.components.expectation import RANGE
+from streamkpca.components.expectation import RANGE, n_rows_wanted
 from streamkpca.components.snapshot import Snapshot, in_chunks, rows_counted_from
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel
@@ -442,7 +442,7 @@ class Estimator(ABC):
             value, spread = answers.expectation.given(part, column)
             return np.hstack([value, value - RANGE * spread, value + RANGE * spread])
 
-        return in_chunks(answer, rows, np.empty((len(rows), 3)), 0)
+        return in_chunks(answer, rows, np.empty((len(rows), 3)), 3 * n_rows_wanted(rows.shape[1]))
 
     def score_samples(self, X: Any) -> Array:
         """Score how familiar rows are: minus their novelty.

@@ -134,15 +134,14 @@ def causes_of(
         order = order[:n]
         if len(few) < len(rows):
             expected, spread = expectation.given(rows, columns)
-        values = rows[:, order]
-        distances = np.abs(values - expected[:, :n]) / spread[:, :n]
+        distances = np.abs(rows[:, order] - expected[:, :n]) / spread[:, :n]
         distances = np.where(distances >= 0.0, distances, -1.0)
     causes = []
     for k, (j, share) in enumerate(zip(order.tolist(), added[order] / added[order].sum(), strict=True)):
         far = distances[:, k]
         outside = np.flatnonzero(far >= min(RANGE, far.max()))
         at = int(outside[np.argsort(far[outside], kind="stable")[len(outside) // 2]])
-        value, middle, half = float(values[at, k]), float(expected[at, k]), RANGE * float(spread[at, k])
+        value, middle, half = float(rows[at, j]), float(expected[at, k]), RANGE * float(spread[at, k])
         numbers = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
         causes.append(
             Cause(names[j] if names else j, *numbers, int(kept.positions[outside[0]]), kept.times[outside[0]])

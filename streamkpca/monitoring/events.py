@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.concurrency import replaced
 from streamkpca._core.parameters import check_choice
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.rows.times import Time, Times
@@ -176,9 +175,9 @@ class EventLog(NamedTuple):
             return self._replace(current=event, rows=EventRows.none(len(row)).added(0, position, row, time))
         rows = self.rows.added(event.n_alarms, position, row, time)
         severity = max(event.severity, severity)
-        event = replaced(event, end=position + 1, n_alarms=event.n_alarms + 1, severity=severity, end_time=time)
+        event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1, severity=severity, end_time=time)
         if novelty > event.peak:
-            event = replaced(event, peak=novelty, peak_row=position, peak_time=time)
+            event = replace(event, peak=novelty, peak_row=position, peak_time=time)
         return self._replace(current=event, rows=rows)
 
     def is_over(self, position: int, end_after: int) -> bool:

@@ -68,12 +68,8 @@ class RecentScores:
         counting = is_quiet(self.is_alarm)
         if not counting.any():
             return self
-        raw, smoothed = self.raw[counting], self.smoothed[counting]
-        ordered = np.sort(raw)
-        limit = level_of_ordered(ordered, self.limit_quantile)
-        # Sorting takes most of the time.
-        ordered = ordered if np.array_equal(raw, smoothed) else np.sort(smoothed)
-        threshold = level_of_ordered(ordered, self.quantile)
+        limit = healthy_level(self.raw[counting], self.limit_quantile)
+        threshold = healthy_level(self.smoothed[counting], self.quantile)
         return type(self)(self.quantile, self.raw, self.smoothed, self.is_alarm, limit, threshold)
 
 
