@@ -289,12 +289,12 @@ def expect_numbers(X: Array, closeness: Array, H: Array, slopes: Array, logarith
     for i in range(len(X)):
         product[:] = 1.0
         for j in range(len(H)):
+            if j % _FACTORS == 0:
+                _take_logarithms(product, logarithms[i], _FARTHEST)
             x, c, h = X[i, j], closeness[j], H[j]
             if math.isnan(x) or c == 0.0:
                 continue
             _multiply(x, c, h, product)
-            if j % _FACTORS == 0:
-                _take_logarithms(product, logarithms[i], _FARTHEST)
             for s in range(n):
                 a = c * (x - h[s])
                 away[s] = a * (_NEAR * _NEAR / max(a * a, _NEAR * _NEAR))

@@ -142,8 +142,6 @@ def causes_of(
         outside = np.flatnonzero(far >= min(RANGE, far.max()))
         at = int(outside[np.argsort(far[outside], kind="stable")[len(outside) // 2]])
         value, middle, half = float(rows[at, j]), float(expected[at, k]), RANGE * float(spread[at, k])
-        numbers = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
-        causes.append(
-            Cause(names[j] if names else j, *numbers, int(kept.positions[outside[0]]), kept.times[outside[0]])
-        )
+        values = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
+        causes.append(Cause(names[j] if names else j, *values, int(kept.positions[outside[0]]), kept.times[outside[0]]))
     return tuple(causes)
