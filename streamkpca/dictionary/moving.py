@@ -19,7 +19,15 @@ from streamkpca.dictionary._loops import scale_values, sum_of_squares, weigh
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import gram_of
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.program import curvature_by_rows, gradient_by_rows, has_gradients, values_and_gradients
+from streamkpca.kernels.program import (
+    Program,
+    curvature_by_rows,
+    gradient_by_rows,
+    has_gradients,
+    is_of_squared_distances,
+    own_gradient,
+    values_and_gradients,
+)
 
 # Rounding in single precision, and the share of what is unexplained from which on it shows.
 _SINGLE, _VISIBLE = float(np.finfo(np.float32).eps), 1e-2
@@ -42,6 +50,11 @@ _LEAST_GAIN, _SHORTER = 1e-4, 0.3
 # The descent ends when a step gains less than this share of what is unexplained, or when that is less than this share
 # of the energy, of which the ridge is a part.
 _WORTHWHILE, _EXPLAINED = 1e-3, 1e-6
+
+# The span of this many atoms near each holds most of what that of all atoms holds of the directions in which it can
+# move; with 64, steps gained as much. Their derivatives take at most so many numbers, 16 MB. Of the rest of a direction
+# at least this share is left.
+_NEAREST, _MOST_NUMBERS, _LEAST_LEFT = 16, 2**21, 0.03
 
 # Curvatures below this share of the largest one of their feature are raised to it: an atom that explains nothing has
 # none.
@@ -117,8 +130,8 @@ class Unexplained:
         *,
         single: bool = False,
     ) -> None:
-        self._program = kernel.program
-        energy = float(weights @ self._program.diagonal(rows))
+        self.program = kernel.program
+        energy = float(weights @ self.program.diagonal(rows))
         self._rows, self._roots = rows, np.sqrt(weights / energy)
         self._map = map_parts
         self._single = single
@@ -127,7 +140,7 @@ class Unexplained:
         """Evaluate at atoms (m, d); None where their kernel matrix is not finite and positive definite."""
         part_of = self._explained if value_only else self._part
         with np.errstate(all="ignore"):
-            own_values, own_slopes = values_and_gradients(self._program, atoms, atoms)
+            own_values, own_slopes = values_and_gradients(self.program, atoms, atoms)
             lengths = np.sqrt(np.diagonal(own_values))
             own_values /= np.outer(lengths, lengths)
             try:
@@ -136,7 +149,7 @@ class Unexplained:
                 return None
             inverse = inverse_factor(factor)
             # Four arrays hold values with the atoms if there is one base matrix, and others copies of the rows.
-            n_arrays = max(len(self._program.base_matrices) // 2, 1)
+            n_arrays = max(len(self.program.base_matrices) // 2, 1)
             height = max(_VALUES_AT_ONCE // max(len(atoms) * n_arrays, atoms.shape[1]), 64)
             slices = [slice(start, start + height) for start in range(0, len(self._rows), height)]
             while True:
@@ -154,7 +167,7 @@ class Unexplained:
             second = apply_inverse(inverse, np.ascontiguousarray(half.T), transposed=True)
             weighted = second / np.outer(lengths, lengths)
             gradient, curvature = total.gradient / lengths[:, None], np.zeros(atoms.shape)
-            for p, matrix in enumerate(self._program.base_matrices):
+            for p, matrix in enumerate(self.program.base_matrices):
                 gradient = gradient - gradient_by_rows(matrix, atoms, atoms, weighted * own_slopes[p])
                 steepness = total.slopes[p] / np.maximum(total.values, np.finfo(np.float64).tiny)
                 curvature += curvature_by_rows(matrix, atoms, steepness)
@@ -168,20 +181,20 @@ class Unexplained:
 
     def _part(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
         rows, roots = self._rows[part], self._roots[part]
-        values, slopes = values_and_gradients(self._program, rows, atoms)
+        values, slopes = values_and_gradients(self.program, rows, atoms)
         coordinates = self._coordinates(values, roots, inverse, lengths)
         explained, second = sum_of_squares(coordinates), gram_of(coordinates)
         coefficients = apply_inverse(inverse, coordinates, transposed=True)
         gradient = np.zeros(atoms.shape)
         slope_sums, value_sums = np.zeros((len(slopes), len(atoms))), np.zeros(len(atoms))
         weigh(values, coefficients, roots, value_sums)
-        for p, matrix in enumerate(self._program.base_matrices):
+        for p, matrix in enumerate(self.program.base_matrices):
             weigh(slopes[p], coefficients, roots, slope_sums[p])
             gradient += gradient_by_rows(matrix, rows, atoms, slopes[p])
         return _Part(explained, second, gradient, slope_sums, value_sums)
 
     def _explained(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
-        values = self._program.matrix(self._rows[part], atoms)
+        values = self.program.matrix(self._rows[part], atoms)
         coordinates = self._coordinates(values, self._roots[part], inverse, lengths)
         return _Part(sum_of_squares(coordinates), *[_NOTHING] * 4)
 
@@ -226,11 +239,12 @@ def moved_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_
 
 def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Array:
     here = unexplained(atoms)
+    spanned = _spanned(unexplained.program, atoms) if here is not None and n_evaluations > 1 else None
     steps: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
     n_left, length = n_evaluations - 1, 1.0
     while here is not None and here.value > _EXPLAINED and n_left > 0:
         with np.errstate(over="ignore", invalid="ignore"):
-            direction = _newton_direction(here, steps)
+            direction = _newton_direction(here, steps, spanned)
         # Weights that have nearly faded have curvatures whose inverse leaves the range of numbers.
         if not np.isfinite(direction).all():
             break
@@ -252,19 +266,61 @@ def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Arra
     return atoms
 
 
-def _newton_direction(here: Evaluation, steps: deque[tuple[Array, Array]]) -> Array:
-    """Multiply the gradient by the inverse Hessian that the last steps and the curvature suggest."""
+def _spanned(program: Program, atoms: Array) -> tuple[Array, Array] | None:
+    """Return G and (K - G G^T)^-1 G, (m, s, d) each, for a kernel of squared distances; else None.
+
+    G are the inner products of an atom's derivatives, in units of their lengths, with the s nearest atoms, and K those
+    of these atoms with each other. The directions in which phi(z_i) already is in the span of the others have the
+    curvature of I - G^T K^-1 G, whose inverse is I + G^T (K - G G^T)^-1 G: there the atom can go far.
+    """
+    m, d = atoms.shape
+    size = min(_NEAREST, m, _MOST_NUMBERS // (m * d))
+    if not (is_of_squared_distances(program) and size):
+        return None
+    with np.errstate(all="ignore"):
+        values, slopes = values_and_gradients(program, atoms, atoms)
+        own = np.diagonal(values)
+        values = values / np.sqrt(np.outer(own, own))
+        near = np.argpartition(-values, size - 1, axis=1)[:, :size]
+        along, squares = np.zeros((m, size, d)), np.zeros(atoms.shape)
+        for matrix, slope in zip(program.base_matrices, slopes, strict=True):
+            near_slopes = np.take_along_axis(slope / np.sqrt(np.outer(own, own)), near, axis=1)
+            along += near_slopes[:, :, None] * own_gradient(matrix, atoms, near)
+            squares += curvature_by_rows(matrix, atoms, np.abs(np.diagonal(slope) / own))
+        along /= np.sqrt(np.where(squares > 0.0, squares, np.inf))[:, None]
+        left = (1.0 + _LEAST_LEFT) * values[near[:, :, None], near[:, None]] - along @ along.transpose(0, 2, 1)
+        left += _RIDGE * np.eye(size)
+        try:
+            np.linalg.cholesky(left)
+        except LinAlgError:
+            # Where units mix features, or at a cusp, lengths of derivatives are estimates.
+            return None
+        return along, np.linalg.solve(left, along)
+
+
+def _newton_direction(
+    here: Evaluation, steps: deque[tuple[Array, Array]], spanned: tuple[Array, Array] | None
+) -> Array:
+    """Multiply the gradient by the inverse Hessian that the last steps, the curvature and the span suggest."""
+
+    def applied(slope: Array) -> Array:
+        if spanned is None:
+            return slope / here.curvature
+        roots = np.sqrt(here.curvature)
+        part = slope / roots
+        part = part + ((spanned[1] @ part[:, :, None]).transpose(0, 2, 1) @ spanned[0])[:, 0]
+        return part / roots
+
     direction = here.gradient.copy()
     shares = []
     for step, change in reversed(steps):
         share = np.vdot(step, direction) / np.vdot(step, change)
         direction -= share * change
         shares.append(share)
-    inverse = 1.0 / here.curvature
+    direction = applied(direction)
     if steps:
         step, change = steps[-1]
-        inverse *= np.vdot(step, change) / np.vdot(change, inverse * change)
-    direction *= inverse
+        direction *= np.vdot(step, change) / np.vdot(change, applied(change))
     for (step, change), share in zip(steps, reversed(shares), strict=True):
         direction += step * (share - np.vdot(change, direction) / np.vdot(step, change))
     return direction

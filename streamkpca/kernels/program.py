@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Indices
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
 from streamkpca.rows.validation import parts_of
@@ -494,11 +494,13 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
         by_view /= np.where(lengths > 0.0, lengths, np.inf)
     else:
         by_view = weights.T @ x
-    if matrix.view.matrix is not None:
-        by_view = by_view @ matrix.view.matrix.entries
-    elif matrix.view.divisors is not None:
-        by_view = by_view / matrix.view.divisors
-    return _by_features(matrix, by_view, Y)
+    return _by_features(matrix, by_view, Y.shape[1])
+
+
+def own_gradient(matrix: PairwiseMatrix, Y: Array, others: Indices) -> Array:
+    """Differentiate squared distances t(y_i, y_j) by y_i, for rows Y (m, d), j among others (m, s); (m, s, d)."""
+    y = matrix.view.of(Y, matrix.origin(Y))
+    return _by_features(matrix, 2.0 * (y[:, None] - y[others]), Y.shape[1])
 
 
 def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Array:
@@ -513,17 +515,17 @@ def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Arr
     elif matrix.base is Base.COSINE:
         steepness = steepness / np.maximum(np.einsum("ij,ij->i", y, y), np.finfo(np.float64).tiny)
     by_view = np.repeat(steepness[:, None], y.shape[1], axis=1)
+    return _by_features(matrix, by_view, Y.shape[1], power=2)
+
+
+def _by_features(matrix: PairwiseMatrix, by_view: Array, d: int, *, power: int = 1) -> Array:
+    """Turn derivatives (..., c) by the columns of a view into those (..., d) by features; `power` of its factors."""
     if matrix.view.matrix is not None:
-        by_view = by_view @ matrix.view.matrix.entries**2
+        by_view = by_view @ matrix.view.matrix.entries**power
     elif matrix.view.divisors is not None:
-        by_view /= matrix.view.divisors**2
-    return _by_features(matrix, by_view, Y)
-
-
-def _by_features(matrix: PairwiseMatrix, by_view: Array, Y: Array) -> Array:
-    """Spread numbers (m, c) of the columns that a matrix sees over all features of rows (m, d)."""
+        by_view = by_view / matrix.view.divisors**power
     if matrix.view.columns is None:
         return by_view
-    spread = np.zeros(Y.shape)
-    spread[:, matrix.view.columns] = by_view
+    spread = np.zeros((*by_view.shape[:-1], d))
+    spread[..., matrix.view.columns] = by_view
     return spread

@@ -44,7 +44,7 @@ _WORTH_ANOTHER_ROUND = 0.03
 _LEAST_ROWS_TO_MOVE = 4
 # Evaluations in a move; 50 instead of 6 left 1.5% less. The few are enough where the sample does not hold all rows, and
 # where they have not grown by this factor since the last move: on 23 streams, that left 1% less.
-_N_EVALUATIONS, _N_FEW_EVALUATIONS, _GROWTH = 7, 4, 1.5
+_N_EVALUATIONS, _N_FEW_EVALUATIONS, _GROWTH = 4, 3, 1.5
 # Sampled rows for each atom that decide a move, and that judge a swap before it; candidates of that swap. With 32 rows
 # for each atom, moves left 2% to 3% less and took twice the time.
 _MOVING_SAMPLE, _SWAPPING_SAMPLE, _MOVING_CANDIDATES = 16, 4, 512
