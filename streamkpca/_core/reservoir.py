@@ -258,6 +258,6 @@ class Reservoir:
     def _drawn(self) -> Draws:
         return self.sorted().sorted_draws
 
-    @property
+    @cached_property
     def _n_unsorted(self) -> int:
-        return sum(len(draws.keys) for draws in self.unsorted_draws)
+        return sum([len(draws.keys) for draws in self.unsorted_draws])

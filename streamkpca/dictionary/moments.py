@@ -162,7 +162,7 @@ class RowSums:
 
     def plus(self, other: "RowSums") -> Self:
         """Add sums over other rows."""
-        total = {item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(RowSums)}
+        total = {name: getattr(self, name) + value for name, value in vars(other).items() if name in _SUMS}
         return replace(self, **total | {"largest_energy": max(self.largest_energy, other.largest_energy)})
 
     @property
@@ -192,6 +192,10 @@ class RowSums:
         """Return the sums for vectors A v_n, given A (k, m); O(m^3)."""
         second = matrix @ self.second @ matrix.T
         return replace(self, first=matrix @ self.first, second=0.5 * (second + second.T))
+
+
+# Looked up once, as sums are added up several times for each block.
+_SUMS = frozenset(item.name for item in fields(RowSums))
 
 
 @dataclass(frozen=True)
@@ -300,12 +304,12 @@ class Record:
     @property
     def total_weight(self) -> float:
         """Weight of all rows."""
-        return self.totals.total_weight
+        return self.settled.total_weight + (self.recent.total_weight if self.recent else 0.0)
 
     @property
     def energy(self) -> float:
         """Energy of all rows."""
-        return self.totals.energy
+        return self.settled.energy + (self.recent.energy if self.recent else 0.0)
 
     @property
     def n_effective(self) -> float:

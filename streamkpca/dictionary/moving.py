@@ -241,7 +241,8 @@ def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Arra
     here = unexplained(atoms)
     spanned = _spanned(unexplained.program, atoms) if here is not None and n_evaluations > 1 else None
     steps: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
-    n_left, length = n_evaluations - 1, 1.0
+    # Without what neighbours span, a step gains half as much.
+    n_left, length = (n_evaluations - 1) * (2 if spanned is None else 1), 1.0
     while here is not None and here.value > _EXPLAINED and n_left > 0:
         with np.errstate(over="ignore", invalid="ignore"):
             direction = _newton_direction(here, steps, spanned)

@@ -47,7 +47,7 @@ _LEAST_ROWS_TO_MOVE = 4
 _N_EVALUATIONS, _N_FEW_EVALUATIONS, _GROWTH = 4, 3, 1.5
 # Sampled rows for each atom that decide a move, and that judge a swap before it; candidates of that swap. With 32 rows
 # for each atom, moves left 2% to 3% less and took twice the time.
-_MOVING_SAMPLE, _SWAPPING_SAMPLE, _MOVING_CANDIDATES = 16, 4, 512
+_MOVING_SAMPLE, _SWAPPING_SAMPLE, _MOVING_CANDIDATES = 16, 4, 256
 # The sample judges which atoms to remove, and swaps, while it stands for this share of all rows; with devices merged it
 # may not.
 _LEAST_SAMPLED_SHARE = 0.5
@@ -198,9 +198,10 @@ def searched(summary: Summary, block: Block, max_atoms: int | None, tolerated: f
     fills = max_atoms is None or summary.basis.size < max_atoms
     if fills:
         summary = _fill_budget(summary, block, max_atoms, tolerated)
-    # Right after the choice of atoms among the same rows, a swap finds little that a move does not.
-    is_represented = summary.sampled_share >= _LEAST_SAMPLED_SHARE
-    if summary.basis.size == max_atoms and is_represented and not (fills and moves_atoms):
+    # Atoms that move follow their rows by themselves. A swap brings one to rows that none is near, which shows: blocks
+    # are explained worse. Right after the choice of atoms among the same rows, too, it finds little that a move does not.
+    swaps = not moves_atoms or (not fills and summary.schedule.is_worse(block))
+    if summary.basis.size == max_atoms and swaps and summary.sampled_share >= _LEAST_SAMPLED_SHARE:
         summary = _swapped(summary, block, moves_atoms=moves_atoms)
     return summary
 
@@ -255,8 +256,8 @@ def moved(summary: Summary, *, thoroughly: bool = False) -> Summary:
         gained *= share
     if holds_all:
         if not gained > 0.0:
-            there, kept, has_moved = basis, np.arange(basis.size), np.zeros(basis.size, dtype=bool)
-        moments = before.recorded_anew(_sums_of(there, rows, weights), there.rounding_amplification)
+            there, kept, has_moved, new = basis, np.arange(basis.size), np.zeros(basis.size, dtype=bool), old
+        moments = before.recorded_anew(_sums_of(there, new, rows, weights), there.rounding_amplification)
     elif not has_moved.any():
         return stays
     else:
@@ -350,8 +351,8 @@ def _as_completed(rows: Array, positions: Positions, basis: Basis) -> Positions:
     return positions if missing is None else np.where(missing.any(axis=1), ~positions, positions)
 
 
-def _sums_of(basis: Basis, rows: Array, weights: Array) -> RowSums:
-    """Return the sums over rows (n, d) of weights (n,), in coordinates."""
-    parts = [slice(start, start + _CHUNK) for start in range(0, len(rows), _CHUNK)]
-    sums = reduce(RowSums.plus, (Block(basis, rows[part], weights[part]).sums for part in parts))
+def _sums_of(basis: Basis, first: Block, rows: Array, weights: Array) -> RowSums:
+    """Return the sums over rows (n, d) of weights (n,), in coordinates, given the block of the first ones."""
+    parts = [slice(start, start + _CHUNK) for start in range(_CHUNK, len(rows), _CHUNK)]
+    sums = reduce(RowSums.plus, (Block(basis, rows[part], weights[part]).sums for part in parts), first.sums)
     return sums.solved(basis.inverse) if basis.is_well_conditioned else sums

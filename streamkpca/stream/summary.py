@@ -159,14 +159,17 @@ class SearchSchedule:
             return False
         return excess * (n_paused + 1) >= usual * pace.unusual * (self.n_blocks - n_paused)
 
+    def is_worse(self, block: Block) -> bool:
+        """Tell whether a block leaves more unexplained than the usual residual and a share of it."""
+        return block.mean_residual > (1.0 + _UNUSUAL) * self.usual_residual
+
     def reset_after_drift(self, block: Block, n_blocks: int) -> Self:
         """Return the schedule after a drift: as in a stream of at most `n_blocks` blocks.
 
         A block that leaves more than usual is searched at once. Others can wait: a stream that repeats its rows, and
         the rises in them, was searched in every epoch, in vain.
         """
-        is_worse = block.mean_residual > (1.0 + _UNUSUAL) * self.usual_residual
-        countdown = 0 if is_worse else self.countdown
+        countdown = 0 if self.is_worse(block) else self.countdown
         return replace(self, countdown=countdown, n_blocks=min(self.n_blocks, n_blocks))
 
     def skipped(self, block: Block, n_rows: int) -> Self:
