@@ -54,7 +54,11 @@ _WORTHWHILE, _EXPLAINED = 1e-3, 1e-6
 # The span of this many atoms near each holds most of what that of all atoms holds of the directions in which it can
 # move; with 64, steps gained as much. Their derivatives take at most so many numbers, 16 MB. Of the rest of a direction
 # at least this share is left.
-_NEAREST, _MOST_NUMBERS, _LEAST_LEFT = 16, 2**21, 0.03
+_NEAREST, _MOST_NUMBERS, _LEAST_LEFT = 24, 2**21, 0.03
+
+# Length of the first step, in multiples of Newton's: curvatures are known from above, as atoms farther away and all
+# rows span more. With 2, images of digits were overshot.
+_FIRST_LENGTH = 1.25
 
 # Curvatures below this share of the largest one of their feature are raised to it: an atom that explains nothing has
 # none.
@@ -242,7 +246,7 @@ def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Arra
     spanned = _spanned(unexplained.program, atoms) if here is not None and n_evaluations > 1 else None
     steps: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
     # Without what neighbours span, a step gains half as much.
-    n_left, length = (n_evaluations - 1) * (2 if spanned is None else 1), 1.0
+    n_left, length = (n_evaluations - 1) * (2 if spanned is None else 1), _FIRST_LENGTH
     while here is not None and here.value > _EXPLAINED and n_left > 0:
         with np.errstate(over="ignore", invalid="ignore"):
             direction = _newton_direction(here, steps, spanned)
@@ -296,7 +300,7 @@ def _spanned(program: Program, atoms: Array) -> tuple[Array, Array] | None:
         except LinAlgError:
             # Where units mix features, or at a cusp, lengths of derivatives are estimates.
             return None
-        return along, np.linalg.solve(left, along)
+        return along, np.linalg.inv(left) @ along
 
 
 def _newton_direction(

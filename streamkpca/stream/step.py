@@ -42,9 +42,8 @@ _WORTH_ANOTHER_ROUND = 0.03
 # Atoms move once there are this many sampled rows for each. Moves decided by 1.5 rows for each atom left 4% less of
 # other rows unexplained than the rows that the atoms began as, by 4 rows 14% less, by 8 rows 18%.
 _LEAST_ROWS_TO_MOVE = 4
-# Evaluations in a move; 50 instead of 6 left 1.5% less. The few are enough where the sample does not hold all rows, and
-# where they have not grown by this factor since the last move: on 23 streams, that left 1% less.
-_N_EVALUATIONS, _N_FEW_EVALUATIONS, _GROWTH = 4, 3, 1.5
+# Evaluations in a move.
+_N_EVALUATIONS = 4
 # Sampled rows for each atom that decide a move, and that judge a swap before it; candidates of that swap. With 32 rows
 # for each atom, moves left 2% to 3% less and took twice the time.
 _MOVING_SAMPLE, _SWAPPING_SAMPLE, _MOVING_CANDIDATES = 16, 4, 256
@@ -245,9 +244,7 @@ def moved(summary: Summary, *, thoroughly: bool = False) -> Summary:
     # A small sample, which rows of any order and offset are in, decides as a whole.
     n_most = max(_MOVING_SAMPLE * basis.size, selection.SCREENING_ROWS) if holds_all else _MOVING_SAMPLE * basis.size
     n_most = len(rows) if thoroughly else min(n_most, len(rows) if holds_all else len(rows) // 2)
-    has_grown = summary.n_rows >= _GROWTH * summary.schedule.n_rows_searched
-    n_evaluations = _N_EVALUATIONS if thoroughly or (holds_all and has_grown) else _N_FEW_EVALUATIONS
-    there, kept, has_moved = moved_basis(basis, rows[:n_most], weights[:n_most], n_evaluations=n_evaluations)
+    there, kept, has_moved = moved_basis(basis, rows[:n_most], weights[:n_most], n_evaluations=_N_EVALUATIONS)
     # The same rows judge both; where all are recorded anew, those that come first.
     judging = slice(_CHUNK) if holds_all else slice(n_most, n_most + _CHUNK)
     old, new = (Block(either, rows[judging], weights[judging]) for either in (basis, there))
