@@ -225,6 +225,56 @@ def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
     assert ours <= theirs + 0.03 * (start - theirs)
 
 
+def derivatives(kernel, atoms, i, step=1e-4):
+    """Return the derivatives (m, d) of k(Z, z_i) by z_i, and the lengths (d,) of those of phi(z_i), by differences."""
+    slopes, lengths = [], []
+    for feature in np.eye(atoms.shape[1]):
+        ends = atoms[i] + step * np.array([-feature, feature])
+        slopes.append(np.diff(kernel.matrix(ends, atoms), axis=0)[0] / (2 * step))
+        lengths.append(np.sqrt(2 * (kernel.matrix(ends[:1])[0, 0] - kernel.matrix(ends)[0, 1])) / (2 * step))
+    return np.array(slopes).T, np.array(lengths)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [RBF(0.3), RBF(0.3) + 2.0 * RBF(0.1), RationalQuadratic(0.7, length_scale=1.5), RBF(0.3).in_units(UNITS)],
+)
+def test_directions_that_neighbours_span_have_no_curvature(kernel):
+    atoms = rows_of(0, 9)
+    spanning, inverse = moving._spanned(kernel.program, atoms)
+    own = (1.0 + moving._LEAST_LEFT) * kernel.matrix(atoms) / kernel.diagonal(atoms)
+    for i in range(len(atoms)):
+        slopes, lengths = derivatives(kernel, atoms, i)
+        slopes = slopes / lengths / np.sqrt(kernel.diagonal(atoms))[:, None]
+        left = np.eye(3) - slopes.T @ np.linalg.solve(own, slopes)
+        np.testing.assert_allclose(np.linalg.inv(np.eye(3) + spanning[i].T @ inverse[i]), left, atol=1e-5)
+
+
+def test_where_lengths_of_derivatives_are_not_known_nothing_is_taken_off():
+    for kernel in [
+        Matern(1.5, length_scale=2.0),
+        Laplacian(0.2),
+        Polynomial(2, gamma=0.5),
+        0.2 * Matern(0.5, length_scale=2.0) + RBF(0.3),
+    ]:
+        assert moving._spanned(kernel.program, rows_of(0, 9)) is None
+
+
+def test_features_that_are_not_seen_are_left_alone():
+    spanning, _ = moving._spanned(RBF(0.3).on([0, 2]).program, rows_of(0, 9))
+    np.testing.assert_array_equal(spanning[:, :, 1], 0.0)
+
+
+def test_four_evaluations_gain_as_much_as_seven_that_know_no_neighbours(monkeypatch):
+    turns = np.random.default_rng(0).uniform(-1.0, 1.0, (800, 2)) @ rows_of(1, 2, 12)
+    rows, kernel = np.sin(turns), RBF(0.1)
+    basis = basis_of(kernel, rows[:40])
+    quick = left_by(moved_basis(basis, rows, np.ones(800), n_evaluations=4)[0], rows, np.ones(800))
+    # Twice as many steps are taken then.
+    monkeypatch.setattr(moving, "_spanned", lambda program, atoms: None)
+    assert quick < left_by(moved_basis(basis, rows, np.ones(800), n_evaluations=4)[0], rows, np.ones(800))
+
+
 @pytest.mark.parametrize("n_evaluations", [0, 1, 2, 50])
 def test_more_evaluations_never_lose(n_evaluations, monkeypatch):
     X, weights, calls = rows_of(0, 100), weights_of(1, 100), []
