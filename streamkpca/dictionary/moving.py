@@ -279,8 +279,7 @@ def _spanned(program: Program, atoms: Array) -> tuple[Array, Array] | None:
     of these atoms with each other. The directions in which phi(z_i) already is in the span of the others have the
     curvature of I - G^T K^-1 G, whose inverse is I + G^T (K - G G^T)^-1 G: there the atom can go far.
     """
-    m, d = atoms.shape
-    size = min(_NEAREST, m, _MOST_NUMBERS // (m * d))
+    size = min(_NEAREST, len(atoms), _MOST_NUMBERS // atoms.size)
     if not (is_of_squared_distances(program) and size):
         return None
     with np.errstate(all="ignore"):
@@ -289,7 +288,7 @@ def _spanned(program: Program, atoms: Array) -> tuple[Array, Array] | None:
         lengths = np.sqrt(np.outer(own, own))
         values = values / lengths
         near = np.argpartition(-values, size - 1, axis=1)[:, :size]
-        along, squares = np.zeros((m, size, d)), np.zeros(atoms.shape)
+        along, squares = np.zeros((*near.shape, atoms.shape[1])), np.zeros(atoms.shape)
         for matrix, slope in zip(program.base_matrices, slopes, strict=True):
             near_slopes = np.take_along_axis(slope / lengths, near, axis=1)
             along += near_slopes[:, :, None] * own_gradient(matrix, atoms, near)
@@ -316,8 +315,7 @@ def _newton_direction(
             return slope / here.curvature
         roots = np.sqrt(here.curvature)
         part = slope / roots
-        part = part + ((spanned[1] @ part[:, :, None]).transpose(0, 2, 1) @ spanned[0])[:, 0]
-        return part / roots
+        return (part + ((spanned[1] @ part[:, :, None]).transpose(0, 2, 1) @ spanned[0])[:, 0]) / roots
 
     direction = here.gradient.copy()
     shares = []
