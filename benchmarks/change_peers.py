@@ -54,13 +54,6 @@ def mmdew(rows, gamma):
                 cross[i, b] += _gauss(rows[t], rows[k], gamma)
             start += size[i]
         b += 1
-        while b > 1 and size[b - 1] == size[b - 2]:
-            i, j = b - 2, b - 1
-            own[i] += own[j] + 2.0 * cross[i, j]
-            for h in range(i):
-                cross[h, i] += cross[h, j]
-            size[i] *= 2
-            b -= 1
         whole = 0.0
         for i in range(b):
             whole += own[i]
@@ -80,6 +73,14 @@ def mmdew(rows, gamma):
             rest = whole - inside - 2.0 * between
             squared = inside / m**2 + rest / older**2 - 2.0 * between / (m * older)
             out[t] = max(out[t], math.sqrt(max(squared, 0.0)) / math.sqrt(1.0 / m + 1.0 / older))
+        # Last, so that each row is compared by itself first.
+        while b > 1 and size[b - 1] == size[b - 2]:
+            i, j = b - 2, b - 1
+            own[i] += own[j] + 2.0 * cross[i, j]
+            for h in range(i):
+                cross[h, i] += cross[h, j]
+            size[i] *= 2
+            b -= 1
     return out
 
 

@@ -26,15 +26,15 @@ _MOST_AXES, MOST_FEATURES = 30, 24
 # Rates of the averages, geometric from 1 to that whose memory is a twentieth of the healthy rows, at least so large.
 _N_RATES, _SLOWEST, _MEMORIES = 5, 0.01, 20
 # Correlation with the row so far before that ends a run of rows that resemble each other, squared.
-_LEAST_SQUARED = 0.01
+_LEAST_SQUARED = 0.0025
 # Resampled streams: rows of each, all rows for scales and for first passages, and rows before statistics are read.
 _LENGTH, _FOR_SCALES, _FOR_PASSAGES, _BEFORE, _EVERY = 2048, 40_000, 250_000, 504, 8
 # Tails of statistics beyond these quantiles are Weibull; those of passages are exponential beyond mean lengths that few
 # rows decide. Tails get heavier where no healthy row lies: so much less steep.
-_QUANTILES, _FEW_PASSAGES, _FLATTER = (0.9, 0.995), 40, 0.9
+_QUANTILES, _FEW_PASSAGES, _FLATTER = (0.9, 0.995), 40, 1.0 - 32.0**-0.5
 _LEVELS: Final = np.arange(1.0, 24.0, 0.25)
 N_GROUPS, _N_MEANS = 5, 2
-_LARGEST_COLUMN = 1e30
+_BEYOND, _USUAL, _ROUNDS = 2.0, 0.9, 10
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,12 @@ class Columns:
 
     coordinate_mean: Array
     whitening: Array
-    feature_mean: Array
+    feature_middle: Array
     features: Array
     axes: Array
     least_novelty: float
-    mean: Array
+    middle: Array
+    bound: Array
     scale: Array
     product_mean: Array
     product_scale: Array
@@ -74,7 +75,7 @@ class Columns:
 
     def few(self, snapshot: Snapshot, rows: Array, first: int) -> Array:
         """Return the columns of rows from position `first` of the stream on, without products; each row by itself."""
-        out = np.empty((len(rows), len(self.mean)))
+        out = np.empty((len(rows), len(self.middle)))
         padded, start = np.empty((_BLOCK, rows.shape[1])), 0
         while start < len(rows):
             at = (first + start) % _BLOCK
@@ -88,10 +89,8 @@ class Columns:
 
     def scaled(self, raw: Array) -> Array:
         """Centre and scale columns (n, .) in place."""
-        with np.errstate(all="ignore"):
-            raw -= self.mean
-            raw /= self.scale
-        return np.clip(np.nan_to_num(raw, copy=False), -_LARGEST_COLUMN, _LARGEST_COLUMN, out=raw)
+        loops.scale_columns(raw, self.middle, self.bound, self.scale)
+        return raw
 
     def with_products(self, few: Array) -> Array:
         """Return all columns (n, p)."""
@@ -107,7 +106,7 @@ class Columns:
         """Return columns, unscaled, and where they belong."""
         with np.errstate(all="ignore"):
             coordinates, novelty = snapshot.coordinates(rows)
-            away = rows - self.feature_mean
+            away = rows - self.feature_middle
             whitened, axes = (coordinates - self.coordinate_mean) @ self.whitening, away @ self.axes
             if n_independent < math.inf:
                 for part in (whitened, axes):
@@ -125,7 +124,7 @@ class Columns:
 class Chart:
     """Columns, rates (K,) and healthy precision (K, p) of their averages, and what statistics of healthy rows reach.
 
-    `power` and `scale` (K, G) are as in `_loops`. The mean number of healthy rows up to the first that passes one of
+    `power`, `start` and `scale` (K, G) are as in `_loops`. The mean number of healthy rows up to the first that passes one of
     the `levels` (Q,) has the logarithm `log_lengths` (Q,). `deviation` (d,) is that of features, `error` (2, d) the
     standard error of a mean of standardised features, 0 for constant ones, and of their squares, times the square root
     of the rows, and `correlation` (f, f) that of features, if these are few. `n_independent` rows would say as much.
@@ -135,9 +134,11 @@ class Chart:
     rates: Array
     precision: Array
     power: Array
+    start: Array
     scale: Array
     levels: Array
     log_lengths: Array
+    mean: Array
     deviation: Array
     error: Array
     correlation: Array
@@ -148,7 +149,7 @@ class Chart:
 
         Returns the statistics, the number of rows taken, and the place of the last largest one, or -1.
         """
-        plan = self.rates, self.precision, self.columns.bounds, self.power, self.scale
+        plan = self.rates, self.precision, self.columns.bounds, self.power, self.start, self.scale
         values = np.empty(len(few))
         n, place = loops.follow_averages(few, self.columns.products, averages, plan, level, values)
         return values[:n], n, place
@@ -187,29 +188,34 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     scores = (rows - mean) / deviation
     correlation = scores.T @ scores / n
     both = np.concatenate([scores, scores**2 - 1.0], axis=1)
-    resembling, n_alike = _resemblance(both)
+    middle, bound = _bounds(rows)
+    tamed = _tamed(rows - middle, bound)
+    spread = _spread(tamed)
+    tamed /= spread
+    resembling, n_alike = (max(found) for found in zip(_resemblance(tamed), _resemblance(tamed**2), strict=True))
     n_independent = n / n_alike
     most = int(max(n_independent / _MEMORIES, 1))
     # In wide rows some features hardly ever vary: the kernel knows better in which units they count.
     n_used = d if d <= MOST_FEATURES else 0
-    axes = _whitening(correlation, min(n_used, most), 1e-6) / deviation[:, None]
-    features = np.diag(1.0 / deviation)[:, :n_used]
+    axes = _whitening(tamed.T @ tamed / n, min(n_used, most), 1e-6) / spread[:, None]
+    features = np.diag(1.0 / spread)[:, :n_used]
     coordinates, novelty = snapshot.coordinates(rows)
     coordinate_mean, energy = coordinates.mean(axis=0), float((coordinates**2).sum(axis=1).mean())
     away = coordinates - coordinate_mean
     whitening = _whitening(away.T @ away / n, min(_MOST_AXES, most), 1e-4)
     least = max(0.01 * float(np.median(novelty)), 1e-9 * energy, 1e-300)
     none, one = np.zeros(1), np.ones(1)
-    columns = Columns(coordinate_mean, whitening, mean, features, axes, least, none, one, none, one)
+    columns = Columns(coordinate_mean, whitening, middle, features, axes, least, none, one, one, none, one)
     raw = columns.of_healthy(snapshot, rows, n_independent)
-    columns = replace(columns, mean=raw.mean(axis=0), scale=_spread(raw))
+    middle, bound = _bounds(raw)
+    columns = replace(columns, middle=middle, bound=bound, scale=_spread(_tamed(raw - middle, bound)))
     few, f = columns.scaled(raw), columns.n_multiplied
     columns = replace(columns, product_mean=np.zeros(f * (f + 1) // 2), product_scale=np.ones(f * (f + 1) // 2))
     products = columns.with_products(few)[:, columns.bounds[-2] :]
     columns = replace(columns, product_mean=products.mean(axis=0), product_scale=_spread(products))
     rates = np.geomspace(1.0, max(_SLOWEST, 2.0 / max(n / _MEMORIES - n_alike, 3.0)), _N_RATES)
     length = 1 if resembling <= 1 else min(4 * resembling, n // 10, _LENGTH)
-    known = _limits(columns.with_products(few), columns.bounds, rates, length, n_independent)
+    known = _limits(columns.with_products(few), columns.bounds, rates, length, n_independent, n / max(resembling, 1))
     # From means of runs, as neighbours resemble each other.
     error = np.maximum(_of_runs(both, length).std(axis=0) * math.sqrt(length), both.std(axis=0)).reshape(2, d)
     error[0, error[0] < 1e-9] = 0.0
@@ -217,13 +223,13 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     error[1] = np.maximum(error[1], 0.1)
     if d > MOST_FEATURES:
         correlation = np.empty((0, 0))
-    return Chart(columns, rates, *known, deviation, error, correlation, n_independent)
+    return Chart(columns, rates, *known, mean, deviation, error, correlation, n / max(resembling, 1))
 
 
 def _limits(
-    columns: Array, bounds: Positions, rates: Array, length: int, n_independent: float
-) -> tuple[Array, Array, Array, Array, Array]:
-    """Return precision, power, scale, levels and log_lengths of a chart, from runs of healthy rows put together."""
+    columns: Array, bounds: Positions, rates: Array, length: int, n_independent: float, n_apart: float
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """Return precision, power, start, scale, levels and log_lengths of a chart, from runs of healthy rows put together."""
     random, (n, p) = np.random.default_rng(0), columns.shape
     n_runs = -(-_LENGTH // length)
     rows_of_stream = n_runs * length
@@ -234,7 +240,7 @@ def _limits(
     def sampled(precision: Array, places: Positions, run: int, first: int, every: int) -> tuple[Array, Array]:
         n_read = len(places) * -(-(places.shape[1] * run - first) // every)
         squares, found = np.zeros((len(rates), p)), np.empty((n_read, len(rates), N_GROUPS))
-        plan = rates, precision, bounds, found[0], found[0]
+        plan = rates, precision, bounds, found[0], found[0], found[0]
         loops.sample_averages(columns, places, (run, first, every), plan, squares, found)
         return squares / n_read, found
 
@@ -262,19 +268,21 @@ def _limits(
     low, high = np.maximum(np.quantile(found, _QUANTILES, axis=0), 1e-12)
     y_low, y_high = -np.log1p(-np.array(_QUANTILES))
     with np.errstate(all="ignore"):
-        power = np.minimum(math.log(y_high / y_low) / np.log(high / low), 4.0)
-    scale = np.maximum(high / y_high ** (1.0 / power), 1e-9)
+        power = np.minimum(math.log(y_high / y_low) / np.log(high / low), 1.0)
+    start = np.where(power < 1.0, 0.0, low - y_low * (high - low) / (y_high - y_low))
+    scale = np.maximum((high - start) / y_high ** (1.0 / power), 1e-9)
     # A statistic that is 0 for all healthy rows, of constant columns, has no tail: that of one square is taken.
-    power[high <= 1e-12], scale[high <= 1e-12] = 1.0, 2.0
+    still = high <= 1e-12
+    power[still], start[still], scale[still] = 1.0, 0.0, 2.0
     runs, places = _of_runs(columns, length), starts(_FOR_PASSAGES)
     shares = random.multinomial(len(runs), np.full(len(runs), 1.0 / len(runs)), size=len(places)) / len(runs)
     # The healthy mean is known up to its own error, which each stream draws anew.
     errors, passed = shares @ runs - runs.mean(axis=0), np.empty((len(places), len(_LEVELS)), dtype=np.int64)
-    plan = rates, precision, bounds, power, scale
+    plan = rates, precision, bounds, power, start, scale
     loops.first_passages(columns, errors, places, length, plan, _LEVELS, passed)
     for g, part in enumerate(map(slice, bounds[:-1], bounds[1:])):
         precision[:, part] *= np.exp(-beyond[:, g])[:, None]
-    return precision, power, scale, *_run_lengths(passed, rows_of_stream, n_independent)
+    return precision, power, start, scale, *_run_lengths(passed, rows_of_stream, n_apart)
 
 
 def _run_lengths(passed: Positions, length: int, n_independent: float) -> tuple[Array, Array]:
@@ -293,8 +301,9 @@ def _run_lengths(passed: Positions, length: int, n_independent: float) -> tuple[
         return _LEVELS.copy(), _LEVELS.copy()
     first = min(int(np.argmax(known >= known[last] - math.log(8.0))), last - 4)
     slope, level = np.polyfit(_LEVELS[first : last + 1], known[first : last + 1], 1)
-    end = level + slope * _LEVELS[last]
-    lengths = np.append(known[:last], [end, end + 1000.0 * _FLATTER * slope])
+    start, end = known[first], level + slope * _LEVELS[last]
+    lengths = np.append(known[:last], [end, end + 1000.0 * slope])
+    lengths = np.minimum(lengths, start + _FLATTER * (lengths - start))
     lengths = np.maximum.accumulate(lengths) + 1e-9 * np.arange(len(lengths))
     return np.append(_LEVELS[: last + 1], _LEVELS[last] + 1000.0), lengths
 
@@ -308,8 +317,26 @@ def _resemblance(scores: Array) -> tuple[int, float]:
     if not varies.any():
         return 1, 1.0
     squared = ((correlation[:, varies] / correlation[0, varies]) ** 2).mean(axis=1)
-    end = int(np.argmax(squared < max(8.0 / n, _LEAST_SQUARED)))
+    end = int(np.argmax(squared < max(4.0 / n, _LEAST_SQUARED)))
     return end, 1.0 + 2.0 * float(squared[1:end].sum())
+
+
+def _bounds(columns: Array) -> tuple[Array, Array]:
+    """Return the middle and the bound of columns (n, p), for which tamed columns are 0 on average."""
+    middle = np.median(columns, axis=0)
+    for _ in range(_ROUNDS):
+        bound = _BEYOND * np.quantile(np.abs(columns - middle), _USUAL, axis=0)
+        # A column that hardly ever moves has no such quantile.
+        bound = np.where(bound > 0.0, bound, _spread(columns))
+        middle = middle + _tamed(columns - middle, bound).mean(axis=0)
+    return middle, bound
+
+
+def _tamed(away: Array, bound: Array) -> Array:
+    """Return deviations (n, p), those beyond a bound as logarithms, so that tails of power laws become exponential."""
+    out = away.copy()
+    loops.scale_columns(out, np.zeros(len(bound)), bound, np.ones(len(bound)))
+    return out
 
 
 def _spread(columns: Array) -> Array:

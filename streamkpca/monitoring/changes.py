@@ -25,7 +25,7 @@ Flags = npt.NDArray[np.bool_]
 # Healthy rows: at least, by default at most, and as many as make this share of a run length.
 _LEAST_HEALTHY, _USUAL_HEALTHY, _SHARE = 200, 20_000, 0.5
 # Run lengths are extrapolated up to this many times the number of independent healthy rows.
-_FARTHEST = 20
+_FARTHEST = 30
 # Rows that are kept to look for the beginning of a change.
 _MOST_KEPT = 1024
 # Rows that are taken in at once; the chart cuts them further.
@@ -389,7 +389,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
 
 def shifts_of(chart: Chart, rows: Array, names: list[str] | None) -> tuple[Shift, ...]:
     """Return the means, spreads and correlations of rows (n, d) that differ from the healthy ones, the surest first."""
-    (n, d), healthy = rows.shape, chart.columns.feature_mean
+    (n, d), healthy = rows.shape, chart.mean
     called: list[Any] = list(range(d)) if names is None else names
     found: list[tuple[float, Shift]] = []
 
@@ -457,7 +457,7 @@ def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelP
     columns, n_atoms = chart.columns, len(answering(model.state_, model.settings("load")).span_atoms)
     if averages.shape != chart.precision.shape or columns.bounds[-1] != averages.shape[1]:
         raise ValueError("its averages are not those of the columns of its chart")
-    if len(columns.mean) + len(columns.product_mean) != averages.shape[1] or len(columns.mean) != columns.bounds[-2]:
+    if len(columns.middle) + len(columns.product_mean) != averages.shape[1] or len(columns.middle) != columns.bounds[-2]:
         raise ValueError("its chart has too few or too many columns")
     if len(columns.coordinate_mean) != n_atoms or chart.power.shape[1] != N_GROUPS:
         raise ValueError("its chart belongs to another model")
@@ -483,7 +483,9 @@ _STATE = whole_of(
         rates / <f8 / K / >= 0
         precision / <f8 / Kp / >= 0
         power scale / <f8 / Kg / >= 0
+        start / <f8 / Kg
         levels log_lengths / <f8 / q
+        mean / <f8 / d
         deviation / <f8 / d / >= 0
         error / <f8 / 2d / >= 0
         correlation / <f8 / cc
@@ -491,11 +493,12 @@ _STATE = whole_of(
     Columns: chart.columns
         coordinate_mean / <f8 / m
         whitening / <f8 / mr
-        feature_mean / <f8 / d
+        feature_middle / <f8 / d
         features / <f8 / df
         axes / <f8 / dk
         least_novelty / real / / >= 0
-        mean scale / <f8 / h
+        middle / <f8 / h
+        bound scale / <f8 / h / >= 0
         product_mean product_scale / <f8 / t
     """,
     (DetectorState, _made_change, Chart, Columns),
