@@ -1,6 +1,6 @@
 """Control charts: moving averages of what rows are like, against what healthy rows were found to be.
 
-The columns of a row are, each 0 on average and of variance 1 for healthy rows: its whitened coordinates in the span of
+The columns of a row are, each 0 on average and of variance 1 for healthy rows, and logarithms far from there: its whitened coordinates in the span of
 the atoms; its features, whitened; the features themselves; logarithms of its novelty and of its distance; and the
 products of any two features. In wide rows the first whitened coordinates stand for features.
 """
@@ -29,17 +29,21 @@ _N_RATES, _SLOWEST, _MEMORIES = 5, 0.01, 20
 _LEAST_SQUARED = 0.0025
 # Resampled streams: rows of each, all rows for scales and for first passages, and rows before statistics are read.
 _LENGTH, _FOR_SCALES, _FOR_PASSAGES, _BEFORE, _EVERY = 2048, 40_000, 250_000, 504, 8
-# Tails of statistics beyond these quantiles are Weibull; those of passages are exponential beyond mean lengths that few
-# rows decide. Tails get heavier where no healthy row lies: so much less steep.
-_QUANTILES, _FEW_PASSAGES, _FLATTER = (0.9, 0.995), 40, 1.0 - 32.0**-0.5
+# Tails of statistics beyond these quantiles are exponential, or Weibull if heavier; those of passages are exponential
+# beyond mean lengths that few rows decide. Passages that a length must have; the standard errors by which tails are
+# taken to be heavier, as half of those are that are at all; and how much heavier they may be.
+_QUANTILES, _FEW_PASSAGES, _SURE, _FLATTEST = (0.9, 0.995), 40, 0.674, 0.7
 _LEVELS: Final = np.arange(1.0, 24.0, 0.25)
 N_GROUPS, _N_MEANS = 5, 2
+# Columns are as they are up to so many times this quantile of their size; rounds to find the middle.
 _BEYOND, _USUAL, _ROUNDS = 2.0, 0.9, 10
 
 
 @dataclass(frozen=True)
 class Columns:
     """Columns of rows (n, d), see above: `whitening` (m, r), `features` (d, f), `axes` (d, k), centred and scaled.
+
+    They are 0 at the `middle`, and grow as logarithms beyond a `bound`, so that few rows cannot decide a healthy scale.
 
     The products follow from the others; `product_mean` and `product_scale` are those of products of scaled features.
     """
@@ -127,7 +131,7 @@ class Chart:
     `power`, `start` and `scale` (K, G) are as in `_loops`. The mean number of healthy rows up to the first that passes one of
     the `levels` (Q,) has the logarithm `log_lengths` (Q,). `deviation` (d,) is that of features, `error` (2, d) the
     standard error of a mean of standardised features, 0 for constant ones, and of their squares, times the square root
-    of the rows, and `correlation` (f, f) that of features, if these are few. `n_independent` rows would say as much.
+    of the rows, and `correlation` (f, f) that of features, if these are few. The rows hold `n_independent` runs that do not resemble each other.
     """
 
     columns: Columns
@@ -289,7 +293,8 @@ def _run_lengths(passed: Positions, length: int, n_independent: float) -> tuple[
     """Return levels and the logarithms of mean numbers of rows up to the first that passes them.
 
     Passages of rare levels are exponential: their rate is a count over the rows seen. Rates beyond what the healthy
-    rows can tell, one passage in a quarter of them, lie on the line through those before.
+    rows can tell, one passage in a quarter of them, lie on the line through those before, or below it: its slope is
+    known as well as the number of passages among `n_independent` runs of rows.
     """
     counts = (passed > 0).sum(axis=0)
     seen = np.where(passed > 0, passed, length).sum(axis=0)
@@ -303,7 +308,8 @@ def _run_lengths(passed: Positions, length: int, n_independent: float) -> tuple[
     slope, level = np.polyfit(_LEVELS[first : last + 1], known[first : last + 1], 1)
     start, end = known[first], level + slope * _LEVELS[last]
     lengths = np.append(known[:last], [end, end + 1000.0 * slope])
-    lengths = np.minimum(lengths, start + _FLATTER * (lengths - start))
+    less = max(1.0 - _SURE * math.sqrt(math.exp(start) / n_independent), _FLATTEST)
+    lengths = np.minimum(lengths, start + less * (lengths - start))
     lengths = np.maximum.accumulate(lengths) + 1e-9 * np.arange(len(lengths))
     return np.append(_LEVELS[: last + 1], _LEVELS[last] + 1000.0), lengths
 

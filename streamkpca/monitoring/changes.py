@@ -169,14 +169,16 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     are more, with and without whitening, the logarithms of its novelty and of its distance, and the products of any two
     features. Exponentially weighted averages [1]_ with five rates, from the row alone to a memory of up to 200 rows,
     are compared with those of healthy rows: by the sum of squares for whitened columns, by the largest square for the
-    others. So means, spreads, correlations and shapes can be seen to move, in one row or slowly.
+    others. So means, spreads, correlations and shapes can be seen to move, in one row or slowly. Beyond twice the size
+    that one healthy row in ten exceeds, columns count by their logarithm, which makes exponential tails of power laws.
 
     The **run length** is that of first passages. Streams are put together from runs of healthy rows, four times as long
     as rows resemble each other, and the rows until the largest statistic passes a level are counted. Levels that are
-    passed less than once in a quarter of the healthy rows are extrapolated, as passages of rare levels are exponential.
-    Healthy rows that resemble each other count for fewer; a warning tells where there are too few. Heavy tails and long
-    memory make detections more frequent than promised. A run length is a mean: half of the detections come within .7
-    times as many rows.
+    passed less than once in a quarter of the healthy rows are extrapolated, as passages of rare levels are exponential,
+    at a rate that is bounded with a confidence of three quarters. Healthy rows that resemble each other count for
+    fewer; a warning tells where there are too few. A spread that itself rises and falls in spells makes detections
+    several times more frequent than promised. A run length is a mean: half of the detections come within .7 times as
+    many rows.
 
     After a detection the statistics begin anew against the same healthy rows. If they pass again within a twentieth of
     the run length, the change lasts: it is reported once, and `change_detected_` gets surer. Call `restart` to take it
@@ -351,8 +353,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         chart = chart_of(kept, snapshot)
         if self.run_length > _FARTHEST * chart.n_independent:
             warnings.warn(
-                f"ChangeDetector: {self.n_healthy:,} healthy rows resemble each other so much that they are worth "
-                f"{chart.n_independent:,.0f} independent ones, too few for run_length={self.run_length:,.0f}: expect "
+                f"ChangeDetector: {self.n_healthy:,} healthy rows resemble each other so much that they hold "
+                f"{chart.n_independent:,.0f} independent runs, too few for run_length={self.run_length:,.0f}: expect "
                 f"more detections, give a larger n_healthy, or a run_length of {_FARTHEST * chart.n_independent:,.0f}",
                 UserWarning,
                 stacklevel=3,
@@ -457,7 +459,10 @@ def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelP
     columns, n_atoms = chart.columns, len(answering(model.state_, model.settings("load")).span_atoms)
     if averages.shape != chart.precision.shape or columns.bounds[-1] != averages.shape[1]:
         raise ValueError("its averages are not those of the columns of its chart")
-    if len(columns.middle) + len(columns.product_mean) != averages.shape[1] or len(columns.middle) != columns.bounds[-2]:
+    if (
+        len(columns.middle) + len(columns.product_mean) != averages.shape[1]
+        or len(columns.middle) != columns.bounds[-2]
+    ):
         raise ValueError("its chart has too few or too many columns")
     if len(columns.coordinate_mean) != n_atoms or chart.power.shape[1] != N_GROUPS:
         raise ValueError("its chart belongs to another model")

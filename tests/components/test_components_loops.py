@@ -20,6 +20,7 @@ from streamkpca.components._loops import (
     level_of_ordered,
     measure_surprise,
     sample_averages,
+    scale_columns,
     score_errors,
     smooth_roots,
     step_gains,
@@ -157,9 +158,22 @@ def test_leaves_zero_rows_and_spoilt_numbers_alone():
     assert not weights.any()
 
 
+def test_far_columns_grow_as_logarithms():
+    rows = np.array([[0.0, 3.0], [-2.0, 5.0], [9.0, np.nan], [-np.inf, 1e300]])
+    scale_columns(rows, np.array([1.0, 3.0]), np.array([2.0, 1.0]), np.array([0.5, 1.0]))
+    far = 1e30
+    expected = [
+        [-2.0, 0.0],
+        [-4.0 * (1.0 + np.log(1.5)), 1.0 + np.log(2.0)],
+        [4.0 * (1.0 + np.log(4.0)), 0.0],
+        [-4.0 * (1.0 + np.log(far / 2.0)), 1.0 + np.log(far)],
+    ]
+    np.testing.assert_allclose(rows, expected)
+
+
 def charted(columns, plan):
     """Return averages (n, K, p) and statistics (n, K, G) by their definition."""
-    rates, precision, bounds, _, _ = plan
+    rates, precision, bounds, *_ = plan
     shares = [rates[:, None] * (1.0 - rates[:, None]) ** np.arange(t, -1, -1) for t in range(len(columns))]
     averages = np.array([share @ columns[: t + 1] for t, share in enumerate(shares)])
     averages[:, rates == 1.0, bounds[-2] :] = 0.0
@@ -167,13 +181,18 @@ def charted(columns, plan):
     return averages, np.stack([g.mean(axis=2) if i < 2 else g.max(axis=2) for i, g in enumerate(groups)], axis=2)
 
 
+def on_one_scale(statistics, plan):
+    *_, power, start, unit = plan
+    return np.maximum((statistics - start) / unit, 0.0) ** power
+
+
 def a_chart(seed, n=40):
     """Return columns (n, 4), products of the last two, the columns (n, 7) with them, and a plan of four groups."""
     rng = np.random.default_rng(seed)
     few, mean, scale = rng.normal(size=(n, 4)), rng.normal(size=3), rng.uniform(0.5, 2.0, 3)
     pairs = np.stack([few[:, 2] ** 2, few[:, 2] * few[:, 3], few[:, 3] ** 2], axis=1)
-    power, unit = rng.uniform(0.5, 1.5, (2, 4)), rng.uniform(0.5, 2.0, (2, 4))
-    plan = np.array([1.0, 0.3]), rng.uniform(0.5, 2.0, (2, 7)), np.array([0, 2, 3, 4, 7]), power, unit
+    power, start, unit = rng.uniform(0.5, 1.5, (2, 4)), rng.uniform(-0.1, 0.1, (2, 4)), rng.uniform(0.5, 2.0, (2, 4))
+    plan = np.array([1.0, 0.3]), rng.uniform(0.5, 2.0, (2, 7)), np.array([0, 2, 3, 4, 7]), power, start, unit
     return few, (2, 2, mean, scale), np.hstack([few, (pairs - mean) / scale]), plan
 
 
@@ -184,7 +203,7 @@ def test_charts_follow_the_averages_up_to_a_level(seed):
     fill_rows(few, products, out)
     np.testing.assert_allclose(out, columns, rtol=1e-12, atol=1e-12)
     averages, statistics = charted(columns, plan)
-    values = ((statistics / plan[4]) ** plan[3]).reshape(len(few), -1)
+    values = on_one_scale(statistics, plan).reshape(len(few), -1)
     for level, n in ((np.inf, len(few)), (np.median(values.max(axis=1)), None)):
         n = n or int(np.argmax(values.max(axis=1) > level)) + 1
         e, found = np.zeros((2, 7)), np.zeros(len(few))
@@ -209,7 +228,7 @@ def test_resampled_streams_are_runs_of_rows(seed):
         passed = np.empty((3, len(chosen)), dtype=np.intp)
         first_passages(columns, errors, starts, 5, plan, chosen, passed)
         for stream, got in zip(streams, passed, strict=True):
-            largest = ((charted(stream - 0.25, plan)[1] / plan[4]) ** plan[3]).max(axis=(1, 2))
+            largest = on_one_scale(charted(stream - 0.25, plan)[1], plan).max(axis=(1, 2))
             expected = [int(np.argmax(largest > a)) + 1 if (largest > a).any() else -1 for a in chosen]
             assert got.tolist() == expected
 

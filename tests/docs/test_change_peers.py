@@ -24,8 +24,8 @@ def test_mmdew_compares_what_lies_before_and_after_each_bucket() -> None:
     rows = np.random.default_rng(0).normal(size=(45, 3))
     found = PEERS["mmdew"](rows, GAMMA)
     for t in range(1, 45):
-        # Buckets are the digits of the number of rows in base two, the largest first.
-        splits = [((t + 1) >> k) << k for k in range(6)]
+        # Buckets are the digits of the number of rows before in base two, the largest first, and the row itself.
+        splits = [(t >> k) << k for k in range(6)]
         values = [
             np.sqrt(max(discrepancy(rows[:s], rows[s : t + 1]), 0.0) / (1.0 / s + 1.0 / (t + 1 - s)))
             for s in splits
