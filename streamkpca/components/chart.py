@@ -1,8 +1,9 @@
 """Control charts: moving averages of what rows are like, against what healthy rows were found to be.
 
-The columns of a row are, each 0 on average and of variance 1 for healthy rows, and logarithms far from there: its whitened coordinates in the span of
-the atoms; its features, whitened; the features themselves; logarithms of its novelty and of its distance; and the
-products of any two features. In wide rows the first whitened coordinates stand for features.
+The columns of a row are, each 0 on average and of variance 1 for healthy rows, and logarithms far from there: its
+whitened coordinates in the span of the atoms; its features, whitened; the features themselves; logarithms of its
+novelty and of its distance; and the products of any two features. In wide rows the first whitened coordinates stand for
+features.
 """
 
 import math
@@ -128,10 +129,11 @@ class Columns:
 class Chart:
     """Columns, rates (K,) and healthy precision (K, p) of their averages, and what statistics of healthy rows reach.
 
-    `power`, `start` and `scale` (K, G) are as in `_loops`. The mean number of healthy rows up to the first that passes one of
-    the `levels` (Q,) has the logarithm `log_lengths` (Q,). `deviation` (d,) is that of features, `error` (2, d) the
-    standard error of a mean of standardised features, 0 for constant ones, and of their squares, times the square root
-    of the rows, and `correlation` (f, f) that of features, if these are few. The rows hold `n_independent` runs that do not resemble each other.
+    `power`, `start` and `scale` (K, G) are as in `_loops`. The mean number of healthy rows up to the first that passes
+    one of the `levels` (Q,) has the logarithm `log_lengths` (Q,). `mean` and `deviation` (d,) are those of features,
+    `error` (2, d) the standard error of a mean of standardised features, 0 for constant ones, and of their squares,
+    times the square root of the rows, and `correlation` (f, f) that of features, if these are few. The rows hold
+    `n_independent` runs that do not resemble each other.
     """
 
     columns: Columns
@@ -233,7 +235,7 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
 def _limits(
     columns: Array, bounds: Positions, rates: Array, length: int, n_independent: float, n_apart: float
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """Return precision, power, start, scale, levels and log_lengths of a chart, from runs of healthy rows put together."""
+    """Return what a chart knows of its statistics, from `precision` to `log_lengths`, from runs of healthy rows."""
     random, (n, p) = np.random.default_rng(0), columns.shape
     n_runs = -(-_LENGTH // length)
     rows_of_stream = n_runs * length
