@@ -308,8 +308,8 @@ def expect_numbers(X: Array, closeness: Array, H: Array, slopes: Array, logarith
 #
 # h (p,): the columns of a row, 0 on average; e (K, p): their exponentially weighted averages.
 # plan: rates r (K,); precision V (K, p), one over the healthy variances of e; bounds (G + 1,) of groups of neighbouring
-# columns; power, start and scale (K, G). The statistic of a group is the mean of V e^2 in the first two, the largest in
-# the others; the tail of ((statistic - start) / scale)^power is exponential for healthy rows.
+# columns; power and scale (K, G). The statistic of a group is the mean of V e^2 in the first two, the largest in the
+# others; (statistic / scale)^power is exponential for healthy rows.
 _N_MEANS = 2
 _LARGEST = 1e30
 
@@ -351,7 +351,7 @@ def fill_rows(few: Array, products: Any, out: Array) -> None:
 @jit
 def advance_averages(h: Array, e: Array, plan: Any, statistics: Array) -> None:
     """Take a row into the averages, and write the statistics (K, G); 0 for products in one row alone."""
-    rates, precision, bounds, _, _, _ = plan
+    rates, precision, bounds, _, _ = plan
     for k in range(len(rates)):
         for g in range(len(bounds) - 1):
             total = 0.0
@@ -371,11 +371,11 @@ def advance_averages(h: Array, e: Array, plan: Any, statistics: Array) -> None:
 @jit
 def largest_statistic(statistics: Array, plan: Any) -> Any:
     """Return the largest statistic on the common scale, and its place among the K G of them."""
-    _, _, _, power, start, scale = plan
+    _, _, _, power, scale = plan
     best, place = 0.0, 0
     for k in range(statistics.shape[0]):
         for g in range(statistics.shape[1]):
-            value = max((statistics[k, g] - start[k, g]) / scale[k, g], 0.0) ** power[k, g]
+            value = (statistics[k, g] / scale[k, g]) ** power[k, g]
             if value > best:
                 best, place = value, k * statistics.shape[1] + g
     return best, place

@@ -30,9 +30,9 @@ _N_RATES, _SLOWEST, _MEMORIES = 5, 0.01, 20
 _LEAST_SQUARED = 0.0025
 # Resampled streams: rows of each, all rows for scales and for first passages, and rows before statistics are read.
 _LENGTH, _FOR_SCALES, _FOR_PASSAGES, _BEFORE, _EVERY = 2048, 40_000, 250_000, 504, 8
-# Tails of statistics beyond these quantiles are exponential, or Weibull if heavier; those of passages are exponential
-# beyond mean lengths that few rows decide. Passages that a length must have; the standard errors by which tails are
-# taken to be heavier, as half of those are that are at all; and how much heavier they may be.
+# Tails of statistics beyond these quantiles are Weibull; those of passages are exponential beyond mean lengths that few
+# rows decide. Passages that a length must have, the standard errors of a confidence of three quarters, by which such
+# tails are taken to be less steep, and how much less, at most.
 _QUANTILES, _FEW_PASSAGES, _SURE, _FLATTEST = (0.9, 0.995), 40, 0.674, 0.7
 _LEVELS: Final = np.arange(1.0, 24.0, 0.25)
 N_GROUPS, _N_MEANS = 5, 2
@@ -129,7 +129,7 @@ class Columns:
 class Chart:
     """Columns, rates (K,) and healthy precision (K, p) of their averages, and what statistics of healthy rows reach.
 
-    `power`, `start` and `scale` (K, G) are as in `_loops`. The mean number of healthy rows up to the first that passes
+    `power` and `scale` (K, G) are as in `_loops`. The mean number of healthy rows up to the first that passes
     one of the `levels` (Q,) has the logarithm `log_lengths` (Q,). `mean` and `deviation` (d,) are those of features,
     `error` (2, d) the standard error of a mean of standardised features, 0 for constant ones, and of their squares,
     times the square root of the rows, and `correlation` (f, f) that of features, if these are few. The rows hold
@@ -140,7 +140,6 @@ class Chart:
     rates: Array
     precision: Array
     power: Array
-    start: Array
     scale: Array
     levels: Array
     log_lengths: Array
@@ -155,7 +154,7 @@ class Chart:
 
         Returns the statistics, the number of rows taken, and the place of the last largest one, or -1.
         """
-        plan = self.rates, self.precision, self.columns.bounds, self.power, self.start, self.scale
+        plan = self.rates, self.precision, self.columns.bounds, self.power, self.scale
         values = np.empty(len(few))
         n, place = loops.follow_averages(few, self.columns.products, averages, plan, level, values)
         return values[:n], n, place
@@ -234,7 +233,7 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
 
 def _limits(
     columns: Array, bounds: Positions, rates: Array, length: int, n_independent: float, n_apart: float
-) -> tuple[Array, Array, Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array, Array]:
     """Return what a chart knows of its statistics, from `precision` to `log_lengths`, from runs of healthy rows."""
     random, (n, p) = np.random.default_rng(0), columns.shape
     n_runs = -(-_LENGTH // length)
@@ -246,7 +245,7 @@ def _limits(
     def sampled(precision: Array, places: Positions, run: int, first: int, every: int) -> tuple[Array, Array]:
         n_read = len(places) * -(-(places.shape[1] * run - first) // every)
         squares, found = np.zeros((len(rates), p)), np.empty((n_read, len(rates), N_GROUPS))
-        plan = rates, precision, bounds, found[0], found[0], found[0]
+        plan = rates, precision, bounds, found[0], found[0]
         loops.sample_averages(columns, places, (run, first, every), plan, squares, found)
         return squares / n_read, found
 
@@ -274,21 +273,19 @@ def _limits(
     low, high = np.maximum(np.quantile(found, _QUANTILES, axis=0), 1e-12)
     y_low, y_high = -np.log1p(-np.array(_QUANTILES))
     with np.errstate(all="ignore"):
-        power = np.minimum(math.log(y_high / y_low) / np.log(high / low), 1.0)
-    start = np.where(power < 1.0, 0.0, low - y_low * (high - low) / (y_high - y_low))
-    scale = np.maximum((high - start) / y_high ** (1.0 / power), 1e-9)
+        power = np.minimum(math.log(y_high / y_low) / np.log(high / low), 4.0)
+    scale = np.maximum(high / y_high ** (1.0 / power), 1e-9)
     # A statistic that is 0 for all healthy rows, of constant columns, has no tail: that of one square is taken.
-    still = high <= 1e-12
-    power[still], start[still], scale[still] = 1.0, 0.0, 2.0
+    power[high <= 1e-12], scale[high <= 1e-12] = 1.0, 2.0
     runs, places = _of_runs(columns, length), starts(_FOR_PASSAGES)
     shares = random.multinomial(len(runs), np.full(len(runs), 1.0 / len(runs)), size=len(places)) / len(runs)
     # The healthy mean is known up to its own error, which each stream draws anew.
     errors, passed = shares @ runs - runs.mean(axis=0), np.empty((len(places), len(_LEVELS)), dtype=np.int64)
-    plan = rates, precision, bounds, power, start, scale
+    plan = rates, precision, bounds, power, scale
     loops.first_passages(columns, errors, places, length, plan, _LEVELS, passed)
     for g, part in enumerate(map(slice, bounds[:-1], bounds[1:])):
         precision[:, part] *= np.exp(-beyond[:, g])[:, None]
-    return precision, power, start, scale, *_run_lengths(passed, rows_of_stream, n_apart)
+    return precision, power, scale, *_run_lengths(passed, rows_of_stream, n_apart)
 
 
 def _run_lengths(passed: Positions, length: int, n_independent: float) -> tuple[Array, Array]:

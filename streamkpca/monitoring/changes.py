@@ -488,7 +488,6 @@ _STATE = whole_of(
         rates / <f8 / K / >= 0
         precision / <f8 / Kp / >= 0
         power scale / <f8 / Kg / >= 0
-        start / <f8 / Kg
         levels log_lengths / <f8 / q
         mean / <f8 / d
         deviation / <f8 / d / >= 0

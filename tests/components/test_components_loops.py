@@ -182,8 +182,8 @@ def charted(columns, plan):
 
 
 def on_one_scale(statistics, plan):
-    *_, power, start, unit = plan
-    return np.maximum((statistics - start) / unit, 0.0) ** power
+    *_, power, unit = plan
+    return (statistics / unit) ** power
 
 
 def a_chart(seed, n=40):
@@ -191,8 +191,8 @@ def a_chart(seed, n=40):
     rng = np.random.default_rng(seed)
     few, mean, scale = rng.normal(size=(n, 4)), rng.normal(size=3), rng.uniform(0.5, 2.0, 3)
     pairs = np.stack([few[:, 2] ** 2, few[:, 2] * few[:, 3], few[:, 3] ** 2], axis=1)
-    power, start, unit = rng.uniform(0.5, 1.5, (2, 4)), rng.uniform(-0.1, 0.1, (2, 4)), rng.uniform(0.5, 2.0, (2, 4))
-    plan = np.array([1.0, 0.3]), rng.uniform(0.5, 2.0, (2, 7)), np.array([0, 2, 3, 4, 7]), power, start, unit
+    power, unit = rng.uniform(0.5, 1.5, (2, 4)), rng.uniform(0.5, 2.0, (2, 4))
+    plan = np.array([1.0, 0.3]), rng.uniform(0.5, 2.0, (2, 7)), np.array([0, 2, 3, 4, 7]), power, unit
     return few, (2, 2, mean, scale), np.hstack([few, (pairs - mean) / scale]), plan
 
 
