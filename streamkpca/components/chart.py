@@ -322,7 +322,7 @@ def _resemblance(scores: Array) -> tuple[int, float]:
     if not varies.any():
         return 1, 1.0
     squared = ((correlation[:, varies] / correlation[0, varies]) ** 2).mean(axis=1)
-    end = int(np.argmax(squared < max(4.0 / n, _LEAST_SQUARED)))
+    end = int(np.argmax(squared < max(8.0 / n, _LEAST_SQUARED)))
     return end, 1.0 + 2.0 * float(squared[1:end].sum())
 
 
