@@ -291,7 +291,9 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=60, help="healthy streams of 4,000 rows")
     parser.add_argument("--changes", type=int, default=100, help="streams of each case")
     parser.add_argument("--charts", type=int, default=4, help="healthy streams of each kind")
-    parser.add_argument("--promises", type=int, choices=(1, 2, 3), default=2, help="run lengths at which promises are counted")
+    parser.add_argument(
+        "--promises", type=int, choices=(1, 2, 3), default=2, help="run lengths at which promises are counted"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--tiny", action="store_true", help="few and short streams")
     arguments = parser.parse_args()
