@@ -1,12 +1,12 @@
 """Context of several lengths: statistics of the last rows, a model of them for each length, and one score of all."""
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
 
 from streamkpca._core.parameters import check_integer
 from streamkpca.kernels import RBF, Kernel
@@ -23,31 +23,37 @@ States = tuple[State | None, ...]
 STATISTICS = ("mean", "standard deviation", "range")
 # Up to three rows are taken as they are: they are no more numbers than their statistics.
 _AS_THEY_ARE = len(STATISTICS)
-_AUTO, _LONGEST, _MOST = (3, 16, 64), 4096, 8
+_AUTO, _LONGEST, _MOST = (1, 16, 64), 4096, 8
 # A length counts when this many times its rows are learned, and at least so many: runs of left-out neighbours are an
 # eighth of them, and must be longer than the windows, which overlap.
 _ROWS_FOR_ONE, _FEWEST = 32, 512
 # Levels of healthy scores from which their tail is extrapolated.
 _UPPER, _FAR = 0.85, 0.97
-# Power of the mean of rarities: between the plain mean, which one length alone cannot raise, and the largest one.
-_POWER = 4
+_UPPER_RARITY = -math.log(1.0 - _UPPER)
+# Power of the share of healthy rows that is a score. Smoothed, its inverse would be that of the rarest row alone.
+_POWER = 0.25
 # Rows that are rarer than this among healthy ones stay out of windows: they end with the event, not w rows later.
 _RARE = 0.01
 # Logarithms of scores from here on are rounding. Equal scores would make every other one infinitely rare.
 _LEAST, _LEAST_SLOPE, _LARGEST_LOGARITHM = 1e-12, 0.1, 300.0
 
 
-def checked_lengths(windows: Any, where: str) -> tuple[int, ...]:
-    """Return the lengths that `windows` asks for, ascending."""
+def checked_lengths(windows: Any, lags: int, where: str) -> tuple[int, ...]:
+    """Return the lengths that `windows` asks for beside rows with lags, ascending."""
     if windows is None:
         return ()
     if isinstance(windows, str) and windows == "auto":
-        return _AUTO
+        return tuple(length for length in _AUTO if length > _AS_THEY_ARE or length < lags)
     if isinstance(windows, (str, bytes)) or not np.iterable(windows):
         raise TypeError(f"{where} expected windows to be 'auto' or lengths in rows, such as (16, 64), got {windows!r}")
-    lengths = sorted(check_integer("a length of windows", w, least=2, most=_LONGEST, where=where) for w in windows)
+    lengths = sorted(check_integer("a length of windows", w, least=1, most=_LONGEST, where=where) for w in windows)
     if len(lengths) > _MOST or len(set(lengths)) < len(lengths):
         raise ValueError(f"{where} expected at most {_MOST} different lengths of windows but got {lengths}")
+    if any(lags <= length <= _AS_THEY_ARE for length in lengths):
+        raise ValueError(
+            f"{where} expected windows of {_AS_THEY_ARE + 1} rows or more, or shorter than lags={lags}, but got "
+            f"{lengths}; set lags=3 to score three rows together"
+        )
     return tuple(lengths)
 
 
@@ -148,15 +154,12 @@ class Windows:
         out = np.full((n, windows_width(d, self.lengths)), np.nan)
         for part, length in zip(self._split(out), self.lengths, strict=True):
             first = max(state.n_kept, length - 1)
-            found = np.empty((max(end - first, 0), part.shape[1]))
-            if not len(found):
-                continue
-            if length > _AS_THEY_ARE:
+            if length <= _AS_THEY_ARE:
+                part[:] = stacked[:, : length * d]
+            elif first < end:
+                found = np.empty((end - first, part.shape[1]))
                 window_statistics(series, origin, first, length, found)
-            else:
-                last = sliding_window_view(series[first - origin - length + 1 :], length, axis=0)[..., ::-1]
-                found[:] = last.transpose(0, 2, 1).reshape(found.shape)
-            part[np.flatnonzero(keep)[first - state.n_kept :]] = found
+                part[np.flatnonzero(keep)[first - state.n_kept :]] = found
         self._check(out)
         novelty = self.combined(novelty, out, state.scales)
         stacked = np.concatenate([stacked, out], axis=1)
@@ -188,30 +191,36 @@ class Windows:
                 model.partial_fit(part[known])
 
     def forget(self, state: WindowState) -> WindowState:
-        """Begin all models and windows anew: the stream has changed."""
+        """Begin all models and windows anew: the stream has changed. The rows' model keeps its scale until it is renewed."""
         self.states = (None,) * len(self.models)
-        return self.begin(state.kept.shape[1])
+        return state.cleared()._replace(
+            scales=np.where(np.arange(len(state.scales))[:, None] == 0, state.scales, np.nan)
+        )
 
-    def rarities(self, novelty: Array, statistics: Array, scales: Array) -> Array:
+    def rarities(self, novelty: Array, statistics: Array | None, scales: Array) -> Array:
         """Return the rarity (1 + K, n) of rows for all models; NaN for a length that does not count."""
         found = np.full((len(scales), len(novelty)), np.nan)
         found[0] = _rarity(novelty, scales[0])
+        if statistics is None:
+            return found
         for k, (model, part, known) in enumerate(self._parts(statistics), 1):
             if known.any() and np.isfinite(scales[k, 0]):
                 found[k, known] = _rarity(_scores(model, part[known]), scales[k])
         return found
 
-    def combined(self, novelty: Array, statistics: Array, scales: Array) -> Array:
-        """Return the score of rows (n,) from their novelty for the model of the rows, and their statistics."""
-        if not len(novelty) or np.isnan(scales[1:, 0]).all():
+    def combined(self, novelty: Array, statistics: Array | None, scales: Array) -> Array:
+        """Return the score of rows (n,) from their novelty for the model of the rows, and from their statistics."""
+        if not len(novelty) or not has_scales(scales):
             return novelty
         rarity = self.rarities(novelty, statistics, scales)
         counts = ~np.isnan(rarity)
         # Row by row: sums over an axis may be added in another order for more rows.
-        powers: Any = sum(np.where(some, part**_POWER, 0.0) for some, part in zip(counts, rarity, strict=True))
-        mean = (powers / counts.sum(axis=0)) ** (1.0 / _POWER)
-        combined: Array = np.where(mean > rarity[0], np.maximum(_as_rare(mean, scales[0]), novelty), novelty)
-        return combined
+        squares: Any = sum(np.where(some, part**2, 0.0) for some, part in zip(counts, rarity, strict=True))
+        return _score(np.sqrt(squares / counts.sum(axis=0)))
+
+    def level(self, k: int, score: float, scales: Array) -> float:
+        """Return the novelty for model k, 0 that of the rows, which is as rare as a row with a score of all models."""
+        return float(_as_rare(np.log([score]) / _POWER, scales[k])[0]) if has_scales(scales) else score
 
     def is_due(self, state: WindowState, kernels: tuple[Kernel | None, ...]) -> bool:
         """Tell whether a length could begin to count, or one that counts has another kernel than these before."""
@@ -224,20 +233,21 @@ class Windows:
 
     def calibrated(self, state: WindowState, novelty: Array, statistics: Array, n_least: int) -> WindowState:
         """Find the scales anew, from the novelty of rows that the model of the rows has not learned, and others."""
-        if not self.lengths:
+        counting = [k for k in range(len(self.lengths)) if self._may_count(k)]
+        if not counting and not has_scales(state.scales):
             return state
         scales = np.full_like(state.scales, np.nan)
-        scales[0] = _scale(novelty, 1)
+        scales[0] = _scale(novelty)
         for k, (model, part, known) in enumerate(self._parts(statistics)):
-            if self._may_count(k):
+            if k in counting:
                 left_out = calibrate(model.state_, model.settings("Monitor"), n_least).novelty
                 held = np.concatenate([left_out, _scores(model, part[known])])
-                scales[k + 1] = _scale(held, len(held))
+                scales[k + 1] = _scale(held, are_alike=self.lengths[k] > _AS_THEY_ARE)
         return state._replace(scales=scales)
 
     def leading(self, novelty: Array, statistics: Array, scales: Array) -> int:
         """Return which model finds rows rarest in the mean: 0 for that of the rows, then the lengths."""
-        if not len(novelty) or np.isnan(scales[1:, 0]).all():
+        if not len(novelty) or not has_scales(scales):
             return 0
         return int(np.nan_to_num(self.rarities(novelty, statistics, scales)).mean(axis=1).argmax())
 
@@ -254,7 +264,7 @@ class Windows:
         model, part, known = list(self._parts(kept.rows[:, first:]))[k - 1]
         times = tuple(time for time, is_known in zip(kept.times, known, strict=True) if is_known)
         rows = EventRows(kept.positions[known], part[known], times)
-        level = float(_as_rare(_rarity(np.array([threshold]), scales[0]), scales[k])[0])
+        level = self.level(k, threshold, scales)
         answers = answering(model.state_, model.settings("Monitor"))
         length = self.lengths[k - 1]
         if length <= _AS_THEY_ARE:
@@ -290,29 +300,43 @@ def _scores(model: StreamingKernelPCA, rows: Array) -> Array:
     return novelty
 
 
-def _scale(scores: Array, n_alike: int) -> Array:
+def has_scales(scales: Array) -> bool:
+    """Tell whether scores are those of all models that count, as they are from the first length on that does."""
+    return bool(np.isfinite(scales[:1, 0]).any())
+
+
+def _score(rarity: Array) -> Array:
+    score: Array = np.exp(np.minimum(_POWER * rarity, _LARGEST_LOGARITHM))
+    return score
+
+
+def _scale(scores: Array, *, are_alike: bool = False) -> Array:
     """Return the upper level of healthy log scores, the slope beyond it, and how many scores that rests on."""
     if not len(scores):
         return np.full(3, np.nan)
     upper, far = np.quantile(np.log(np.maximum(scores, _LEAST)), [_UPPER, _FAR])
     slope = (far - upper) / np.log((1.0 - _UPPER) / (1.0 - _FAR))
-    return np.array([upper, max(slope, _LEAST_SLOPE), max((1.0 - _UPPER) * len(scores) / n_alike, 1.0)])
+    return np.array([upper, max(slope, _LEAST_SLOPE), 1.0 if are_alike else max((1.0 - _UPPER) * len(scores), 1.0)])
 
 
 def _rarity(scores: Array, scale: Array) -> Array:
     """Return the rarity (n,) of scores."""
     upper, slope, n = scale
     beyond = (np.log(np.maximum(scores, _LEAST)) - upper) / slope
-    added = np.where(beyond > 0.0, n * np.log1p(np.maximum(beyond, 0.0) / n), beyond)
-    rarity: Array = np.maximum(added - np.log(1.0 - _UPPER), 0.0)
+    farther = n * np.log1p(np.maximum(beyond, 0.0) / n)
+    rarity: Array = np.where(
+        beyond > 0.0, farther + _UPPER_RARITY, _UPPER_RARITY * np.exp(np.minimum(beyond, 0.0) / _UPPER_RARITY)
+    )
     return rarity
 
 
 def _as_rare(rarity: Array, scale: Array) -> Array:
     """Return the scores (n,) that have a rarity: the inverse of `_rarity`."""
     upper, slope, n = scale
-    added = rarity + np.log(1.0 - _UPPER)
     with np.errstate(over="ignore"):
-        beyond = np.where(added > 0.0, n * np.expm1(np.maximum(added, 0.0) / n), added)
-        scores: Array = np.exp(np.minimum(upper + slope * beyond, _LARGEST_LOGARITHM))
+        farther = n * np.expm1(np.maximum(rarity - _UPPER_RARITY, 0.0) / n)
+    nearer = _UPPER_RARITY * np.log(np.clip(rarity / _UPPER_RARITY, _LEAST, 1.0))
+    scores: Array = np.exp(
+        np.minimum(upper + slope * np.where(rarity > _UPPER_RARITY, farther, nearer), _LARGEST_LOGARITHM)
+    )
     return scores

@@ -15,7 +15,7 @@ from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.windows import Windows, _as_rare
 from streamkpca.rows._loops import window_statistics
 
-WINDOWS = (3, 8)
+WINDOWS = (1, 8)
 
 
 def statistics(rows: Array, length: int) -> Array:
@@ -68,7 +68,7 @@ def faulty_rows(n: int = 900) -> Array:
 
 def watching(**given: Any) -> Monitor:
     model = small_model(noise_variance=None, **given.pop("model", {}))
-    return Monitor(model, **{"windows": WINDOWS, **given})
+    return Monitor(model, **{"lags": 2, "windows": WINDOWS, **given})
 
 
 @given(st.lists(st.integers(1, 899), max_size=4).map(sorted))
@@ -191,7 +191,7 @@ def test_refused_calls_change_nothing() -> None:
         (16, TypeError, r"expected windows to be 'auto' or lengths in rows, such as \(16, 64\), got 16"),
         ("long", TypeError, "got 'long'"),
         ((0, 16), ValueError, "a length of windows"),
-        ((1,), ValueError, "a length of windows"),
+        ((1, 16), ValueError, r"of 4 rows or more, or shorter than lags=1, but got \[1, 16\]; set lags=3"),
         ((2.5,), TypeError, "a length of windows"),
         ((5000,), ValueError, "a length of windows"),
         ((16, 16), ValueError, r"at most 8 different lengths of windows but got \[16, 16\]"),
