@@ -12,6 +12,7 @@ from streamkpca._core.parameters import check_integer
 from streamkpca.kernels import RBF, Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.causes import Cause, EventRows, causes_of
+from streamkpca.monitoring.thresholds import healthy_level
 from streamkpca.rows._loops import window_statistics
 from streamkpca.rows.validation import rows_with_numbers
 from streamkpca.stream.calibration import calibrate
@@ -191,11 +192,10 @@ class Windows:
                 model.partial_fit(part[known])
 
     def forget(self, state: WindowState) -> WindowState:
-        """Begin all models and windows anew: the stream has changed. The rows' model keeps its scale until it is renewed."""
-        self.states = (None,) * len(self.models)
-        return state.cleared()._replace(
-            scales=np.where(np.arange(len(state.scales))[:, None] == 0, state.scales, np.nan)
-        )
+        """Begin all models and windows anew: the stream has changed. The scale of the rows' model stays."""
+        self.states, scales = (None,) * len(self.models), state.scales.copy()
+        scales[1:] = np.nan
+        return state.cleared()._replace(scales=scales)
 
     def rarities(self, novelty: Array, statistics: Array | None, scales: Array) -> Array:
         """Return the rarity (1 + K, n) of rows for all models; NaN for a length that does not count."""
@@ -314,7 +314,7 @@ def _scale(scores: Array, *, are_alike: bool = False) -> Array:
     """Return the upper level of healthy log scores, the slope beyond it, and how many scores that rests on."""
     if not len(scores):
         return np.full(3, np.nan)
-    upper, far = np.quantile(np.log(np.maximum(scores, _LEAST)), [_UPPER, _FAR])
+    upper, far = (math.log(max(healthy_level(scores, level), _LEAST)) for level in (_UPPER, _FAR))
     slope = (far - upper) / np.log((1.0 - _UPPER) / (1.0 - _FAR))
     return np.array([upper, max(slope, _LEAST_SLOPE), 1.0 if are_alike else max((1.0 - _UPPER) * len(scores), 1.0)])
 
@@ -324,9 +324,8 @@ def _rarity(scores: Array, scale: Array) -> Array:
     upper, slope, n = scale
     beyond = (np.log(np.maximum(scores, _LEAST)) - upper) / slope
     farther = n * np.log1p(np.maximum(beyond, 0.0) / n)
-    rarity: Array = np.where(
-        beyond > 0.0, farther + _UPPER_RARITY, _UPPER_RARITY * np.exp(np.minimum(beyond, 0.0) / _UPPER_RARITY)
-    )
+    nearer = np.exp(np.minimum(beyond, 0.0) / _UPPER_RARITY)
+    rarity: Array = np.where(beyond > 0.0, _UPPER_RARITY + farther, _UPPER_RARITY * nearer)
     return rarity
 
 
@@ -336,7 +335,6 @@ def _as_rare(rarity: Array, scale: Array) -> Array:
     with np.errstate(over="ignore"):
         farther = n * np.expm1(np.maximum(rarity - _UPPER_RARITY, 0.0) / n)
     nearer = _UPPER_RARITY * np.log(np.clip(rarity / _UPPER_RARITY, _LEAST, 1.0))
-    scores: Array = np.exp(
-        np.minimum(upper + slope * np.where(rarity > _UPPER_RARITY, farther, nearer), _LARGEST_LOGARITHM)
-    )
+    beyond = np.where(rarity > _UPPER_RARITY, farther, nearer)
+    scores: Array = np.exp(np.minimum(upper + slope * beyond, _LARGEST_LOGARITHM))
     return scores
