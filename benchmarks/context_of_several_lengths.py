@@ -218,7 +218,7 @@ METHODS: dict[str, Callable[[Array, Array], Array]] = {
     "rows": monitor(),
     BASE: monitor(lags=3),
     "windows": monitor(windows="auto"),
-    OURS: monitor(lags=3, windows=LENGTHS),
+    OURS: monitor(lags=3, windows="auto"),
     "neighbour, 3 lags": neighbour_of_lags,
     "neighbour, windows": neighbour_of_windows,
 }
@@ -245,11 +245,10 @@ def streams_of(arguments: argparse.Namespace) -> Iterator[Stream]:
     """Make and read the streams that were asked for."""
     size, seeds = (0.3, [0]) if arguments.tiny else (1.0, arguments.made)
     for seed in seeds:
-        for name in ("white, level", "counts") if arguments.tiny else MORE:
-            yield more(name, seed, size)
-        for name, family in {} if arguments.tiny else FAMILIES.items():
-            if family.ordered and not family.lasting:
-                yield made(name, seed)
+        first, number = arguments.part
+        kept = [name for name, family in FAMILIES.items() if family.ordered and not family.lasting]
+        for name in ["white, level", "counts"] if arguments.tiny else [*MORE, *kept][first - 1 :: number]:
+            yield more(name, seed, size) if name in MORE else made(name, seed)
     yield from read(arguments.paths, arguments.plant)
 
 
@@ -260,6 +259,9 @@ def main() -> int:
     parser.add_argument("--plant", type=Path, metavar="FILE", help="npz with d00, d01_te, d02_te ...")
     parser.add_argument(
         "--made", type=int, nargs="*", default=[], metavar="SEED", help="made streams of these seeds (1)"
+    )
+    parser.add_argument(
+        "--part", type=int, nargs=2, default=[1, 1], metavar=("I", "N"), help="part I of N of the made families"
     )
     parser.add_argument("--tiny", action="store_true", help="two small made streams")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")

@@ -11,6 +11,7 @@ from streamkpca.monitoring.periods import has_passed
 from streamkpca.monitoring.scoring import WHOLE, Scorer
 from streamkpca.monitoring.state import MonitorState
 from streamkpca.monitoring.thresholds import healthy_level, is_quiet, smoothed_run
+from streamkpca.monitoring.windows import has_scales
 from streamkpca.stream.calibration import calibrate, rows_for_level
 
 Flags = npt.NDArray[np.bool_]
@@ -75,7 +76,7 @@ def accepted(state: MonitorState, scorer: Scorer, learn: str) -> tuple[MonitorSt
     # Every other run of neighbours shows how novel such rows are for a model that knows the others.
     is_shown = np.arange(len(rows)) // min(_RUN, len(rows) // 2) % 2 == 1
     scorer.model.partial_fit(rows[~is_shown]).refit()
-    novelty = scorer.novelty(rows[is_shown])
+    novelty = scorer.windows.combined(scorer.novelty(rows[is_shown]), None, state.windows.scales)
     scorer.model.partial_fit(rows[is_shown]).refit()
     smoothed = smoothed_run(novelty, scorer.smoothing, None)
     scores = state.scores.replaced(novelty, smoothed, np.zeros(len(novelty), dtype=bool))
@@ -110,7 +111,11 @@ def calibrated(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
         healthy = _are_normal(state, learn)
         held = np.concatenate([*runs[:-1], runs[-1][healthy]])
         windows = scorer.windows.calibrated(windows, held, statistics[healthy], n_wanted)
-        runs[-1] = scorer.windows.combined(runs[-1], statistics, windows.scales)
+        # Learned rows that are left out have no windows.
+        parts = [*[None] * (len(runs) - 1), statistics]
+        runs = [scorer.windows.combined(*pair, windows.scales) for pair in zip(runs, parts, strict=True)]
+        if has_scales(windows.scales) != has_scales(state.windows.scales):
+            state = replace(state, last_smoothed=None)
     smoothed = np.concatenate([smoothed_run(scores, scorer.smoothing, None) for scores in runs])
     scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
     return replace(state, scores=scores, n_young=state.n_learned, windows=windows)

@@ -53,7 +53,8 @@ class MonitorRecord(NamedTuple):
     Parameters
     ----------
     novelty : ndarray
-        Scores in units of k(x, x); 0 before there is a model, NaN for rows that are skipped.
+        Scores in units of k(x, x), or with windows of rarity (see `Monitor`); 0 before there is a model, NaN for rows
+        that are skipped.
     smoothed : ndarray
         Exponentially weighted scores, which are compared with the threshold; without smoothing, `novelty`.
     threshold : ndarray
@@ -97,9 +98,10 @@ class Monitor(SavedWithModel[MonitorState]):
         Rows that are scored together, each with its predecessors: the model sees d times `lags` features. Only for rows
         in time order.
     windows : sequence of int or "auto", optional
-        Lengths of windows, in rows, between 2 and 4096 and at most eight: the mean, standard deviation and range of
-        each feature over the last w rows, or up to three rows as they are, are scored, too, by a model for each length.
-        "auto" is (3, 16, 64). Only for rows in time order. See the Notes.
+        Lengths of windows, in rows, up to 4096 and at most eight: the mean, standard deviation and range of each feature
+        over the last w rows are scored, too, by a model for each length. Up to three rows are taken as they are, if
+        they are less than `lags`. "auto" is (1, 16, 64), or (16, 64) without lags; take ``lags=3`` with it. Only for
+        rows in time order. See the Notes.
     smoothing : float, optional
         Weight, between 0 and 1, of the newest score in the exponentially weighted mean that alarms are raised by. None:
         the scores themselves. Only for rows in time order.
@@ -160,15 +162,16 @@ class Monitor(SavedWithModel[MonitorState]):
     latest of these rows are learned, but for those that stand out among them. With ``learn="none"`` it is reported
     once, and alarms go on.
 
-    **Windows** make a row as novel as it is for the model of the rows, or as a row would be that is as rare as its
-    windows find it, by a mean of order four over all models, whichever is more. The rarity of a score is found among
-    those of healthy rows that were not learned; beyond them it is extrapolated, with more caution for windows. A length
-    w counts once 32 w rows, and at least 512, are learned, and never in a shorter stream. After a gap, and after a
-    lasting change that is learned, windows fill anew, and lengths are silent until then. Rows that the model of the
-    rows finds rarer than one in a hundred stay out of windows, so that windows are usual again when such an event ends.
-    A fault that only windows show is found when it fills a good part of w rows, and may be an alarm for up to w rows
-    after its end. Each length costs the time of a model of 3 d features, and for the statistics O(d) a row in calls of
-    w rows or more, O(w d) in shorter ones.
+    **Windows** make a score of what the models of rows and of each length find, once a length counts: the share of
+    healthy rows that are as rare, to the power -1/4, by the root mean square of the logarithms over all models. So all
+    of them matter, the ones that find a row rarest the most. Shares are those among healthy scores that no model had
+    learned, extrapolated beyond them, with more caution for windows. A length w counts once 32 w rows, and at least
+    512, are learned, and never in a shorter stream; before the first one does, scores are novelty. After a gap, and
+    after a lasting change that is learned, windows fill anew, and lengths are silent until then. Rows that the model of
+    the rows finds rarer than one in a hundred stay out of windows, so that windows are usual again when such an event
+    ends. A fault that only windows show is found when it fills a good part of w rows, and may be an alarm for up to w
+    rows after its end. Each length costs the time of a model of 3 d features, and for the statistics O(d) a row in
+    calls of w rows or more, O(w d) in shorter ones.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
     rows. `model`, `period`, `lags`, `windows`, `smoothing`, `quantile` and `false_alarms` cannot change; the other
@@ -228,7 +231,7 @@ class Monitor(SavedWithModel[MonitorState]):
             )
         self.period: Any = checked_period(period, where)
         self.lags = check_integer("lags", lags, least=1, where=where)
-        self.windows = checked_lengths(windows, where) or None
+        self.windows = checked_lengths(windows, self.lags, where) or None
         if smoothing is not None:
             smoothing = check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
         self.smoothing = smoothing

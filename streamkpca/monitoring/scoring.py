@@ -181,8 +181,8 @@ class Scorer:
         if k := self._leading(own, statistics, scales):
             return self.windows.causes(k, kept, own.shape[1], scales, threshold, names)
         assert self.known is not None
-        answers = answering(self.known, self.model.settings("Monitor"))
-        return causes_of(kept._replace(rows=own), answers, threshold, self.lags, names, n_phases(self.period))
+        answers, level = answering(self.known, self.model.settings("Monitor")), self.windows.level(0, threshold, scales)
+        return causes_of(kept._replace(rows=own), answers, level, self.lags, names, n_phases(self.period))
 
     def _leading(self, own: Array, statistics: Array, scales: Array) -> int:
         """Return which model finds rows rarest: 0 for that of the rows, then those of windows."""

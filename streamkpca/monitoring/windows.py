@@ -12,7 +12,6 @@ from streamkpca._core.parameters import check_integer
 from streamkpca.kernels import RBF, Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.causes import Cause, EventRows, causes_of
-from streamkpca.monitoring.thresholds import healthy_level
 from streamkpca.rows._loops import window_statistics
 from streamkpca.rows.validation import rows_with_numbers
 from streamkpca.stream.calibration import calibrate
@@ -31,6 +30,8 @@ _ROWS_FOR_ONE, _FEWEST = 32, 512
 # Levels of healthy scores from which their tail is extrapolated.
 _UPPER, _FAR = 0.85, 0.97
 _UPPER_RARITY = -math.log(1.0 - _UPPER)
+# Largest index of the tail, for rows: slopes that are found anew would else make scores of different times differ.
+_MOST_SURE = 10.0
 # Power of the share of healthy rows that is a score. Smoothed, its inverse would be that of the rarest row alone.
 _POWER = 0.25
 # Rows that are rarer than this among healthy ones stay out of windows: they end with the event, not w rows later.
@@ -90,16 +91,21 @@ class Windows:
 
     Notes
     -----
-    Windows of up to three rows are these rows, the latest first, and longer ones their statistics. The rarity of a
-    score is minus the logarithm of the share of healthy rows above it, which no model had learned. A row scores as
-    novel as it is for the model of the rows, or as a row would be whose rarity is the mean of order four of those of
-    all models, whichever is more. So lengths add to what single rows show, and never take from it.
+    Windows of up to three rows, which are less than the lags, are these rows, the latest first, and longer ones their
+    statistics. The rarity of a score is minus the logarithm of the share of healthy rows above it, which no model had
+    learned. Rarities of all models make their root mean square, and a score is the exponential of a fourth of it: the
+    share of equally rare healthy rows to the power -1/4. Rarities, and not the novelty of one model, are smoothed and
+    compared, as scales of novelty change with what is learned.
 
     Beyond the .85 quantile u, logarithms of healthy scores have an exponential tail whose slope was estimated, so that
-    the rarity of a score z slopes above u is that of Lomax's distribution, -log .15 + m log(1 + z / m) [1]_. For the
-    rows, m is the number of scores above u. Windows overlap, and healthy stretches to come differ by more than those
-    seen: there m is 1, whatever the length. With m in proportion to the windows that do not overlap, remnants of past
-    faults in long windows outweighed faults in rows.
+    the rarity of a score z slopes above u is that of Lomax's distribution, -log .15 + m log(1 + z / m) [1]_. For rows,
+    m is the number of scores above u, up to 10. Windows overlap, and healthy stretches to come differ by more than
+    those seen: there m is 1, whatever the length. With m in proportion to the windows that do not overlap, remnants of
+    past faults in long windows outweighed faults in rows.
+
+    All models count alike. Slopes that know how levels wander between blocks of healthy rows, or from maxima of blocks,
+    weights by these or by the correlation of healthy rarities, and long windows that count only while shorter ones do
+    ranked anomalies no better.
 
     References
     ----------
@@ -237,12 +243,12 @@ class Windows:
         if not counting and not has_scales(state.scales):
             return state
         scales = np.full_like(state.scales, np.nan)
-        scales[0] = _scale(novelty)
+        scales[0] = _scale(novelty, _MOST_SURE)
         for k, (model, part, known) in enumerate(self._parts(statistics)):
             if k in counting:
                 left_out = calibrate(model.state_, model.settings("Monitor"), n_least).novelty
                 held = np.concatenate([left_out, _scores(model, part[known])])
-                scales[k + 1] = _scale(held, are_alike=self.lengths[k] > _AS_THEY_ARE)
+                scales[k + 1] = _scale(held, _MOST_SURE if self.lengths[k] <= _AS_THEY_ARE else 1.0)
         return state._replace(scales=scales)
 
     def leading(self, novelty: Array, statistics: Array, scales: Array) -> int:
@@ -310,13 +316,13 @@ def _score(rarity: Array) -> Array:
     return score
 
 
-def _scale(scores: Array, *, are_alike: bool = False) -> Array:
-    """Return the upper level of healthy log scores, the slope beyond it, and how many scores that rests on."""
+def _scale(scores: Array, most: float) -> Array:
+    """Return the upper level of healthy log scores, the slope beyond it, and the index of the tail, `most` at most."""
     if not len(scores):
         return np.full(3, np.nan)
-    upper, far = (math.log(max(healthy_level(scores, level), _LEAST)) for level in (_UPPER, _FAR))
+    upper, far = np.quantile(np.log(np.maximum(scores, _LEAST)), [_UPPER, _FAR])
     slope = (far - upper) / np.log((1.0 - _UPPER) / (1.0 - _FAR))
-    return np.array([upper, max(slope, _LEAST_SLOPE), 1.0 if are_alike else max((1.0 - _UPPER) * len(scores), 1.0)])
+    return np.array([upper, max(slope, _LEAST_SLOPE), np.clip((1.0 - _UPPER) * len(scores), 1.0, most)])
 
 
 def _rarity(scores: Array, scale: Array) -> Array:
