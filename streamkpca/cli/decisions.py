@@ -53,7 +53,7 @@ def _command_line(stated: dict[str, Any]) -> str:
         if isinstance(value, bool):
             words.append(option.opts[0] if value else option.secondary_opts[0])
         else:
-            words += [option.opts[0], written_names(value) if isinstance(value, tuple) else str(value)]
+            words += [option.opts[0], written_names([*map(str, value)]) if isinstance(value, tuple) else str(value)]
     line = shlex.join(words)
     return line if line.isprintable() else printable(line)
 
