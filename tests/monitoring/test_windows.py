@@ -12,7 +12,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.windows import Windows, _as_rare
+from streamkpca.monitoring.windows import Windows, _as_rare, _rarity
 from streamkpca.rows._loops import window_statistics
 
 WINDOWS = (1, 8)
@@ -138,10 +138,58 @@ def test_rare_rows_stay_out_of_windows() -> None:
     novelty = np.where(np.isin(np.arange(12), [5, 6]), 1e9, 0.0)
     stacked, _, after = windows.followed(state, rows, rows, novelty)
     found = stacked[:, 1:]
+    both = Windows((1, 4), small_model())
+    short, _, _ = both.followed(state._replace(scales=np.full((3, 3), np.nan)), rows, rows, np.zeros(12))
+    np.testing.assert_array_equal(short[:, 1:2], rows)
+    assert np.isnan(short[:3, 2:]).all()
     assert np.isnan(found[[0, 1, 2, 5, 6]]).all()
     np.testing.assert_allclose(found[7], [(2 + 3 + 4 + 7) / 4, np.std([2, 3, 4, 7]), 5.0])
     assert after.n_kept == 10
     assert state.n_kept == 0
+
+
+@given(st.floats(-300, 300), st.floats(0.1, 3), st.floats(1, 10), st.lists(st.floats(-20, 600), min_size=2, max_size=9))
+def test_rarity_rises_with_the_score_and_can_be_undone(
+    upper: float, slope: float, index: float, logs: list[float]
+) -> None:
+    scale, ordered = np.array([upper, slope, index]), np.sort(logs)
+    rarity = _rarity(np.exp(ordered), scale)
+    assert (rarity >= 0.0).all()
+    assert (np.diff(rarity) >= 0.0).all()
+    at_upper = _rarity(np.exp([max(upper, -20.0)]), scale)[0]
+    assert upper < -20.0 or at_upper == pytest.approx(-np.log(0.15))
+    back = np.log(_as_rare(rarity, scale))
+    ordinary = (rarity > 1e-6) & (ordered < 290.0)
+    np.testing.assert_allclose(back[ordinary], ordered[ordinary], rtol=1e-6, atol=1e-6)
+
+
+def test_scores_are_shares_of_healthy_rows_over_all_models() -> None:
+    rows, monitor = normal_rows(1500), watching()
+    record = monitor.update(rows)
+    assert (record.novelty[-200:] >= 1.0).all()
+    state, scorer = monitor._state, monitor._scorer
+    assert state is not None
+    windows, scales, own = scorer.windows, state.windows.scales, np.concatenate([rows[-1:], rows[-2:-1]], axis=1)
+    stacked, found, _ = windows.followed(state.windows, rows[-1:], own, scorer.novelty(own))
+    rarity = windows.rarities(scorer.novelty(own), stacked[:, own.shape[1] :], scales)
+    assert np.isfinite(rarity).all()
+    expected = np.exp(np.sqrt((rarity**2).mean()) / 4)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(windows.combined(scorer.novelty(own), None, scales), np.exp(rarity[0] / 4), rtol=1e-12)
+    level = windows.level(1, float(expected), scales)
+    np.testing.assert_allclose(_rarity(np.array([level]), scales[1]), 4 * np.log(expected))
+
+
+def test_scores_stay_rarities_through_a_lasting_change() -> None:
+    rows = normal_rows(1400)
+    rows[900:] += 6.0
+    monitor = watching(accept_after=60)
+    record = monitor.update(rows)
+    assert monitor.change_detected_ is not None
+    assert monitor.change_detected_.is_accepted
+    assert (record.novelty[800:] >= 1.0).all()
+    assert record.is_alarm[900:960].all()
+    assert record.is_alarm[1300:].mean() < 0.1
 
 
 def test_gaps_begin_windows_anew() -> None:
