@@ -151,8 +151,8 @@ monitor_options = _grouped(
         "--windows",
         metavar="auto|ROWS,...",
         callback=_read_windows,
-        help="Lengths of windows whose mean, standard deviation and range are scored too, as in 16,64; for rows in time "
-        "order, beside --lags 3.",
+        help="Lengths of windows whose mean, standard deviation and range are scored too, as in 16,64; for rows in "
+        "time order, beside --lags 3.",
     ),
     click.option(
         "--smoothing",
