@@ -100,8 +100,8 @@ class Monitor(SavedWithModel[MonitorState]):
     windows : sequence of int or "auto", optional
         Lengths of windows, in rows, up to 4096 and at most eight: the mean, standard deviation and range of each
         feature over the last w rows are scored, too, by a model for each length. Up to three rows are taken as they
-        are, if they are less than `lags`. "auto" is (1, 16, 64), or (16, 64) without lags; take ``lags=3`` with it. Only for
-        rows in time order. See the Notes.
+        are, if they are less than `lags`. "auto" is (1, 16, 64), or (16, 64) without lags; take ``lags=3`` with it.
+        Only for rows in time order. See the Notes.
     smoothing : float, optional
         Weight, between 0 and 1, of the newest score in the exponentially weighted mean that alarms are raised by. None:
         the scores themselves. Only for rows in time order.

@@ -12,6 +12,7 @@ from streamkpca._core.parameters import check_integer
 from streamkpca.kernels import RBF, Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.causes import Cause, EventRows, causes_of
+from streamkpca.monitoring.thresholds import healthy_level
 from streamkpca.rows._loops import window_statistics
 from streamkpca.rows.validation import rows_with_numbers
 from streamkpca.stream.calibration import calibrate
@@ -320,8 +321,9 @@ def _scale(scores: Array, most: float) -> Array:
     """Return the upper level of healthy log scores, the slope beyond it, and the index of the tail, `most` at most."""
     if not len(scores):
         return np.full(3, np.nan)
-    upper, far = np.quantile(np.log(np.maximum(scores, _LEAST)), [_UPPER, _FAR])
-    slope = (far - upper) / np.log((1.0 - _UPPER) / (1.0 - _FAR))
+    # Faults that were learned with a lasting change must not make the tail heavy.
+    upper, far = (math.log(max(healthy_level(scores, level), _LEAST)) for level in (_UPPER, _FAR))
+    slope = (far - upper) / math.log((1.0 - _UPPER) / (1.0 - _FAR))
     return np.array([upper, max(slope, _LEAST_SLOPE), np.clip((1.0 - _UPPER) * len(scores), 1.0, most)])
 
 
