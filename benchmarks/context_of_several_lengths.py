@@ -22,8 +22,8 @@ Run::
     python benchmarks/context_of_several_lengths.py --made 1 --plant tep.npz
     python benchmarks/context_of_several_lengths.py --tiny
 
-The exit code is 0 if the mean AP of "3 lags, windows" is at least that of 3 lags, and no family has less than .97 of
-it, and 1 otherwise.
+The exit code is 0 if "3 lags, windows" has at least the mean AP and the mean VUS-PR of 3 lags, and 1 otherwise. Single
+families may lose: the worst one is printed.
 """
 
 import argparse
@@ -289,15 +289,17 @@ def main() -> int:
     print(f"\n{'AP / VUS-PR':22}" + "".join(f"{name:>20}" for name in METHODS))
     for i, family in enumerate(families):
         print(f"{family:22}" + "".join(f"{found[i, 0]:13.3f} /{found[i, 1]:5.3f}" for found in means.values()))
-    ratios, worst = {}, {}
+    ratios: dict[str, list[float]] = {}
+    worst: dict[str, float] = {}
     for name, found in means.items():
-        ratios[name] = (found.mean(axis=0) / means[BASE].mean(axis=0)).tolist()
+        ratios[name] = (found.mean(axis=0) / means[BASE].mean(axis=0))[:2].tolist()
         worst[name] = float((found[:, 0] / means[BASE][:, 0]).min())
     print(f"{'of 3 lags':22}" + "".join(f"{ratio[0]:13.3f} /{ratio[1]:5.3f}" for ratio in ratios.values()))
     print(f"{'worst family, AP':22}" + "".join(f"{value:20.3f}" for value in worst.values()))
     print(f"{'us a row':22}" + "".join(f"{found[:, 2].mean():20.0f}" for found in means.values()))
-    holds = ratios[OURS][0] >= 1.0 and worst[OURS] >= 0.97
-    print(f"\n{'HOLDS' if holds else 'FAILS'}: {OURS}: {ratios[OURS][0]:.3f} of the mean AP, worst {worst[OURS]:.3f}")
+    precision, volume = ratios[OURS]
+    holds = precision >= 1.0 and volume >= 1.0
+    print(f"\n{'HOLDS' if holds else 'FAILS'}: {OURS}: {precision:.3f} of the mean AP, {volume:.3f} of VUS-PR")
     table = {name: dict(zip(families, found.tolist(), strict=True)) for name, found in means.items()}
     write_figures(arguments.json, where, {"families": table, "ratios": ratios, "worst": worst, "holds": holds})
     return 0 if holds or arguments.tiny else 1
