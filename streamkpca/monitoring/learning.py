@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import replaced
+from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun
 from streamkpca.monitoring.periods import has_passed
 from streamkpca.monitoring.scoring import WHOLE, Scorer
@@ -115,7 +116,9 @@ def calibrated(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
         parts = [*[None] * (len(runs) - 1), statistics]
         runs = [scorer.windows.combined(*pair, windows.scales) for pair in zip(runs, parts, strict=True)]
         if has_scales(windows.scales) != has_scales(state.windows.scales):
-            state = replace(state, last_smoothed=None)
+            # Scores of another unit are nothing to go on from.
+            contract = None if state.contract is None else Contract(state.contract.false_alarms)
+            state = replace(state, last_smoothed=None, contract=contract)
     smoothed = np.concatenate([smoothed_run(scores, scorer.smoothing, None) for scores in runs])
     scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
     return replace(state, scores=scores, n_young=state.n_learned, windows=windows)

@@ -393,8 +393,11 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
     lines, _ = told("watch", "x.npy", "--model", "m.npz")
     n = int((~np.isnan(gapped).all(axis=1)).sum())
     assert (lines[-1]["rows"], lines[-1]["rows_skipped"]) == (n, 1400 - n)
-    # Rows of arrays are counted from 0.
-    assert worst(lines)["first_row"] in range(898, 903)
+    # Rows of arrays are counted from 0. A fault of one row may be as severe as one of twenty.
+    worst_two = sorted(events(lines), key=lambda event: event["severity"])[-2:]
+    first, second = sorted(event["first_row"] for event in worst_two)
+    assert first in range(898, 903)
+    assert second == 1000
     assert told("score", "x.npy", "--model", "m.npz")[0][-1]["rows"] == n
 
 

@@ -189,3 +189,17 @@ def test_files_whose_contract_is_another_one_are_refused() -> None:
         record["parameters"]["false_alarms"] = rate
         with pytest.raises(CheckpointError, match="its contract is another one"):
             Monitor.from_bytes(monitor.model.to_bytes({"monitor": record, "extra": None}))
+
+
+def test_scores_before_windows_count_are_no_reference() -> None:
+    monitor = Monitor(windows=(4,), false_alarms=1 / 1000)
+    rows = np.random.default_rng(0).normal(size=(1200, 3))
+    known = []
+    for start in range(0, len(rows), 16):
+        monitor.update(rows[start : start + 16])
+        assert monitor.contract_ is not None
+        known.append(monitor.contract_.n_known)
+    # Windows count from 512 learned rows on; before, scores are novelty, and then rarities.
+    drops = np.flatnonzero(np.diff(known) < 0)
+    assert len(drops) == 1
+    assert known[drops[0] + 1] == 0
