@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import block_diag
 
 Array = npt.NDArray[np.float64]
 
@@ -24,8 +25,9 @@ MOST_CANDIDATES, MOVING_CANDIDATES, SCREENING_ROWS, MOST_JUDGED = 2048, 512, 102
 NEGLIGIBLE, TIE = 1e-12, 1e-12
 SAMPLED_ROWS_PER_ATOM, LEAST_SAMPLED_ROWS, MOST_SAMPLED_ROWS = 50, 1024, 10240
 FIRST_BLOCKS, MEMORY, ALLOWANCE, LARGEST_STEP, SIGNAL = 8, 64, 0.5, 4.0, 10.0
-ROWS_TO_MOVE, DECIDING_ROWS, JUDGING_ROWS, SWAPPING_ROWS, EVALUATIONS, LATER_EVALUATIONS = 4, 16, 1024, 4, 7, 4
-HORIZON, OPTIMISM, GROWTH = 2.0, 2.5, 1.5
+ROWS_TO_MOVE, DECIDING_ROWS, JUDGING_ROWS, SWAPPING_ROWS, EVALUATIONS = 4, 16, 1024, 4, 4
+HORIZON, OPTIMISM = 2.0, 2.5
+NEAREST, LEAST_LEFT, FIRST_LENGTH = 24, 0.03, 1.25
 RIDGE, STEPS_KEPT, LEAST_GAIN, SHORTER, LEAST_CURVATURE = 1e-9, 5, 1e-4, 0.3, 1e-6
 WORTH_ANOTHER_STEP, EXPLAINED = 1e-3, 1e-6
 LEAST_VARIANCE_SHARE = 1e-9
@@ -155,15 +157,37 @@ class Scene:
         by_atom = np.maximum(by_atom, LEAST_CURVATURE * by_atom.max())
         return np.repeat(by_atom[:, None], atoms.shape[1], axis=1)
 
+    def inverse_span(self, atoms: Array) -> Array:
+        """Inverses (m, d, d) of what the nearest atoms leave of the squares of an atom's unit derivatives."""
+        d, energy = atoms.shape[1], energy_of(self.kernel, atoms)
+        K = self.kernel(atoms, atoms) / np.sqrt(np.outer(energy, energy))
+        inverses = np.tile(np.eye(d), (len(atoms), 1, 1))
+        for i, atom in enumerate(atoms):
+            near = np.argsort(-K[i])[:NEAREST]
+            length = np.sqrt(self.kernel.tangent * np.abs(self.kernel.slope(atom[None], atom[None])[0, 0]) * energy[i])
+            G = np.empty((len(near), d))
+            for f in range(d):
+                aside = atom.astype(complex)
+                aside[f] += 1e-30j
+                G[:, f] = self.kernel(aside[None], atoms[near])[0].imag / 1e-30 / np.sqrt(energy[near]) / length
+            left = (1.0 + LEAST_LEFT) * K[np.ix_(near, near)] - G @ G.T + RIDGE * np.eye(len(near))
+            inverses[i] += G.T @ np.linalg.solve(left, G)
+        return inverses
+
 
 def descend(scene: Scene, atoms: Array, n_evaluations: int) -> Array:
     """Move atoms to where they leave less unexplained: BFGS, the inverse Hessian multiplied out from the last steps."""
     steps: list[tuple[Array, Array]] = []
-    value, gradient, length = scene.unexplained(atoms), scene.gradient(atoms), 1.0
-    for _ in range(n_evaluations - 1):
+    value, gradient, length = scene.unexplained(atoms), scene.gradient(atoms), FIRST_LENGTH
+    spanned, n_steps = np.tile(np.eye(atoms.shape[1]), (len(atoms), 1, 1)), 2 * (n_evaluations - 1)
+    if scene.kernel.tangent == 2.0:
+        # Of squared distances, where atoms can go far in what their neighbours span.
+        spanned, n_steps = scene.inverse_span(atoms), n_evaluations - 1
+    for _ in range(n_steps):
         if value <= EXPLAINED:
             break
-        inverse = np.diag(1.0 / scene.curvature(atoms).ravel())
+        roots = np.diag(1.0 / np.sqrt(scene.curvature(atoms).ravel()))
+        inverse = roots @ block_diag(*spanned) @ roots
         if steps:
             s, y = steps[-1]
             inverse = inverse * (s @ y) / (y @ inverse @ y)
@@ -462,10 +486,11 @@ class NaiveStream:
         """Search a block for atoms, record it and move the atoms."""
         residual, n_atoms = np.maximum(self.residuals(self.atoms, block), 0.0), len(self.atoms)
         mean = np.average(residual, weights=self.weights[block])
+        is_worse = self.mean_residual(block) > (1.0 + UNUSUAL) * self.usual_residual
         if n_atoms < max_atoms:
             self.become(self.atoms, self.fill(block, max_atoms))
-        # A move right after the choice of atoms leaves a swap little to find.
-        if len(self.atoms) == max_atoms and (n_atoms == max_atoms or not self.moves_atoms):
+        # A move right after the choice of atoms, or where rows are explained as usual, leaves a swap little to find.
+        if len(self.atoms) == max_atoms and (not self.moves_atoms or (n_atoms == max_atoms and is_worse)):
             self.swap(block, mean)
         in_block = self.mean_residual(block)
         self.record(block)
@@ -614,10 +639,8 @@ class NaiveStream:
         n = min(max(n, JUDGING_ROWS), len(sample)) if holds_all else min(n, len(sample) // 2)
         n = len(sample) if thoroughly else n
         judging = slice(JUDGING_ROWS) if holds_all else slice(n, n + JUDGING_ROWS)
-        has_grown = len(self.rows) >= GROWTH * self.n_rows_searched
-        n_evaluations = EVALUATIONS if thoroughly or (holds_all and has_grown) else LATER_EVALUATIONS
         scene = Scene(self.kernel, self.rows[sample[:n]], stands_for[:n])
-        there = descend(scene, self.points(self.atoms), n_evaluations)
+        there = descend(scene, self.points(self.atoms), EVALUATIONS)
         moved = [
             Atom(atom.origin, point, atom.has_moved or bool((point != atom.point).any()), set(atom.seen))
             for atom, point in zip(self.atoms, there, strict=True)
@@ -887,8 +910,11 @@ def explained_shares(kernel: Function, known: Array, rows: Array) -> Array:
     return np.where(shares > 1.0 - UNRESOLVED, 1.0, shares)
 
 
-def contrast(kernel: Function, rows: Array, weights: Array) -> float:
-    """Probability that a row in which one number is that of another row is explained less well than a row."""
+def contrast(kernel: Function, rows: Array, weights: Array, share: float = 1.0) -> float:
+    """Area under the ROC curve, up to a share of rows, of copies in which one number is that of another row.
+
+    It is stretched so that chance is .5. Copies are found as rows that are explained less well.
+    """
     known, held_out = held_out_share(len(rows))
     X, a = rows[held_out], weights[held_out]
     varying = [column for column in range(rows.shape[1]) if len(X) and len(set(X[:, column])) > 1]
@@ -906,11 +932,13 @@ def contrast(kernel: Function, rows: Array, weights: Array) -> float:
     if not copies:
         return 0.5
     usual, odd = (explained_shares(kernel, rows[known], part) for part in (X, np.array(copies)))
-    wins = wins_of_all = 0.0
-    for share, row in zip(odd, copied, strict=True):
-        wins += a[row] * (a[usual > share].sum() + 0.5 * a[usual == share].sum())
-        wins_of_all += a[row] * a.sum()
-    return float(wins / wins_of_all)
+    found = 0.0
+    for explained, row in zip(odd, copied, strict=True):
+        # The share of rows that are taken for copies where this copy just is one.
+        taken = 1.0 - (a[usual > explained].sum() + 0.5 * a[usual == explained].sum()) / a.sum()
+        found += a[row] * max(1.0 - taken / share, 0.0)
+    chance = share / 2.0
+    return float(0.5 + 0.5 * (found / a[copied].sum() - chance) / (1.0 - chance))
 
 
 def settled_gamma(rows: Array, weights: Array) -> float:

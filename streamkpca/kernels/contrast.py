@@ -13,10 +13,10 @@ from streamkpca.kernels.program import Program
 # width that resulted was the same within one step of the grid, on 24 streams of eight kinds.
 _MOST_ROWS, _MOST_KNOWN = 1024, 128
 _COPIES = 2
-# Allowance for chance of a contrast, in units of one over the root of the number of held-out rows.
-_CHANCE = 0.25
-# Three standard errors of a contrast in the same units: ((1 + 1 / 2) / 12)^1/2 for twice as many copies.
-_BEYOND_CHANCE = 3.0 * np.sqrt(0.125)
+# Share of the best contrast, beyond chance, that is nearly the best.
+_NEARLY = 0.9
+# Standard errors of a contrast that are allowed for chance, and that are beyond it.
+_CHANCE, _BEYOND_CHANCE = 0.5**0.5, 3.0
 # With fewer held-out rows, contrasts are mostly chance.
 _LEAST_HELD_OUT = 16
 _RANK_TOLERANCE = 1e-11
@@ -60,10 +60,13 @@ def swapped(X: Array, weights: Array | None) -> Swaps:
     return Swaps(known, held_out, row_weights, copies[differs], of[differs])
 
 
-def contrast(program: Program, swaps: Swaps) -> float:
-    """Return the probability that a copy is more novel than a held-out row: .5 where the kernel sees no difference.
+def contrast(program: Program, swaps: Swaps, share: float = 1.0) -> float:
+    """Return how well copies are told from held-out rows: .5 where the kernel sees no difference, 1 where all are.
 
-    Novelty is the share of a row's energy outside the span of the known rows.
+    It is the area under the ROC curve, up to a share of held-out rows that are taken for copies, stretched so that
+    chance is .5 (D. McClish, "Analyzing a portion of the ROC curve", Medical Decision Making 9, 1989). By default it is
+    the probability that a copy is more novel than a row. Among equal ones, a copy is in the middle. Novelty is the share
+    of a row's energy outside the span of the known rows.
     """
     if not len(swaps.copies):
         return 0.5
@@ -78,22 +81,25 @@ def contrast(program: Program, swaps: Swaps) -> float:
     total = np.concatenate([[0.0], np.cumsum(swaps.weights[order])])
     explained = usual[order]
     more, as_many = (np.searchsorted(explained, odd, side=side) for side in ("right", "left"))
-    above = total[-1] - 0.5 * (total[more] + total[as_many])
-    return float(np.average(above, weights=swaps.weights[swaps.of]) / total[-1])
+    taken = 0.5 * (total[more] + total[as_many]) / total[-1]
+    found = np.average(np.maximum(1.0 - taken / share, 0.0), weights=swaps.weights[swaps.of])
+    return float(0.5 + 0.5 * (found - 0.5 * share) / (1.0 - 0.5 * share))
 
 
-def least_change(contrasts: Array, n_held_out: int, kept: float = 0.9) -> int:
+def least_change(contrasts: Array, n_held_out: int, kept: float = _NEARLY, share: float = 1.0) -> int:
     """Return the first of several kernels, from the usual one on, whose contrast is nearly the best.
 
     It exceeds chance by at least the share `kept` of what the best does, up to chance. Where even the best is within
-    three standard errors of chance, the usual kernel stays.
+    three standard errors of chance, the usual kernel stays. They are contrasts up to the `share` of `contrast`.
     """
+    # Of copies like rows, twice as many, each is found by the largest of 1 - u / share and 0, with u in 0 to 1.
+    variance = 1.5 * (share / 3.0 - share**2 / 4.0) / max(n_held_out, 1)
+    error = 0.5 * np.sqrt(variance) / (1.0 - 0.5 * share)
     # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
     excess = np.maximum(contrasts - 0.5, 0.0)
-    if float(excess.max()) * np.sqrt(n_held_out) < _BEYOND_CHANCE:
+    if float(excess.max()) < _BEYOND_CHANCE * error:
         return 0
-    wanted = kept * float(excess.max()) - _CHANCE / np.sqrt(max(n_held_out, 1))
-    return int(np.argmax(excess >= wanted))
+    return int(np.argmax(excess >= kept * float(excess.max()) - _CHANCE * error))
 
 
 def _log_share(program: Program, factor: Array, known: Array, rows: Array) -> Array:

@@ -254,6 +254,17 @@ def test_auto_whitens_where_that_tells_rows_from_copies_with_a_foreign_number():
     assert RBF("spread").in_units("auto").settled(wide).units == (1.0,) * 257
 
 
+def test_auto_takes_codes_for_no_features_to_whiten():
+    rng = np.random.default_rng(0)
+    plant = rng.normal(size=(600, 2)) @ rng.normal(size=(2, 5)) + 0.05 * rng.normal(size=(600, 5))
+    codes, auto = np.eye(4)[rng.integers(4, size=600)], RBF("spread").in_units("auto")
+    for X in (codes, np.column_stack([codes, plant[:, :4]]), np.full((600, 5), 3.0)):
+        assert isinstance(auto.settled(X).units, tuple)
+    assert auto.settled(np.column_stack([codes, plant])) == RBF("spread").in_units("whitened").settled(
+        np.column_stack([codes, plant])
+    )
+
+
 # Models
 
 
