@@ -285,7 +285,7 @@ def _spanned(program: Program, atoms: Array) -> tuple[Array, Array] | None:
     with np.errstate(all="ignore"):
         values, slopes = values_and_gradients(program, atoms, atoms)
         own = np.diagonal(values)
-        lengths = np.sqrt(np.outer(own, own))
+        lengths = np.outer(np.sqrt(own), np.sqrt(own))
         values = values / lengths
         near = np.argpartition(-values, size - 1, axis=1)[:, :size]
         along, squares = np.zeros((*near.shape, atoms.shape[1])), np.zeros(atoms.shape)

@@ -65,8 +65,8 @@ def contrast(program: Program, swaps: Swaps, share: float = 1.0) -> float:
 
     It is the area under the ROC curve, up to a share of held-out rows that are taken for copies, stretched so that
     chance is .5 (D. McClish, "Analyzing a portion of the ROC curve", Medical Decision Making 9, 1989). By default it is
-    the probability that a copy is more novel than a row. Among equal ones, a copy is in the middle. Novelty is the share
-    of a row's energy outside the span of the known rows.
+    the probability that a copy is more novel than a row. Among equal ones, a copy is in the middle. Novelty is the
+    share of a row's energy outside the span of the known rows.
     """
     if not len(swaps.copies):
         return 0.5

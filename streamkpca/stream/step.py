@@ -87,7 +87,8 @@ def advanced(
         skipped = replace(summary, schedule=summary.schedule.skipped(block, summary.n_rows))
         return skipped.recorded(block, times[0])
     before = summary.basis.size
-    summary = searched(summary, block, settings.max_atoms, tolerated, moves_atoms=moves_atoms)
+    fades = settings.half_life is not None
+    summary = searched(summary, block, settings.max_atoms, tolerated, moves_atoms=moves_atoms, fades=fades)
     found = block if block.is_current_for(summary.basis) else Block(summary.basis, block.rows, block.weights)
     summary = summary.recorded(found, times[0])
     if moves_atoms:
@@ -190,16 +191,19 @@ def _weighted_sum(kernel: Kernel, rows: Array, weights: Array) -> float:
     return total
 
 
-def searched(summary: Summary, block: Block, max_atoms: int | None, tolerated: float, *, moves_atoms: bool) -> Summary:
-    """Search a block for atoms; it may leave the energy `tolerated` unexplained."""
+def searched(
+    summary: Summary, block: Block, max_atoms: int | None, tolerated: float, *, moves_atoms: bool, fades: bool = False
+) -> Summary:
+    """Search a block for atoms; it may leave the energy `tolerated` unexplained. The weight of rows may fade."""
     # Sorted once and kept, as a sorted copy for each query would need memory for both.
     summary = replace(summary.solved(), selection_sample=summary.selection_sample.sorted())
     fills = max_atoms is None or summary.basis.size < max_atoms
     if fills:
         summary = _fill_budget(summary, block, max_atoms, tolerated)
     # Atoms that move follow their rows. A swap brings one to rows that none is near, which shows: blocks are explained
-    # worse. Otherwise, and right after the choice of atoms among the same rows, it finds little that a move does not.
-    swaps = not moves_atoms or (not fills and summary.schedule.is_worse(block))
+    # worse. Or it takes one from rows that have faded. Otherwise, and right after the choice of atoms among the same
+    # rows, it finds little that a move does not.
+    swaps = not moves_atoms or (not fills and (fades or summary.schedule.is_worse(block)))
     if summary.basis.size == max_atoms and swaps and summary.sampled_share >= _LEAST_SAMPLED_SHARE:
         summary = _swapped(summary, block, moves_atoms=moves_atoms)
     return summary

@@ -24,7 +24,7 @@ def X():
     rng = np.random.default_rng(5)
     rows = np.repeat(rng.normal(size=(1400, 1)), 3, axis=1) + 0.1 * rng.normal(size=(1400, 3))
     rows[900:920, 1] += 4.0
-    rows[1000, 2] += 3.0
+    rows[1000, 2] += 1.0
     return np.round(rows, 6)
 
 
