@@ -489,9 +489,9 @@ class NaiveStream:
         is_worse = self.mean_residual(block) > (1.0 + UNUSUAL) * self.usual_residual
         if n_atoms < max_atoms:
             self.become(self.atoms, self.fill(block, max_atoms))
-        # A move right after the choice of atoms leaves a swap little to find, and so do rows that neither fade nor are
-        # explained worse than usual.
-        is_worse |= self.half_life is not None
+        # A move right after the choice of atoms leaves a swap little to find, and so do many rows that neither fade nor
+        # are explained worse than usual.
+        is_worse |= self.half_life is not None or len(self.selection_sample()[0]) < DECIDING_ROWS * len(self.atoms)
         if len(self.atoms) == max_atoms and (not self.moves_atoms or (n_atoms == max_atoms and is_worse)):
             self.swap(block, mean)
         in_block = self.mean_residual(block)

@@ -201,9 +201,10 @@ def searched(
     if fills:
         summary = _fill_budget(summary, block, max_atoms, tolerated)
     # Atoms that move follow their rows. A swap brings one to rows that none is near, which shows: blocks are explained
-    # worse. Or it takes one from rows that have faded. Otherwise, and right after the choice of atoms among the same
-    # rows, it finds little that a move does not.
-    swaps = not moves_atoms or (not fills and (fades or summary.schedule.is_worse(block)))
+    # worse, unless few rows tell what is usual. Or it takes one from rows that have faded. Otherwise, and right after
+    # the choice of atoms among the same rows, it finds little that a move does not.
+    has_few = len(summary.selection_sample) < _MOVING_SAMPLE * summary.basis.size
+    swaps = not moves_atoms or (not fills and (fades or has_few or summary.schedule.is_worse(block)))
     if summary.basis.size == max_atoms and swaps and summary.sampled_share >= _LEAST_SAMPLED_SHARE:
         summary = _swapped(summary, block, moves_atoms=moves_atoms)
     return summary
