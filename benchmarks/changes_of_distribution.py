@@ -10,9 +10,9 @@ logarithmic mean length is a line in the level, which is checked where both are 
 * **kept**: detections in healthy rows for each that the detector's own run length promises, for kinds of rows with
   heavy tails and with memory (`HEALTHY`), each with the default number of healthy rows.
 * **digits** (``--digits usps.npz``): digits sorted by class, 16 x 16. The model has learned other digits in any order;
-  after each detection the next 200 rows, the least, are the healthy ones. MMDEW begins anew. Levels come from run lengths, those of
-  MMDEW from the other digits in any order. A detection counts for a change of class that it follows within 100 rows; F1
-  of the nine changes.
+  after each detection the next 200 rows, the least, are the healthy ones. MMDEW begins anew. Levels come from run
+  lengths, those of MMDEW from the other digits in any order. A detection counts for a change of class that it follows
+  within 100 rows; F1 of the nine changes.
 * **speed**: microseconds of processor time a row of ours, settled, in calls of 10,000 rows and in single rows.
 
 Run::
