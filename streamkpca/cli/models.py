@@ -14,7 +14,7 @@ from streamkpca import CheckpointError, StreamingKernelPCA, load
 from streamkpca._core.files import try_lock
 from streamkpca.cli.tables import Batch, Table
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.periods import n_phases
+from streamkpca.monitoring.periods import n_features_of
 
 # Key of the command's own notes in what is saved beside a model.
 NOTES: Final = "command"
@@ -41,7 +41,7 @@ class Saved(NamedTuple):
     def n_columns(self) -> int:
         """The number of columns of a single row, without its predecessors and its phase."""
         n, monitor = self.model.n_features_in_, self.monitor
-        return (n - n_phases(monitor.period)) // monitor.lags if monitor else n
+        return n_features_of(n, monitor.lags, monitor.period) if monitor else n
 
     @property
     def learned(self) -> tuple[str, ...] | int:

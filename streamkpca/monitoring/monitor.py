@@ -18,7 +18,7 @@ from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.contract import Contract, judged, renewed
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
 from streamkpca.monitoring.learning import CHUNK, LEARN, YOUNG, accepted, calibrated, caught_up, has_grown
-from streamkpca.monitoring.periods import checked_period, n_phases, with_phases
+from streamkpca.monitoring.periods import checked_period, n_features_of, with_phases
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
 from streamkpca.monitoring.saving import SavedWithModel, check_model
 from streamkpca.monitoring.scoring import WHOLE, Scorer, with_predecessors
@@ -669,7 +669,7 @@ class Monitor(SavedWithModel[MonitorState]):
         state, stream, skips = self._state, self._scorer.known, self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
         if state is None and stream is not None:
-            width = (stream.n_features - n_phases(self.period)) // self.lags
+            width = n_features_of(stream.n_features, self.lags, self.period)
             names = stream.names.tolist()[:width] if stream.names is not None and self.lags == 1 else None
         known = None if names is None else np.array(names, dtype=object)
         rows = checked_parts(X, where, width, known, finite=not skips, gaps=self.model.on_missing != "raise")

@@ -38,6 +38,11 @@ def n_phases(period: Period) -> int:
     return 0 if period is None else _PHASES
 
 
+def n_features_of(n_seen: int, lags: int, period: Period) -> int:
+    """Return how many features rows have of which a model sees `n_seen` numbers, with their predecessors and phases."""
+    return (n_seen - n_phases(period)) // lags
+
+
 def with_phases(rows: Array, period: Period, first: int, times: Times | None, where: str) -> Array:
     """Append the phases to rows (n, d), from position `first` on: (n, d + 2); without a period, return the rows."""
     if period is None:

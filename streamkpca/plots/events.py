@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca.monitoring.periods import n_phases
+from streamkpca.monitoring.periods import n_features_of
 from streamkpca.plots import canvas
 from streamkpca.rows.validation import feature_names
 
@@ -78,7 +78,7 @@ def draw_event(
     rows = monitor.stacked(X, first=first, time=None if monitor.period is None else time)
     names = feature_names(X)
     n_seen = monitor.model.n_features_in_
-    d = (n_seen - n_phases(monitor.period)) // monitor.lags
+    d = n_features_of(n_seen, monitor.lags, monitor.period)
     n, width = len(rows), d * monitor.lags
     if rows.shape[1] != n_seen:
         raise ValueError(f"{where} expected the {d} features of the monitor but got {np.shape(X)[1]}; pass its rows")
