@@ -3,8 +3,8 @@
 import copy
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
-from streamkpca.components.chart import MOST_FEATURES, N_GROUPS, Chart, Columns, chart_of
+from streamkpca.components.chart import MOST_FEATURES, Chart, Columns, chart_of
+from streamkpca.components.discrepancy import Discrepancy, discrepancy_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.saving import SavedWithModel, check_model, read_feature
+from streamkpca.monitoring.saving import SavedWithModel, check_model
+from streamkpca.monitoring.shifts import Moments, Shift, moments_of, read_shift, shifts_of
 from streamkpca.rows.validation import checked_parts, feature_names
 from streamkpca.stream.state import answering, check_range
 
@@ -34,37 +36,12 @@ _AT_ONCE = 1024
 _SOON = 0.05
 # Squares of larger numbers could not be added up.
 _LARGEST_HEALTHY = 1e140
-# Chance that a feature is named which did not move.
-_BY_CHANCE = 0.01
-_LEAST_FOR_SPREAD, _MOST_SHIFTS, _LARGEST_SCORE = 10, 5, 1e9
-_DIRECTIONS = tuple(f"{what} {way}" for what in ("mean", "spread", "correlation") for way in ("up", "down"))
-
-
-class Shift(NamedTuple):
-    """A mean, spread or correlation that moved with a change of distribution.
-
-    Parameters
-    ----------
-    feature : str or int
-        Name or position of the feature.
-    direction : {"mean up", "mean down", "spread up", "spread down", "correlation up", "correlation down"}
-    before, after : float
-        Mean, standard deviation or correlation of the healthy rows, and of the rows since the change began.
-    other : str or int, optional
-        The other feature of a correlation.
-
-    Examples
-    --------
-    >>> from streamkpca.monitoring import Shift
-    >>> Shift("flow", "mean up", 2.0, 2.5).direction
-    'mean up'
-    """
-
-    feature: str | int
-    direction: str
-    before: float
-    after: float
-    other: str | int | None = None
+_CHARTS: dict[str, Callable[[Array, Snapshot], Chart | Discrepancy]] = {
+    "healthy": chart_of,
+    "latest": discrepancy_of,
+}
+# Rows before a change, at least, that tell what moved.
+_LEAST_BEFORE = 10
 
 
 @dataclass(frozen=True)
@@ -78,7 +55,8 @@ class DistributionChange:
     detected : int
         Position of the row after which it was detected.
     last : int
-        Position of the row after which it was last detected again, each time within a twentieth of the run length.
+        Position of the row after which it was last detected again, each time within a twentieth of the run length; that
+        of `detected` if rows are compared with the latest ones.
     run_length : float
         The mean number of healthy rows up to the first statistic as large as the largest that detected it.
     confidence : float
@@ -132,7 +110,8 @@ class DetectorState:
     """The state of a detector beside its model; replaced as a whole.
 
     `rows` (m, d) are the healthy rows so far or, once there is a chart, the latest ones since the last change began;
-    `averages` (K, p) are those of the `n_since` rows since the statistics began.
+    `averages` (k, p) are those of the `n_since` rows since the statistics began. `moments` are those of the healthy
+    rows, if rows are compared with them.
     """
 
     n_features: int
@@ -141,7 +120,8 @@ class DetectorState:
     n_rows: int = 0
     n_since: int = 0
     averages: Array | None = None
-    chart: Chart | None = None
+    chart: Chart | Discrepancy | None = None
+    moments: Moments | None = None
     change: DistributionChange | None = None
 
 
@@ -157,6 +137,9 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     n_healthy : int, optional
         Number of rows, the first ones given, that tell what healthy rows are like, at least 200. They must be healthy,
         in time order, and unknown to the model. By default half of `run_length`, between 1,000 and 20,000.
+    reference : {"healthy", "latest"}, default="healthy"
+        What rows are compared with: the healthy rows, or all rows since the latest change, for streams that go from
+        state to state. Then the healthy rows tell how far rows of one state differ from each other.
 
     Raises
     ------
@@ -180,6 +163,12 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     several times more frequent than promised. A run length is a mean: half of the detections come within .7 times as
     many rows.
 
+    With ``reference="latest"`` the averages, four rates, are compared with the mean of all rows since the latest change
+    (self-starting charts [2]_): those of the coordinates by their squared distance, which is a maximum mean discrepancy
+    [3]_ in the span of the atoms, and that of the logarithm of the novelty. Each detection is a change, after which the
+    mean and the averages begin anew; levels stay. If healthy rows are of many states, rows of one differ less from each
+    other, on average, and false detections are rarer than promised.
+
     After a detection the statistics begin anew against the same healthy rows. If they pass again within a twentieth of
     the run length, the change lasts: it is reported once, and `change_detected_` gets surer. Call `restart` to take it
     for the new normal.
@@ -190,6 +179,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     ----------
     .. [1] C. A. Lowry, W. H. Woodall, C. W. Champ, S. E. Rigdon, "A multivariate exponentially weighted moving average
        control chart", Technometrics 34, 1992.
+    .. [2] D. M. Hawkins, "Self-starting CUSUM charts for location and scale", The Statistician 36, 1987.
+    .. [3] A. Gretton, K. M. Borgwardt, M. J. Rasch, B. Schoelkopf, A. Smola, "A kernel two-sample test", JMLR 13, 2012.
 
     Examples
     --------
@@ -208,7 +199,14 @@ class ChangeDetector(SavedWithModel[DetectorState]):
 
     _entry, _noun = "changes", "change detector"
 
-    def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:
+    def __init__(
+        self,
+        model: StreamingKernelPCA,
+        *,
+        run_length: float = 10_000,
+        n_healthy: int | None = None,
+        reference: str = "healthy",
+    ) -> None:
         where = "ChangeDetector"
         check_model(model, where)
         if getattr(model, "state_", None) is None:
@@ -223,10 +221,11 @@ class ChangeDetector(SavedWithModel[DetectorState]):
                 f"give n_healthy={math.ceil(self.run_length / _FARTHEST):,} at least, or a run_length of at most "
                 f"{_FARTHEST * self.n_healthy:,}"
             )
+        self.reference = check_choice("reference", reference, choices=tuple(_CHARTS), where=where)
         self.model = copy.copy(model)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("model", "n_healthy") and name in self.__dict__:
+        if name in ("model", "n_healthy", "reference") and name in self.__dict__:
             raise AttributeError(
                 f"ChangeDetector: {name} cannot change, as levels come from the present one; begin a new "
                 f"ChangeDetector({'' if name == 'model' else 'model, '}{name}=...)"
@@ -275,7 +274,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
                 _check_healthy(part, start, where)
                 state = self._gathered(state, part, snapshot)
             else:
-                few = state.chart.columns.few(snapshot, part, state.n_rows)
+                few = state.chart.few(snapshot, part, state.n_rows)
                 done = 0
                 while done < len(part):
                     lengths = record.run_length[start + done : start + len(part)]
@@ -306,7 +305,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         """
         if self._state is not None:
             none = np.empty((0, self._state.n_features))
-            self._state = replace(self._state, rows=none, n_since=0, averages=None, chart=None)
+            self._state = replace(self._state, rows=none, n_since=0, averages=None, chart=None, moments=None)
         return self
 
     @property
@@ -330,18 +329,23 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     def _record(self) -> dict[str, Any]:
         state, found = self._state, None
         if state is not None:
-            found = recorded(_STATE, state)
+            found = recorded(_STATES[self.reference], state)
             if state.change is not None:
                 found["change.features"] = [list(shift) for shift in state.change.features]
-        return {"run_length": self.run_length, "n_healthy": self.n_healthy, "state": found}
+        return {
+            "run_length": self.run_length,
+            "n_healthy": self.n_healthy,
+            "reference": self.reference,
+            "state": found,
+        }
 
     @classmethod
     def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
-        detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
+        detector = cls(model, **{name: record[name] for name in ("run_length", "n_healthy", "reference")})
         if record["state"] is not None:
             d = model.n_features_in_
             context = Context(lengths={"d": (d,), "c": (d if d <= MOST_FEATURES else 0,)})
-            detector._state = state = restored(_STATE, record["state"], context)
+            detector._state = state = restored(_STATES[detector.reference], record["state"], context)
             _check(state, detector.n_healthy, d, model)
         return detector
 
@@ -350,7 +354,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         kept, n_rows = np.concatenate([state.rows, rows]), state.n_rows + len(rows)
         if len(kept) < self.n_healthy:
             return replace(state, rows=kept, n_rows=n_rows)
-        chart = chart_of(kept, snapshot)
+        chart = _CHARTS[self.reference](kept, snapshot)
+        moments = moments_of(kept, chart.length) if self.reference == "healthy" else None
         if self.run_length > _FARTHEST * chart.n_independent:
             warnings.warn(
                 f"ChangeDetector: {self.n_healthy:,} healthy rows resemble each other so much that they hold "
@@ -359,70 +364,45 @@ class ChangeDetector(SavedWithModel[DetectorState]):
                 UserWarning,
                 stacklevel=3,
             )
-        averages = np.zeros(chart.precision.shape)
-        return replace(state, rows=kept[:0], n_rows=n_rows, n_since=0, averages=averages, chart=chart)
+        averages = chart.new_averages
+        return replace(state, rows=kept[:0], n_rows=n_rows, n_since=0, averages=averages, chart=chart, moments=moments)
 
     def _followed(
-        self, state: DetectorState, chart: Chart, rows: Array, few: Array, snapshot: Snapshot, run_length: Array
+        self,
+        state: DetectorState,
+        chart: Chart | Discrepancy,
+        rows: Array,
+        few: Array,
+        snapshot: Snapshot,
+        run_length: Array,
     ) -> tuple[DetectorState, int]:
         """Take in rows up to the first that detects a change, and write their run lengths; return how many they are."""
         assert state.averages is not None
         averages = state.averages.copy()
-        values, n, place = chart.follow(few, averages, chart.level_of(self.run_length))
+        values, n, place = chart.follow(few, state.n_since, averages, chart.level_of(self.run_length))
         run_length[:n] = chart.run_lengths(values)
         n_rows, n_since = state.n_rows + n, state.n_since + n
         kept = np.concatenate([state.rows, rows[:n]])[-_MOST_KEPT:]
         if place < 0:
             return replace(state, rows=kept, n_rows=n_rows, n_since=n_since, averages=averages), n
-        reached = float(run_length[n - 1])
+        reached, moments = float(run_length[n - 1]), state.moments
         confidence, change = math.exp(-n_since / reached), state.change
-        if change is not None and change.last == n_rows - n_since and n_since <= self.run_length * _SOON:
+        lasts = change is not None and change.last == n_rows - n_since and n_since <= self.run_length * _SOON
+        if change is not None and lasts and self.reference == "healthy":
             # Healthy rows would hardly be taken for changed ones again so soon: it lasts, and more is known of it.
             surest = max(change.run_length, reached), max(change.confidence, confidence)
             change = replace(change, last=n_rows, run_length=surest[0], confidence=surest[1])
         else:
-            kept = kept[-n_since:]
-            start = chart.beginning(chart.columns.few(snapshot, kept, n_rows - len(kept)), averages, place)
+            since = kept[-n_since:]
+            start = chart.beginning(chart.few(snapshot, since, n_rows - len(since)), averages, place)
+            start += len(kept) - len(since)
             change = DistributionChange(n_rows - len(kept) + start, n_rows, n_rows, reached, confidence)
+            if moments is None and start >= _LEAST_BEFORE:
+                moments = moments_of(kept[:start], chart.length)
             kept = kept[start:]
-        change = replace(change, features=shifts_of(chart, kept, state.names))
+        if moments is not None:
+            change = replace(change, features=shifts_of(moments, kept, state.names))
         return replace(state, rows=kept, n_rows=n_rows, n_since=0, averages=0.0 * averages, change=change), n
-
-
-def shifts_of(chart: Chart, rows: Array, names: list[str] | None) -> tuple[Shift, ...]:
-    """Return the means, spreads and correlations of rows (n, d) that differ from the healthy ones, the surest first."""
-    (n, d), healthy = rows.shape, chart.mean
-    called: list[Any] = list(range(d)) if names is None else names
-    found: list[tuple[float, Shift]] = []
-
-    def compare(what: str, surprise: float, j: int, before: float, after: float, other: Any = None) -> None:
-        direction = f"{what} {'up' if surprise > 0.0 else 'down'}"
-        found.append((abs(surprise), Shift(called[j], direction, float(before), float(after), other)))
-
-    with np.errstate(all="ignore"):
-        scores = np.clip((rows - healthy) / chart.deviation, -_LARGEST_SCORE, _LARGEST_SCORE)
-        middle, variance = scores.mean(axis=0), scores.var(axis=0, ddof=min(n - 1, 1))
-        # A feature that never varied counts in its own units.
-        constant = chart.error[0] == 0.0
-        error, variance = np.where(constant, 1.0, chart.error), np.where(constant, np.maximum(variance, 1.0), variance)
-        for j, surprise in enumerate((middle * math.sqrt(n) / error[0]).tolist()):
-            compare("mean", surprise, j, healthy[j], healthy[j] + middle[j] * chart.deviation[j])
-        if n >= _LEAST_FOR_SPREAD:
-            # Logarithms are compared, as the variance of a small sample is skewed.
-            spread = np.sqrt(variance) * chart.deviation
-            for j, surprise in enumerate((np.log(np.maximum(variance, 1e-12)) * math.sqrt(n) / error[1]).tolist()):
-                compare("spread", surprise, j, chart.deviation[j], spread[j])
-            away = (scores - middle) / np.where(variance > 0.0, np.sqrt(variance), 1.0)
-            before, after = (np.clip(r, -0.999, 0.999) for r in (chart.correlation, away.T @ away / (n - 1)))
-            if len(before):
-                moved = (np.arctanh(after) - np.arctanh(before)) * math.sqrt(n - 3)
-                moved /= np.maximum(np.sqrt(np.outer(error[0], error[0])), 1.0)
-                for i, j in zip(*(k.tolist() for k in np.triu_indices(d, 1)), strict=True):
-                    if variance[i] > 0.0 and variance[j] > 0.0 and not constant[i] and not constant[j]:
-                        compare("correlation", float(moved[i, j]), i, before[i, j], after[i, j], called[j])
-    level = NormalDist().inv_cdf(1.0 - _BY_CHANCE / 2.0 / len(found))
-    found.sort(key=lambda entry: -entry[0])
-    return tuple(shift for surprise, shift in found[:_MOST_SHIFTS] if surprise > level)
 
 
 def _check_healthy(rows: Array, first: int, where: str) -> None:
@@ -436,13 +416,7 @@ def _check_healthy(rows: Array, first: int, where: str) -> None:
 
 
 def _made_change(features: Any, **rest: Any) -> DistributionChange:
-    return DistributionChange(features=tuple(_shift(*entry) for entry in features), **rest)
-
-
-def _shift(feature: Any, direction: Any, before: Any, after: Any, other: Any) -> Shift:
-    first, last = (check_real("shift", value, where="state") for value in (before, after))
-    direction = check_choice("direction", direction, choices=_DIRECTIONS, where="state")
-    return Shift(read_feature(feature), direction, first, last, None if other is None else read_feature(other))
+    return DistributionChange(features=tuple(read_shift(*entry) for entry in features), **rest)
 
 
 def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelPCA) -> None:
@@ -456,44 +430,59 @@ def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelP
         raise ValueError("a change or a count is outside of the stream")
     if chart is None or averages is None:
         return
-    columns, n_atoms = chart.columns, len(answering(model.state_, model.settings("load")).span_atoms)
-    if averages.shape != chart.precision.shape or columns.bounds[-1] != averages.shape[1]:
+    n_atoms = len(answering(model.state_, model.settings("load")).span_atoms)
+    if averages.shape != chart.new_averages.shape or chart.power.shape != (len(chart.rates), len(chart.bounds) - 1):
         raise ValueError("its averages are not those of the columns of its chart")
-    if (
-        len(columns.middle) + len(columns.product_mean) != averages.shape[1]
-        or len(columns.middle) != columns.bounds[-2]
-    ):
-        raise ValueError("its chart has too few or too many columns")
-    if len(columns.coordinate_mean) != n_atoms or chart.power.shape[1] != N_GROUPS:
+    scales = [chart.power, chart.scale]
+    if isinstance(chart, Chart):
+        columns = chart.columns
+        if (
+            len(columns.middle) + len(columns.product_mean) != averages.shape[1]
+            or len(columns.middle) != columns.bounds[-2]
+        ):
+            raise ValueError("its chart has too few or too many columns")
+        known_atoms, least = len(columns.coordinate_mean), columns.least_novelty
+        scales += [columns.scale, columns.product_scale]
+    else:
+        known_atoms, least = len(chart.middle) - 1, chart.least_novelty
+        scales += [chart.spread]
+    if known_atoms != n_atoms:
         raise ValueError("its chart belongs to another model")
     rising = (np.diff(chart.levels) > 0.0).all() and (np.diff(chart.log_lengths) > 0.0).all()
-    scales = chart.power, chart.scale, columns.scale, columns.product_scale, chart.deviation
-    if not rising or not all((scale > 0.0).all() for scale in scales) or columns.least_novelty <= 0.0:
+    if state.moments is not None:
+        scales.append(state.moments.deviation)
+    if not rising or not all((scale > 0.0).all() for scale in scales) or least <= 0.0:
         raise ValueError("its chart has no scale")
 
 
-# Lengths: d features, m atoms, r, f and k columns, p of all, K rates, g groups, q levels, c correlated features.
-_STATE = whole_of(
-    """
+# Lengths: d features, m atoms, r, f and k columns, p of all, a averages, K rates, g groups, q levels, c correlated
+# features.
+_STATE = """
     DetectorState:
         n_features n_rows n_since / integer / / >= 0
         names / texts?
         rows / <f8 / nd
-        averages / <f8? / Kp
+        averages / <f8? / ap
     _made_change: change?
         start detected last / integer / / >= 0
         run_length confidence / real / / >= 0
         features / data
-    Chart: chart?
-        rates / <f8 / K / >= 0
-        precision / <f8 / Kp / >= 0
-        power scale / <f8 / Kg / >= 0
-        levels log_lengths / <f8 / q
+    Moments: moments?
+        n_rows / integer / / >= 1
         mean / <f8 / d
         deviation / <f8 / d / >= 0
         error / <f8 / 2d / >= 0
         correlation / <f8 / cc
+"""
+_PASSAGES = """
+        levels log_lengths / <f8 / q
+        length / integer / / >= 1
         n_independent / real / / >= 0
+        rates / <f8 / K / >= 0
+        power scale / <f8 / Kg / >= 0
+"""
+_CHART = """
+        precision / <f8 / Kp / >= 0
     Columns: chart.columns
         coordinate_mean / <f8 / m
         whitening / <f8 / mr
@@ -504,6 +493,14 @@ _STATE = whole_of(
         middle / <f8 / h
         bound scale / <f8 / h / >= 0
         product_mean product_scale / <f8 / t
-    """,
-    (DetectorState, _made_change, Chart, Columns),
-)
+"""
+_DISCREPANCY = """
+        middle / <f8 / p
+        spread / <f8 / p / >= 0
+        least_novelty / real / / >= 0
+"""
+_MAKERS = DetectorState, _made_change, Moments, Chart, Columns, Discrepancy
+_STATES = {
+    "healthy": whole_of(f"{_STATE} Chart: chart? {_PASSAGES} {_CHART}", _MAKERS),
+    "latest": whole_of(f"{_STATE} Discrepancy: chart? {_PASSAGES} {_DISCREPANCY}", _MAKERS),
+}
