@@ -163,15 +163,15 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     several times more frequent than promised. A run length is a mean: half of the detections come within .7 times as
     many rows.
 
+    After a detection the statistics begin anew against the same healthy rows. If they pass again within a twentieth of
+    the run length, the change lasts: it is reported once, and `change_detected_` gets surer. Call `restart` to take it
+    for the new normal.
+
     With ``reference="latest"`` the averages, four rates, are compared with the mean of all rows since the latest change
     (self-starting charts [2]_): those of the coordinates by their squared distance, which is a maximum mean discrepancy
     [3]_ in the span of the atoms, and that of the logarithm of the novelty. Each detection is a change, after which the
     mean and the averages begin anew; levels stay. If healthy rows are of many states, rows of one differ less from each
     other, on average, and false detections are rarer than promised.
-
-    After a detection the statistics begin anew against the same healthy rows. If they pass again within a twentieth of
-    the run length, the change lasts: it is reported once, and `change_detected_` gets surer. Call `restart` to take it
-    for the new normal.
 
     A row costs O(m (d + m)) for m atoms. Results do not depend on how calls cut the stream.
 
