@@ -8,7 +8,8 @@ logarithmic mean length is a line in the level, which is checked where both are 
 
 * **delays**: means over streams, with their standard errors, and the ratio of ours to the best peer.
 * **kept**: detections in healthy rows for each that the detector's own run length promises, for kinds of rows with
-  heavy tails and with memory (`HEALTHY`), each with the default number of healthy rows.
+  heavy tails and with memory (`HEALTHY`), each with the default number of healthy rows; `--reference` chooses what
+  the detector compares rows with.
 * **digits** (``--digits usps.npz``): digits sorted by class, 16 x 16, in the order of the file and, within classes, in
   any order. The model has learned one half of the other digits, in any order; the other half are the healthy rows.
   Rows are compared with the latest ones; MMDEW begins anew after each detection, with levels of the other digits in any
@@ -210,7 +211,9 @@ HEALTHY: dict[str, Callable[[np.random.Generator, int], Array]] = {
 }
 
 
-def kept(n_charts: int, run_lengths: tuple[float, ...], n_lengths: int) -> dict[str, dict[str, tuple[float, float]]]:
+def kept(
+    n_charts: int, run_lengths: tuple[float, ...], n_lengths: int, reference: str
+) -> dict[str, dict[str, tuple[float, float]]]:
     """Return, for each run length and kind of healthy rows, mean detections for each promised and warnings a chart."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for run_length in run_lengths:
@@ -219,7 +222,7 @@ def kept(n_charts: int, run_lengths: tuple[float, ...], n_lengths: int) -> dict[
             ratios, n_warned = [], 0
             for seed in range(n_charts):
                 random = np.random.default_rng([seed, *kind.encode()])
-                detector = ChangeDetector(model_of(draw(random, 2000)), run_length=run_length)
+                detector = ChangeDetector(model_of(draw(random, 2000)), run_length=run_length, reference=reference)
                 with warnings.catch_warnings(record=True) as said:
                     warnings.simplefilter("always")
                     detector.update(draw(random, detector.n_healthy))
@@ -308,6 +311,9 @@ def main() -> int:
     parser.add_argument(
         "--promises", type=int, choices=(1, 2, 3), default=2, help="run lengths at which promises are counted"
     )
+    parser.add_argument(
+        "--reference", choices=("healthy", "latest"), default="healthy", help="of which promises are counted"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--tiny", action="store_true", help="few and short streams")
     arguments = parser.parse_args()
@@ -319,7 +325,8 @@ def main() -> int:
         rows = delays(random, *sizes)
         checks = {"delays": print_delays(rows)}
         print()
-        promised = kept(*((1, (1000.0,), 2) if tiny else (arguments.charts, RUN_LENGTHS[: arguments.promises], 20)))
+        counted = (1, (1000.0,), 2) if tiny else (arguments.charts, RUN_LENGTHS[: arguments.promises], 20)
+        promised = kept(*counted, arguments.reference)
         checks["kept"] = all(0.5 <= np.mean([mean for mean, _ in kinds.values()]) <= 1.5 for kinds in promised.values())
         many, single = speed(random, 10_000 if tiny else 100_000)
         print(f"\n{many:.1f} microseconds a row, {single:.0f} a single row")
