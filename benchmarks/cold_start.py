@@ -49,7 +49,7 @@ rows = np.random.default_rng(0).normal(size=({n_rows}, 8))
 asked = rows[:{n_asked}]
 model = StreamingKernelPCA(4{options}).partial_fit(rows)
 answer = model.transform(asked)
-from streamkpca.models.warmup import warmth
+from streamkpca.compilation import warmth
 more = {{"answer": answer.tobytes().hex(), "compiled": warmth().compiled}}
 """
 # The clock is reset.

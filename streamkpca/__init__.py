@@ -29,6 +29,7 @@ from streamkpca._version import __version__
 
 if TYPE_CHECKING:
     from streamkpca import kernels
+    from streamkpca.compilation import warmup
     from streamkpca.errors import (
         CheckpointError,
         CheckpointWarning,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from streamkpca.models.model_bank import ModelBank
     from streamkpca.models.sparse import SparseKernelPCA
     from streamkpca.models.streaming import StreamingKernelPCA, merge
-    from streamkpca.models.warmup import warmup
 
 __all__ = [
     "ApproximateKernelPCA",
@@ -67,6 +67,7 @@ __all__ = [
 
 # The names above by the modules that hold them; a test compares them with the imports for type checkers.
 _HOMES = {
+    "compilation": "warmup",
     "errors": "CheckpointError CheckpointWarning IndefiniteKernelWarning NotFittedError SparsityError SparsityWarning",
     "models.approximate": "ApproximateKernelPCA",
     "models.checkpointer": "Checkpointer load",
@@ -74,10 +75,20 @@ _HOMES = {
     "models.model_bank": "ModelBank",
     "models.sparse": "SparseKernelPCA",
     "models.streaming": "StreamingKernelPCA merge",
-    "models.warmup": "warmup",
 }
 # The parts of the package that they are made of, which are attributes too.
-_PARTS = {"_core", "checkpoint", "components", "dictionary", "errors", "models", "rows", "kernels", "stream"}
+_PARTS = {
+    "_core",
+    "checkpoint",
+    "compilation",
+    "components",
+    "dictionary",
+    "errors",
+    "models",
+    "rows",
+    "kernels",
+    "stream",
+}
 _LOADING = RLock()
 
 # Type checkers would take any name for an attribute of a module with `__getattr__`.

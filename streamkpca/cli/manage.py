@@ -12,7 +12,7 @@ from streamkpca.cli.console import print_facts, print_json, print_result
 from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
 from streamkpca.cli.reports import model_facts, saved_facts, show_model
-from streamkpca.models.warmup import cache_folder, warmup
+from streamkpca.compilation import cache_folder, warmup
 
 # No device has room for more.
 _LARGEST_STATE = 2**26

@@ -22,7 +22,7 @@ from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, open_tables, tell_bad
 from streamkpca.cli.reports import auroc, average_precision, check_picture, write_picture
 from streamkpca.cli.tables import Batch, Table
-from streamkpca.models.warmup import cache_folder
+from streamkpca.compilation import cache_folder
 from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
 
 Facts = dict[str, Any]

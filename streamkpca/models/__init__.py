@@ -5,7 +5,6 @@ exact : `KernelPCA` of all rows at once
 sparse : `SparseKernelPCA`, maximum-likelihood weights of all rows
 approximate : `ApproximateKernelPCA`, greedy choice of rows
 checkpointer : `load`, and `Checkpointer`, which saves generations of a model
-warmup : `warmup` compiles all loops ahead of time
 _base : what all four share: queries, fitted attributes, scikit-learn's protocol
 _params : constructor parameters, and the containers of answers
 """

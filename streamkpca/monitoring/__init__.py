@@ -4,7 +4,7 @@ monitor : the class `Monitor`
 scoring : how rows become numbers, and the models that score them
 learning : which scored rows are learned, and the thresholds
 state : the state of a monitor beside its models, and its record in a file
-thresholds : scores of recent rows, and the level that few of them exceed
+thresholds : scores of recent rows, and the level that few of them exceed; `_loops` are its compiled loops
 causes : the features that explain an event
 periods : the phase of a cycle, as columns beside the features
 windows : statistics of the last rows, and a model of them for each length

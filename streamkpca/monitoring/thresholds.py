@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.components._loops import level_of_ordered, smooth_roots
+from streamkpca.monitoring._loops import level_of_ordered, smooth_roots
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

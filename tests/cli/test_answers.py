@@ -9,8 +9,8 @@ import pytest
 from commands import SMALL, fact, refused, run
 
 from streamkpca import StreamingKernelPCA, load
+from streamkpca.compilation import Warmth
 from streamkpca.export import to_c
-from streamkpca.models.warmup import Warmth
 
 RANDOM = np.random.default_rng(7)
 ANGLES = RANDOM.uniform(0.0, 2.0 * np.pi, 600)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import streamkpca
 from streamkpca import StreamingKernelPCA, warmup
 from streamkpca.cli.main import cli
-from streamkpca.models.warmup import Warmth
+from streamkpca.compilation import Warmth
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ for X in (rows, np.tanh(rng.normal(size=(300, 300)))):
     for kernel in ("rbf", Matern(0.5), RBF() * Polynomial(2) + RBF().on([0]), RBF().in_units(np.eye(X.shape[1]))):
         model = StreamingKernelPCA(3, kernel=kernel, max_atoms=16, block_size=100, on_missing="marginal").partial_fit(X)
         model.partial_fit(X[:1]).novelty(X), model.impute(X[:3]), merge(model, copy.deepcopy(model))
-from streamkpca.models.warmup import warmth
+from streamkpca.compilation import warmth
 found = warmth()
 print(found.ready, found.compiled, found.folder)
 """
@@ -106,6 +106,15 @@ def test_a_warm_up_leaves_nothing_behind_but_loops():
     np.testing.assert_array_equal(again.transform(rows), expected)
 
 
+@jitted
+def test_a_warm_up_uses_loops_of_every_module_that_has_some():
+    warmup()
+    package = Path(streamkpca.__file__).parent
+    modules = {f"streamkpca.{path.parent.name}._loops" for path in package.rglob("_loops.py")}
+    loops = {name: vars(sys.modules[name]).values() for name in modules}
+    assert {name for name in loops if any(getattr(loop, "overloads", ()) for loop in loops[name])} == modules
+
+
 def refused(*parts):
     """Check that the command reports the problem in one line."""
     result = CliRunner().invoke(cli, ["warmup"])
@@ -128,7 +137,7 @@ def test_numba_turns_away_from_a_cache_that_cannot_be_written(tmp_path):
     # A file in the place of the folder stops even root.
     blocked = tmp_path / "file"
     blocked.write_text("")
-    code = "from streamkpca.models.warmup import cache_folder; print(0, 0, cache_folder())"
+    code = "from streamkpca.compilation import cache_folder; print(0, 0, cache_folder())"
     assert not run(code, blocked)[2].is_relative_to(blocked)
     assert run(code, tmp_path / "good")[2].is_relative_to(tmp_path / "good")
 

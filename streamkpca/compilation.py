@@ -2,6 +2,7 @@
 
 import copy
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core import _loops as core_loops
 from streamkpca._core.jit import n_unsaved
-from streamkpca.components import _loops as component_loops
 from streamkpca.components.chart import chart_of
-from streamkpca.dictionary import _loops as dictionary_loops
 from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear
-from streamkpca.kernels import _loops as kernel_loops
 from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
 from streamkpca.models.sparse import SparseKernelPCA
@@ -26,8 +23,6 @@ from streamkpca.rows.gaps import WIDEST_TOGETHER
 from streamkpca.stream.state import answering
 
 Array = npt.NDArray[np.float64]
-
-_LOOPS = (core_loops, rows_loops, kernel_loops, dictionary_loops, component_loops)
 
 # Kernels and numbers of features: squared distances by products; by sums, below nine features; with one feature, where
 # numpy takes a column for a row; features that a matrix multiplies; and several base matrices at once. The rest of a
@@ -99,8 +94,6 @@ def warmup() -> Warmth:
                 rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
                 _ask(copy.copy(gapped).partial_fit(rows), rows)
         rows_loops.window_statistics(np.zeros((3, 2)), 0, 1, 2, np.empty((2, 6)))
-        component_loops.level_of_ordered(np.zeros(1), 0.5)
-        component_loops.smooth_roots(np.zeros(1), 0.5, 0.0, np.empty(1))
         _use_monitoring(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS).partial_fit(np.eye(4, 2)))
         # Rows without energy give no atoms.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))
@@ -148,7 +141,12 @@ def _use_batches(kernel: Kernel, rows: Array, weights: Array | None) -> None:
 
 
 def _use_monitoring(model: StreamingKernelPCA) -> None:
-    """Make a chart of a few rows, and follow one; find what is expected of one."""
+    """Make a chart of a few rows, and follow one; find what is expected of one; smooth a score, and find a level."""
+    # Loading it with the estimators would make the first answer of a process a tenth later.
+    from streamkpca.monitoring.thresholds import healthy_level, smoothed_run
+
+    healthy_level(np.zeros(1), 0.5)
+    smoothed_run(np.zeros(1), 0.5, None)
     rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), answering(model.state_, model.settings("warmup"))
     chart = chart_of(rows, snapshot)
     chart.follow(chart.few(snapshot, rows[:1], 0), 0, chart.new_averages, 1.0)
@@ -186,5 +184,6 @@ def warmth() -> Warmth:
 
 
 def _loops() -> list[Any]:
-    """Return the compiled loops; none if the jit is off."""
-    return [loop for module in _LOOPS for loop in vars(module).values() if hasattr(loop, "overloads")]
+    """Return the loops of the modules that this process has loaded; none if the jit is off."""
+    names = [name for name in list(sys.modules) if name.startswith("streamkpca.") and name.endswith("._loops")]
+    return [loop for name in names for loop in vars(sys.modules[name]).values() if hasattr(loop, "overloads")]
