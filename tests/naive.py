@@ -631,7 +631,7 @@ class NaiveStream:
         """Share of the stream that an atom's row counts for by itself."""
         return float(max(self.weights[atom.origin] - usual_weight, 0.0) / self.weights.sum())
 
-    def move(self, *, thoroughly: bool = False) -> None:
+    def move(self, *, decided_by_all: bool = False) -> None:
         """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded."""
         sample, stands_for = self.sample()
         if len(sample) < ROWS_TO_MOVE * max(len(self.atoms), 1):
@@ -639,7 +639,7 @@ class NaiveStream:
         holds_all = len(sample) < self.sample_size
         n = DECIDING_ROWS * len(self.atoms)
         n = min(max(n, JUDGING_ROWS), len(sample)) if holds_all else min(n, len(sample) // 2)
-        n = len(sample) if thoroughly else n
+        n = len(sample) if decided_by_all else n
         judging = slice(JUDGING_ROWS) if holds_all else slice(n, n + JUDGING_ROWS)
         scene = Scene(self.kernel, self.rows[sample[:n]], stands_for[:n])
         there = descend(scene, self.points(self.atoms), EVALUATIONS)
@@ -875,7 +875,7 @@ def fit(
         for block in blocks_of(order, block_size):
             chooser.advance(rows[sample][order[block]], stands_for[order[block]])
         if chooser.moves_atoms:
-            chooser.move(thoroughly=True)
+            chooser.move(decided_by_all=True)
         stream.atoms = [Atom(sample[order[atom.origin]], atom.point, atom.has_moved) for atom in chooser.atoms]
         stream.n_replays = chooser.n_replays
     stream.recount()

@@ -232,13 +232,13 @@ def shrunk(summary: Summary, max_atoms: int | None) -> Summary:
     return summary.changed(choice, basis.atoms[:0], stats.positions[:0], np.empty(0))
 
 
-def moved(summary: Summary, *, thoroughly: bool = False) -> Summary:
+def moved(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded.
 
     While the selection sample holds all rows, they are recorded anew, and nothing is lost. Later the recorded moments
     are projected onto the new span, and twice as many rows to come must regain the loss. Sampled rows that did not
-    decide where the atoms move judge that. O(n m (m + d)) for each evaluation on n rows, which are
-    all of the sample if `thoroughly`.
+    decide where the atoms move judge that; with `decided_by_all`, there are none. O(n m (m + d)) for each evaluation on
+    n rows.
     """
     basis, sample = summary.basis, summary.selection_sample.sorted()
     if not basis.size or not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * basis.size:
@@ -248,7 +248,7 @@ def moved(summary: Summary, *, thoroughly: bool = False) -> Summary:
     rows, weights = sample.rows, sample.inclusion_weights()
     # A small sample, which rows of any order and offset are in, decides as a whole.
     n_most = max(_MOVING_SAMPLE * basis.size, selection.SCREENING_ROWS) if holds_all else _MOVING_SAMPLE * basis.size
-    n_most = len(rows) if thoroughly else min(n_most, len(rows) if holds_all else len(rows) // 2)
+    n_most = len(rows) if decided_by_all else min(n_most, len(rows) if holds_all else len(rows) // 2)
     there, kept, has_moved = moved_basis(basis, rows[:n_most], weights[:n_most], n_evaluations=_N_EVALUATIONS)
     # The same rows judge both; where all are recorded anew, those that come first.
     judging = slice(_CHUNK) if holds_all else slice(n_most, n_most + _CHUNK)

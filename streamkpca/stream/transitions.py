@@ -410,7 +410,7 @@ def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Stre
     assert chosen is not None
     if settings.moves_atoms:
         # This move is the last one.
-        chosen = moved(chosen, thoroughly=True)
+        chosen = moved(chosen, decided_by_all=True)
     stats = chosen.atom_stats
     origins = order[stats.origins]
     positions = np.where(stats.positions < 0, ~sample.positions[origins], sample.positions[origins])
