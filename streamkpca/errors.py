@@ -1,6 +1,8 @@
 """Exceptions and warnings of the library."""
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 __all__ = [
     "CheckpointError",
@@ -98,6 +100,26 @@ class SparsityWarning(UserWarning):
     >>> [warning.category.__name__ for warning in caught], model.n_active_  # the origin explains nothing
     (['SparsityWarning'], 1)
     """
+
+
+class RowError(ValueError):
+    """A row is refused; `{row}` in the text stands for its position, `row`."""
+
+    def __init__(self, text: str, row: int) -> None:
+        super().__init__(text, row)
+        self.text, self.row = text, row
+
+    def __str__(self) -> str:
+        return self.text.replace("{row}", str(self.row))
+
+
+@contextmanager
+def rows_at(positions: Sequence[int]) -> Iterator[None]:
+    """Let an error name the position of a row among all rows of a call, given those of the rows at hand."""
+    try:
+        yield
+    except RowError as error:
+        raise RowError(error.text, positions[error.row]) from None
 
 
 def plainly(text: str) -> str:

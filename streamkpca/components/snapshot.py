@@ -1,7 +1,6 @@
 """The snapshot: the immutable result of a refit, which answers every query."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypeGuard
 
@@ -16,6 +15,7 @@ from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.dictionary.completion import Completion
+from streamkpca.errors import RowError, rows_at
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.program import PreparedKernel
@@ -27,6 +27,10 @@ from streamkpca.rows.validation import RowParts, Rows, parts_of
 _HOPELESS = 10.0
 # Up to here one compiled call is faster than matrix products.
 _FEW_ROWS = 4
+_TOO_FAR = (
+    "kernel: row {row} is so far away that its values overflow; "
+    "leave such rows out, or choose a bounded kernel such as RBF"
+)
 # Pre-images are learned from at most this many rows, in time O(n^3).
 _MOST_REGRESSED = 1024
 
@@ -347,36 +351,13 @@ def _of_present(shares: Array, missing: Flags) -> Array:
     return np.where(total > 0.0, shares / np.where(total > 0.0, total, 1.0), present)
 
 
-class _FarRowError(ValueError):
-    """The values of a row overflow; `row` is its position."""
-
-    def __init__(self, row: int) -> None:
-        super().__init__(row)
-        self.row = row
-
-    def __str__(self) -> str:
-        return (
-            f"kernel: row {self.row} is so far away that its values overflow; "
-            "leave such rows out, or choose a bounded kernel such as RBF"
-        )
-
-
-@contextmanager
-def rows_counted_from(first: int) -> Iterator[None]:
-    """Let an error name the position of a row among all rows, where those asked about begin at `first`."""
-    try:
-        yield
-    except _FarRowError as error:
-        raise _FarRowError(first + error.row) from None
-
-
 def in_chunks(answer: Callable[[Array], Array], rows: Rows, out: Array, width: int) -> Array:
     """Fill `out` (n, ...) with the answer to each row, which takes `width` numbers; ValueError if one is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         for place, part in parts_of(rows, max(width, *out.shape[1:], 1)):
-            with rows_counted_from(place.start):
+            with rows_at(range(place.start, place.stop)):
                 out[place] = answer(part)
                 finite = np.isfinite(out[place]).all(axis=tuple(range(1, out.ndim)))
                 if not finite.all():
-                    raise _FarRowError(int(np.flatnonzero(~finite)[0]))
+                    raise RowError(_TOO_FAR, int(np.flatnonzero(~finite)[0]))
     return out

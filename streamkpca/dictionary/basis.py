@@ -12,7 +12,7 @@ from streamkpca._core.concurrency import cached_property, replaced
 from streamkpca._core.reservoir import origins_of, positions_outside
 from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
 from streamkpca.dictionary.completion import Completion
-from streamkpca.errors import IndefiniteKernelWarning
+from streamkpca.errors import IndefiniteKernelWarning, RowError
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import Compared, ExpectedKernel
 from streamkpca.rows.gaps import RowDistribution
@@ -282,7 +282,8 @@ def _check_size(values: Array, name: str, remedy: str) -> None:
     too_large = ~(np.abs(values) <= _LARGEST_ENERGY)
     if too_large.any():
         row = int(np.flatnonzero(too_large)[0])
-        raise ValueError(
-            f"kernel: {name} is {values[row]:.3g} for row {row} of these, but the limit is {_LARGEST_ENERGY:g}; "
-            f"scale the features down, or {remedy}"
+        raise RowError(
+            f"kernel: {name} is {values[row]:.3g} for row {{row}} of these, but the limit is {_LARGEST_ENERGY:g}; "
+            f"scale the features down, or {remedy}",
+            row,
         )

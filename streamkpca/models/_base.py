@@ -11,8 +11,8 @@ import numpy.typing as npt
 from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
-from streamkpca.components.snapshot import Snapshot, in_chunks, rows_counted_from
-from streamkpca.errors import not_fitted
+from streamkpca.components.snapshot import Snapshot, in_chunks
+from streamkpca.errors import not_fitted, rows_at
 from streamkpca.kernels import Kernel
 from streamkpca.models import _params
 from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, checked_parts, is_plain, parts_of
@@ -251,7 +251,7 @@ class Estimator(ABC):
         mean, spread, lost = origin + moved / weights.sum(), 0.0, 0.0
         for place, part in parts_of(rows):
             spread += float(weights[place] @ ((part - mean) ** 2).sum(axis=1))
-            with rows_counted_from(place.start):
+            with rows_at(range(place.start, place.stop)):
                 found = answers.inverse_transform(answers.transform(part))
             lost += float(weights[place] @ ((part - found) ** 2).sum(axis=1))
         if spread == 0.0:

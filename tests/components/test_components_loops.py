@@ -1,6 +1,5 @@
 """The compiled step and charts against their definitions; also run without the compiler and with bounds checks."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

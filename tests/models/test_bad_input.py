@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.kernels import RBF, Custom
+from streamkpca.kernels import RBF, Custom, Polynomial
 
 WIDTH = 3
 RNG = np.random.default_rng(0)
@@ -70,6 +70,19 @@ def test_bad_rows_are_refused(rows, error, message):
         assert_refused(made(), methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: .*{message}")
     for model, method in product(FITTED, lessons + queries):
         assert_refused(model, methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: .*{message}")
+
+
+@pytest.mark.parametrize("kernel", [Polynomial(2, gamma=1.0), RBF("median")])
+def test_rows_out_of_range_are_named_by_their_place_among_all_of_the_call(monkeypatch, kernel):
+    monkeypatch.setattr("streamkpca.rows.validation._MOST_ROWS", 4)
+    rows, weights = np.ones((12, 2)), np.ones(12)
+    weights[[0, 5]], rows[[5, 7]] = 0.0, 1e200
+    for X in (rows, scipy.sparse.csr_array(rows)):
+        for learn in (StreamingKernelPCA(kernel=kernel).partial_fit, StreamingKernelPCA(kernel=kernel).fit):
+            with pytest.raises(ValueError, match="for row 7 of these, but the limit is"):
+                learn(X, sample_weight=weights)
+            with pytest.raises(ValueError, match="for row 5 of these, but the limit is"):
+                learn(X)
 
 
 def test_a_stream_keeps_its_width():
