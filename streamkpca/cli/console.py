@@ -62,7 +62,10 @@ def written(value: Any) -> str:
         return ", ".join(f"{name} {inner}" for name, inner in inside.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(written, value))
-    return f"{value:.4g}" if isinstance(value, float) else printable(str(value))
+    if isinstance(value, float):
+        # Four digits would make 8.64e+04 of the seconds of a day.
+        return f"{value:.0f}" if 9999.5 <= abs(value) < 1e15 else f"{value:.4g}"
+    return printable(str(value))
 
 
 def print_facts(title: str, facts: dict[str, Any], *, err: bool = False) -> None:
