@@ -240,6 +240,11 @@ class Monitor(SavedWithModel[MonitorState]):
             "quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True, where=where
         )
         if false_alarms is not None:
+            if isinstance(false_alarms, int | float) and 1.0 < false_alarms <= 1.0 / _RAREST:
+                raise ValueError(
+                    f"{where} expects false_alarms as a rate below 1 but got {false_alarms!r}; for one false alarm in "
+                    f"{false_alarms:,.0f} healthy rows, pass 1 / {false_alarms:_.0f}"
+                )
             false_alarms = check_real(
                 "false_alarms", false_alarms, least=_RAREST, most=1.0, open_above=True, where=where
             )

@@ -170,6 +170,8 @@ def test_rates_out_of_range_are_refused(rate: float) -> None:
 
 
 def test_contracts_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"a rate below 1 but got 10000; for one .* 10,000 .* pass 1 / 10_000$"):
+        Monitor(false_alarms=10_000)
     with pytest.raises(TypeError, match="false_alarms"):
         Monitor(false_alarms="few")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"false_alarms or quantile but got both; .* leave quantile out"):
