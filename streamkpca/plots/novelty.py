@@ -138,7 +138,8 @@ def draw_novelty(
         axes.scatter(when[part], shown[part], color=palette[i % len(palette)], label=label, **style)
     if threshold is not None:
         level = np.broadcast_to(np.asarray(threshold, dtype=np.float64), scores.shape)
-        axes.plot(when, level, color=canvas.ink(axes), linewidth=0.9, linestyle="--", zorder=4, label="threshold")
+        dashes: dict[str, Any] = {"marker": "_" if len(level) == 1 else "", "linewidth": 0.9, "linestyle": "--"}
+        axes.plot(when, level, color=canvas.ink(axes), zorder=4, label="threshold", **dashes)
         with np.errstate(invalid="ignore"):
             _draw_alarms(axes, when, np.flatnonzero(known & (scores > level)))
     _draw_events(axes, when, events)
@@ -153,7 +154,9 @@ def draw_novelty(
 
 def _draw_series(axes: "Axes", when: npt.NDArray[Any], values: Array, label: str | None) -> None:
     if len(values) <= _MOST_SINGLE_ROWS:
-        axes.plot(when, values, color=canvas.LINE, linewidth=0.7, label=label)
+        # A line through one point is not seen.
+        marker = "." if np.count_nonzero(np.isfinite(values)) == 1 else ""
+        axes.plot(when, values, marker=marker, color=canvas.LINE, linewidth=0.7, label=label)
         return
     pieces = np.array_split(values, _PIECES)
     starts = when[np.cumsum([0, *map(len, pieces)])[:-1]]

@@ -94,6 +94,12 @@ def test_alarms_are_rows_above_the_threshold():
     assert alarms.get_xdata().tolist() == [1, 2]
 
 
+def test_a_single_row_and_its_threshold_are_marks():
+    score, level = plots.draw_novelty([0.5], threshold=2.0).lines
+    assert (score.get_marker(), level.get_marker()) == (".", "_")
+    assert {line.get_marker() for line in plots.draw_novelty([0.5, 0.4], threshold=2.0).lines} <= {"", "None"}
+
+
 def test_the_largest_contributions_come_first_with_their_shares():
     axes = plots.draw_contributions([[0.0, 3.0, 1.0, 0.0], [0.0, 5.0, 1.0, 0.0]], n_features=1, names="abcd")
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "3 others"]
