@@ -11,11 +11,11 @@ from commands import run as command
 from exports import COMPILER
 from hypothesis import given
 from hypothesis import strategies as st
-from on_a_device import Device
+from on_a_device import started
 from scipy.linalg import cholesky, solve_triangular
 
 from streamkpca import StreamingKernelPCA, merge, plots
-from streamkpca.export import from_device, to_c, to_device
+from streamkpca.export import from_device, to_device
 from streamkpca.export.device_state import FIELDS, decode, encode, shape_of
 from streamkpca.kernels import RBF, Linear
 from streamkpca.stream import State
@@ -46,14 +46,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[None, HALF_LIFE], ids=["forever", "half-life"])
 def fleet(request, folder):
-    """Let two devices learn, one rows like the gateway's and one others; return the gateway, their states and the C."""
-    model = gateway(request.param)
-    text, states = to_c(model, name="pump", learns=True), []
+    """Let two devices learn, one rows like the gateway's and one others; return the gateway and their states."""
+    model, states = gateway(request.param), []
     for rows in (RING[2000:5000], AWAY[5000:]):
-        device = Device(text, "pump", folder, 3)
+        device = started(folder, model)
         device.learn(rows)
-        states.append(device.save())
-    return model, states, text
+        states.append(device.saved())
+    return model, states
 
 
 def moments_of(model):
@@ -61,7 +60,7 @@ def moments_of(model):
 
 
 def test_a_state_that_comes_home_has_the_moments_of_the_devices_rows(fleet):
-    model, (state, _), _ = fleet
+    model, (state, _) = fleet
     home, rows = from_device(state, model), RING[2000:5000]
     atoms = home.state_.summary.basis.atoms
     # These rows need no other atoms, and those of the model are taken to the bit.
@@ -80,7 +79,7 @@ def test_a_state_that_comes_home_has_the_moments_of_the_devices_rows(fleet):
 
 
 def test_energy_is_conserved_and_the_factor_is_that_of_the_atoms(fleet):
-    model, states, _ = fleet
+    model, states = fleet
     for state in states:
         home = from_device(state, model)
         summary = home.state_.summary
@@ -95,7 +94,7 @@ def test_energy_is_conserved_and_the_factor_is_that_of_the_atoms(fleet):
 
 
 def test_a_fleet_is_one_model_that_answers_learns_and_is_saved(fleet):
-    model, states, _ = fleet
+    model, states = fleet
     devices = [from_device(state, model) for state in states]
     union = merge(model, *devices)
     assert union.n_samples_seen_ == 9000
@@ -121,7 +120,7 @@ def test_a_fleet_is_one_model_that_answers_learns_and_is_saved(fleet):
 
 
 def test_states_of_one_origin_merge_in_any_order(fleet):
-    model, (state, _), _ = fleet
+    model, (state, _) = fleet
     home = from_device(state, model)
     one, other = merge(model, home), merge(home, model)
     np.testing.assert_allclose(one.eigenvalues_, other.eigenvalues_, rtol=1e-9)
@@ -129,46 +128,46 @@ def test_states_of_one_origin_merge_in_any_order(fleet):
 
 
 def test_a_device_goes_on_to_the_bit_with_what_it_saved_or_was_sent(fleet, folder):
-    model, (state, _), text = fleet
+    model, (state, _) = fleet
     union = merge(model, from_device(state, model))
     for data in (state, to_device(union, state)):
-        one, other = (Device(text, "pump", folder, 3) for _ in range(2))
+        one, other = (started(folder, model) for _ in range(2))
         for device in (one, other):
             assert device.load(data) == 0
         # A save changes nothing but its number, and the checksum.
-        saved = one.save()
+        saved = one.saved()
         assert sum(a != b for a, b in zip(saved, data, strict=True)) <= 8
         one.learn(AWAY[:700])
         assert one.load() == 0
         one.learn(AWAY[:2000])
         other.learn(AWAY[:2000])
-        assert one.save()[-4:] != saved[-4:]
-        other.save()
+        assert one.saved()[-4:] != saved[-4:]
+        other.saved()
         # Both have saved twice and once, so the numbers differ and nothing else.
-        assert sum(a != b for a, b in zip(one.save(), other.save(), strict=True)) <= 8
-    home = from_device(other.save(), union)
+        assert sum(a != b for a, b in zip(one.saved(), other.saved(), strict=True)) <= 8
+    home = from_device(other.saved(), union)
     assert home.n_samples_seen_ == 2000
     assert moments_of(home).energy == pytest.approx(moments_of(home).total_weight, rel=1e-3)
     with pytest.raises(ValueError, match=r"from_device expected the state of a device with this model of 2,000 rows"):
-        from_device(other.save(), model)
+        from_device(other.saved(), model)
 
 
 def test_a_device_that_was_sent_a_model_answers_as_it_does(fleet, folder):
-    model, states, text = fleet
+    model, states = fleet
     union = merge(model, *(from_device(state, model) for state in states))
-    device = Device(text, "pump", folder, 3)
+    device = started(folder, model)
     assert device.load(to_device(union, states[0])) == 0
     rows = np.concatenate([RING[:50], AWAY[:50]])
-    np.testing.assert_allclose(device.novelty(rows), union.novelty(rows), rtol=1e-2, atol=1e-4)
+    np.testing.assert_allclose(device.numbers_of("novelty", rows), union.novelty(rows), rtol=1e-2, atol=1e-4)
 
 
 def test_alarms_of_a_device_stay_rare_when_it_is_sent_a_union(fleet, folder):
-    model, states, text = fleet
+    model, states = fleet
     parts = [from_device(state, model) for state in states]
     # One with a sample of the gateway's rows, one without any.
     for union in (merge(model, *parts), merge(*parts)):
         for state, rows in zip(states, (RING[5000:], AWAY[:4000]), strict=True):
-            device = Device(text, "pump", folder, 3)
+            device = started(folder, model)
             assert device.load(to_device(union, state)) == 0
             alarms = device.learn(rows) == 1
             assert alarms.mean() < 0.06
@@ -178,7 +177,7 @@ def test_alarms_of_a_device_stay_rare_when_it_is_sent_a_union(fleet, folder):
 
 def test_a_device_without_rows_of_its_own_adds_nothing(folder):
     model = gateway(HALF_LIFE)
-    home = from_device(Device(to_c(model, name="pump", learns=True), "pump", folder, 3).save(), model)
+    home = from_device(started(folder, model).saved(), model)
     assert home.n_samples_seen_ == 0
     union = merge(model, home)
     np.testing.assert_allclose(union.eigenvalues_, model.eigenvalues_, rtol=1e-6)
@@ -189,11 +188,11 @@ def test_rows_of_a_device_are_told_from_millions_of_the_gateway(folder, half_lif
     """A row never has less than 2^-20 of a device's means, so the model's rows have less than their weight says."""
     model = StreamingKernelPCA(2, kernel=RBF(0.5), max_atoms=12, block_size=50, half_life=half_life)
     model.partial_fit(RING[:2000], sample_weight=2000.0).refit()
-    device = Device(to_c(model, name="pump", learns=True), "pump", folder, 3)
+    device = started(folder, model)
     # They need no other atoms.
     rows = np.tile(RING[2000:][RING[2000:, 0] > 0.0][:3000], (20, 1))
     device.learn(rows)
-    home = from_device(device.save(), model)
+    home = from_device(device.saved(), model)
     basis, found = home.state_.summary.basis, moments_of(home)
     coordinates = basis.project(rows).coordinates
     assert found.total_weight == pytest.approx(60_000.0, rel=0.03)
@@ -204,9 +203,9 @@ def test_rows_of_a_device_are_told_from_millions_of_the_gateway(folder, half_lif
 
 def test_linear_kernels_in_units_come_home(folder):
     model = gateway(kernel=Linear().in_units([0.5, 2.0, 1.0]))
-    device = Device(to_c(model, name="pump", learns=True), "pump", folder, 3)
+    device = started(folder, model)
     device.learn(RING[2000:4000])
-    union, whole = merge(model, from_device(device.save(), model)), copy.copy(model).partial_fit(RING[2000:4000])
+    union, whole = merge(model, from_device(device.saved(), model)), copy.copy(model).partial_fit(RING[2000:4000])
     np.testing.assert_allclose(union.eigenvalues_, whole.refit().eigenvalues_, rtol=1e-3)
 
 
@@ -216,9 +215,9 @@ def test_linear_kernels_in_units_come_home(folder):
 @pytest.fixture(scope="module")
 def saved(folder):
     model = gateway()
-    device = Device(to_c(model, name="pump", learns=True), "pump", folder, 3)
+    device = started(folder, model)
     device.learn(RING[2000:2500])
-    return model, device.save()
+    return model, device.saved()
 
 
 @given(bit=st.integers(0, 10**6), cut=st.integers(0, 10**6))
@@ -291,7 +290,7 @@ def test_a_model_whose_sample_lacks_rows_is_not_recorded_anew(saved):
 
 
 def test_atoms_are_dropped_by_moments_where_the_sample_lacks_most_rows(fleet):
-    model, states, _ = fleet
+    model, states = fleet
     union = merge(*(from_device(state, model) for state in states))
     assert union.n_atoms_ == 12
     # Both places keep atoms; an empty sample would have dropped those that came last, and so a whole place.

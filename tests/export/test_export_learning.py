@@ -1,16 +1,16 @@
 """C files that learn: the bits of the reference, the account, thresholds, saved states, and inputs of all kinds."""
 
-import ctypes
-import itertools
 import os
 import re
 import shutil
 import subprocess
+from functools import partial
 
 import numpy as np
 import pytest
 from device_reference import ReferenceDevice
-from exports import COMPILER, STRICT, drawn_rows, run
+from exports import COMPILER, drawn_rows, run
+from on_a_device import FLAGS, Device, sequence, started
 
 from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.export import device_state, to_c
@@ -20,65 +20,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path"),
 ]
-LOOP = "void pump_all(const float *x, int n, int step, int *novel);\nvoid pump_all(const float *x, int n, int step, "
-LOOP += "int *novel)\n{\n    for (; n > 0; --n, x += step) *novel++ = pump_update(x);\n}\n"
 NARROW = RBF(0.3)
-FLAGS = ["-std=c99", "-ffp-contract=off", *STRICT]
-SLOT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(ctypes.c_ubyte), ctypes.c_uint32)
-
-
-class Device:
-    """A compiled file with two slots of storage; `writes_left` writes succeed before the power is cut."""
-
-    numbers = itertools.count()
-
-    def __init__(self, folder, model, **settings):
-        self.text, self.model, self.writes_left = to_c(model, name="pump", learns=True, **settings), model, 10**9
-        source, library = folder / "pump.c", folder / f"pump{next(self.numbers)}.so"
-        source.write_text(self.text + LOOP, encoding="ascii")
-        run(COMPILER, *FLAGS, "-O1", "-shared", "-fPIC", source, "-o", library)
-        self.library = ctypes.CDLL(str(library))
-        size = device_state.record_size(model.max_atoms, model.n_features_in_)
-        self.slots = [bytearray(b"\xff" * size) for _ in "ab"]
-        self.callbacks = SLOT(self._write), SLOT(self._read)
-
-    def _write(self, slot, at, data, count):
-        self.writes_left -= 1
-        if self.writes_left >= 0:
-            self.slots[slot][at : at + count] = ctypes.string_at(data, count)
-        return int(self.writes_left < 0)
-
-    def _read(self, slot, at, data, count):
-        ctypes.memmove(data, bytes(self.slots[slot][at : at + count]), count)
-        return 0
-
-    def save(self):
-        return self.library.pump_save(self.callbacks[0])
-
-    def load(self):
-        return self.library.pump_load(self.callbacks[1])
-
-    def learn(self, rows):
-        rows = np.ascontiguousarray(rows, dtype=np.float32)
-        novel = np.zeros(len(rows), dtype=np.int32)
-        given, found = (np.ctypeslib.as_ctypes(part) for part in (rows.ravel(), novel))
-        self.library.pump_all(given, *rows.shape, found)
-        return novel
-
-    def numbers_of(self, what, rows, *more):
-        call = getattr(self.library, f"pump_{what}")
-        call.restype = ctypes.c_float
-        rows = np.ascontiguousarray(rows, dtype=np.float32)
-        return np.array([call(np.ctypeslib.as_ctypes(row), *more) for row in rows])
-
-    def saved(self):
-        """Save, and return the record."""
-        assert self.save() == 0
-        return max((bytes(slot) for slot in self.slots if slot[0] != 0xFF), key=lambda record: sequence(record))
-
-
-def sequence(record):
-    return device_state.decode(record)["sequence"]
 
 
 def moving_rows(n, d=3, seed=0):
@@ -97,12 +39,7 @@ def taught(rows, kernel=NARROW, **settings):
 
 @pytest.fixture
 def make(tmp_path):
-    def made(model, **settings):
-        device = Device(tmp_path, model, **settings)
-        assert device.load() == -1
-        return device
-
-    return made
+    return partial(started, tmp_path)
 
 
 @pytest.mark.parametrize(
