@@ -3,6 +3,9 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
+
+Known = TypeVar("Known")
 
 __all__ = [
     "CheckpointError",
@@ -126,6 +129,13 @@ def plainly(text: str) -> str:
     """Return a text that quotes a file, at most 500 characters of it and none that a terminal would obey."""
     kept = text if len(text) <= 500 else f"{text[:300]} ... {text[-195:]}"
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in kept)
+
+
+def required(value: Known | None, estimator: str, request: str) -> Known:
+    """Return what an estimator has, or refuse a request to one that has seen no rows."""
+    if value is None:
+        raise not_fitted(estimator, request)
+    return value
 
 
 def not_fitted(estimator: str, request: str) -> NotFittedError:

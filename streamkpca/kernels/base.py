@@ -307,7 +307,7 @@ class Kernel(ABC):
         >>> RBF(1.0).is_compiled, Custom(max).is_compiled
         (True, False)
         """
-        return self._compiled and all(part.is_compiled for part in self._parts())
+        return self._of_all_parts("is_compiled", self._compiled)
 
     @cached_property
     def program(self) -> Program:

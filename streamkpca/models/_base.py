@@ -12,7 +12,7 @@ from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
 from streamkpca.components.snapshot import Snapshot, in_chunks
-from streamkpca.errors import not_fitted, rows_at
+from streamkpca.errors import required, rows_at
 from streamkpca.kernels import Kernel
 from streamkpca.models import _params
 from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, checked_parts, is_plain, parts_of
@@ -125,8 +125,8 @@ class Estimator(ABC):
         >>> model.transform([[3.0, 5.0]]).round(6)
         array([[3.]])
         """
-        answers = self._fitted("transform")
-        projections = answers.transform(self._query(X, "transform", answers))
+        answers, rows = self._asked("transform", X)
+        projections = answers.transform(rows)
         kind = _params.wanted_container(vars(self).get("_sklearn_output_config", {}).get("transform"))
         if kind == "default":
             return projections
@@ -236,8 +236,7 @@ class Estimator(ABC):
         0.793
         """
         del y
-        answers = self._fitted("score")
-        rows = self._query(X, "score", answers)
+        answers, rows = self._asked("score", X)
         where = f"{type(self).__name__}.score"
         weights = (
             np.broadcast_to(1.0, len(rows))
@@ -295,8 +294,7 @@ class Estimator(ABC):
         >>> model.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)  # 5 away from the first axis
         array([25.])
         """
-        answers = self._fitted("reconstruction_error")
-        rows = self._query(X, "reconstruction_error", answers)
+        answers, rows = self._asked("reconstruction_error", X)
         n_components = self._checked_axes(n_components, "reconstruction_error", answers)
         return answers.reconstruction_error(rows, n_components, active_only=active_only)
 
@@ -336,8 +334,8 @@ class Estimator(ABC):
         >>> model.novelty(rows).round(1), model.reconstruction_error(rows).round(1)
         (array([0.00000e+00, 4.00000e-01, 1.27900e+02, 1.58419e+04]), array([0. , 0.4, 1. , 1. ]))
         """
-        answers = self._fitted("novelty")
-        return answers.novelty(self._query(X, "novelty", answers))
+        answers, rows = self._asked("novelty", X)
+        return answers.novelty(rows)
 
     def contributions(self, X: Any, n_components: int | None = None) -> Any:
         """Measure how much each feature adds to the novelty of rows: why they are alarms.
@@ -378,8 +376,7 @@ class Estimator(ABC):
         >>> model.contributions([[3.0, 5.0]], n_components=1).round(6)  # the first axis holds the 3
         array([[ 0., 25.]])
         """
-        answers = self._fitted("contributions")
-        rows = self._query(X, "contributions", answers)
+        answers, rows = self._asked("contributions", X)
         n_components = self._checked_axes(n_components, "contributions", answers)
 
         def answer(part: Array) -> Array:
@@ -429,9 +426,8 @@ class Estimator(ABC):
         >>> bool(abs(expected - np.sin(3.0)) < 0.05), bool(low < np.sin(3.0) < high < 1.0)
         (True, True)
         """
-        answers = self._fitted("expected")
-        rows, where = self._query(X, "expected", answers), f"{type(self).__name__}.expected"
-        names = self._known_width("expected")[1]
+        answers, rows = self._asked("expected", X)
+        where, names = f"{type(self).__name__}.expected", self._known_width("expected")[1]
         if isinstance(feature, str):
             if names is None or feature not in names:
                 raise ValueError(f"{where}: there is no feature {feature!r}; the model knows {names}")
@@ -467,8 +463,8 @@ class Estimator(ABC):
         >>> KernelPCA(1, kernel=kernels.RBF(1.0)).fit([[0.0], [1.0]]).score_samples([[1.5], [9.0]]).round(3)
         array([  -0.439, -127.855])
         """
-        answers = self._fitted("score_samples")
-        novelty = answers.novelty(self._query(X, "score_samples", answers))
+        answers, rows = self._asked("score_samples", X)
+        novelty = answers.novelty(rows)
         return np.negative(novelty, out=novelty)
 
     def get_feature_names_out(self, input_features: Any = None) -> Names:
@@ -760,16 +756,10 @@ class Estimator(ABC):
     # Checks
 
     def _fitted(self, request: str) -> Snapshot:
-        snapshot = self._snapshot()
-        if snapshot is None:
-            raise not_fitted(type(self).__name__, request)
-        return snapshot
+        return required(self._snapshot(), type(self).__name__, request)
 
     def _known_width(self, request: str) -> tuple[int, Names | None]:
-        width = self._width()
-        if width is None:
-            raise not_fitted(type(self).__name__, request)
-        return width
+        return required(self._width(), type(self).__name__, request)
 
     def _checked_axes(self, n_components: Any, method: str, answers: Snapshot) -> int | None:
         """Check a number of leading axes, or None."""
@@ -784,12 +774,13 @@ class Estimator(ABC):
             )
         return count
 
-    def _query(self, X: Any, method: str, answers: Snapshot) -> Rows:
+    def _asked(self, method: str, X: Any) -> tuple[Snapshot, Rows]:
+        """Return the model that answers, and the rows that a method is asked about, checked."""
+        answers = self._fitted(method)
         # Another thread may be fitting rows of another width, so take the width from the model that answers.
         width = answers.atoms.shape[1]
         if is_plain(X, width):
-            plain: Array = X
-            return plain
+            return answers, X
         _, names = self._known_width(method)
         gaps = method in ("expected", "impute") or (answers.has_gaps and method != "score")
-        return checked_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps)
+        return answers, checked_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps)

@@ -19,7 +19,7 @@ from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from streamkpca.components.certificates import captured_energy, upper_quantile
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
-from streamkpca.errors import CheckpointError, not_fitted, plainly
+from streamkpca.errors import CheckpointError, plainly, required
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator
 from streamkpca.models._learning import StateCell, learned, learned_in_batches, taken
@@ -377,8 +377,8 @@ class StreamingKernelPCA(Estimator):
         array([[0.6, 0.8],
                [0.6, 0.8]])
         """
-        snapshot = self._fitted("impute")
-        return snapshot.imputed(self._query(X, "impute", snapshot))
+        answers, rows = self._asked("impute", X)
+        return answers.imputed(rows)
 
     # Certificates
 
@@ -421,7 +421,7 @@ class StreamingKernelPCA(Estimator):
         True
         """
         share = self._open_share("captured_energy", "confidence", confidence)
-        state, settings, (totals, reservoir) = self._require_sample("captured_energy")
+        state, settings, totals, reservoir = self._require_sample("captured_energy")
         return captured_energy(answering(state, settings), reservoir, totals, share)
 
     def novelty_threshold(self, quantile: float = 0.99) -> float:
@@ -466,7 +466,7 @@ class StreamingKernelPCA(Estimator):
         0.95
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
-        state, settings, _ = self._require_sample("novelty_threshold")
+        state, settings, _, _ = self._require_sample("novelty_threshold")
         found = calibrate(state, settings, rows_for_level(share))
         return upper_quantile(found.novelty, found.weights, share)
 
@@ -815,10 +815,7 @@ class StreamingKernelPCA(Estimator):
         return cell
 
     def _state(self, request: str) -> State:
-        state = self._cell.state
-        if state is None:
-            raise not_fitted(type(self).__name__, request)
-        return state
+        return required(self._cell.state, type(self).__name__, request)
 
     def _snapshot(self) -> Snapshot | None:
         # Read once, as another thread may be publishing the next state.
@@ -831,19 +828,18 @@ class StreamingKernelPCA(Estimator):
         state = self._cell.state
         return None if state is None else (state.n_features, state.names)
 
-    def _require_sample(self, request: str) -> tuple[State, StreamSettings, tuple[RowSums, Reservoir]]:
+    def _require_sample(self, request: str) -> tuple[State, StreamSettings, RowSums, Reservoir]:
         """Return the state, its settings, its totals and its sample, which must not be empty."""
         where = f"{type(self).__name__}.{request}"
         state, settings = self._state(request), self.settings(where)
-        sample = totals_and_sample(state, settings)
-        reservoir = sample[1]
+        totals, reservoir = totals_and_sample(state, settings)
         if not len(reservoir):
             reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
             raise ValueError(
                 f"{where}: expected a random sample of the stream but there is none: {reason}; "
                 "start a stream with reservoir_size=512, and rows of positive weight"
             )
-        return state, settings, sample
+        return state, settings, totals, reservoir
 
     def _open_share(self, method: str, name: str, value: Any) -> float:
         where = f"{type(self).__name__}.{method}"

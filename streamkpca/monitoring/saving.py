@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_integer
-from streamkpca.errors import CheckpointError, not_fitted, plainly
+from streamkpca.errors import CheckpointError, plainly, required
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
@@ -137,9 +137,7 @@ class SavedWithModel(ABC, Generic[Known]):
         """Make the object that `_record` recorded; any of Python's usual errors where that makes no sense."""
 
     def _fitted(self, request: str) -> Known:
-        if self._state is None:
-            raise not_fitted(type(self).__name__, request)
-        return self._state
+        return required(self._state, type(self).__name__, request)
 
     def _beside(self, extra: Any) -> dict[str, Any]:
         return {self._entry: self._record(), "extra": extra}
