@@ -1,8 +1,6 @@
 """Exceptions and warnings of the library."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TypeVar
 
 Known = TypeVar("Known")
@@ -115,14 +113,9 @@ class RowError(ValueError):
     def __str__(self) -> str:
         return self.text.replace("{row}", str(self.row))
 
-
-@contextmanager
-def rows_at(positions: Sequence[int]) -> Iterator[None]:
-    """Let an error name the position of a row among all rows of a call, given those of the rows at hand."""
-    try:
-        yield
-    except RowError as error:
-        raise RowError(error.text, positions[error.row]) from None
+    def at(self, row: int) -> "RowError":
+        """Return the same error with the position of the row among all rows of a call, not only of those at hand."""
+        return RowError(self.text, row)
 
 
 def plainly(text: str) -> str:

@@ -15,7 +15,7 @@ from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.dictionary.completion import Completion
-from streamkpca.errors import RowError, rows_at
+from streamkpca.errors import RowError
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.program import PreparedKernel
@@ -355,9 +355,11 @@ def in_chunks(answer: Callable[[Array], Array], rows: Rows, out: Array, width: i
     """Fill `out` (n, ...) with the answer to each row, which takes `width` numbers; ValueError if one is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         for place, part in parts_of(rows, max(width, *out.shape[1:], 1)):
-            with rows_at(range(place.start, place.stop)):
+            try:
                 out[place] = answer(part)
-                finite = np.isfinite(out[place]).all(axis=tuple(range(1, out.ndim)))
-                if not finite.all():
-                    raise RowError(_TOO_FAR, int(np.flatnonzero(~finite)[0]))
+            except RowError as error:
+                raise error.at(place.start + error.row) from None
+            finite = np.isfinite(out[place]).all(axis=tuple(range(1, out.ndim)))
+            if not finite.all():
+                raise RowError(_TOO_FAR, place.start + int(np.flatnonzero(~finite)[0]))
     return out

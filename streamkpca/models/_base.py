@@ -12,7 +12,7 @@ from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
 from streamkpca.components.snapshot import Snapshot, in_chunks
-from streamkpca.errors import required, rows_at
+from streamkpca.errors import RowError, required
 from streamkpca.kernels import Kernel
 from streamkpca.models import _params
 from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, checked_parts, is_plain, parts_of
@@ -250,8 +250,10 @@ class Estimator(ABC):
         mean, spread, lost = origin + moved / weights.sum(), 0.0, 0.0
         for place, part in parts_of(rows):
             spread += float(weights[place] @ ((part - mean) ** 2).sum(axis=1))
-            with rows_at(range(place.start, place.stop)):
+            try:
                 found = answers.inverse_transform(answers.transform(part))
+            except RowError as error:
+                raise error.at(place.start + error.row) from None
             lost += float(weights[place] @ ((part - found) ** 2).sum(axis=1))
         if spread == 0.0:
             raise ValueError(

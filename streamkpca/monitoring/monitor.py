@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.errors import rows_at
+from streamkpca.errors import RowError
 from streamkpca.kernels import RBF
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.contract import Contract, judged, renewed
@@ -353,8 +353,10 @@ class Monitor(SavedWithModel[MonitorState]):
                     chunk = 1 << max(state.n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1
                     chunk = min(max(chunk, CHUNK), _LONG_CHUNK)
                     stop = min(n, start + chunk - state.n_rows % chunk)
-                    with rows_at(range(start, stop)):
+                    try:
                         state = self._scored(state, rows[start:stop], breaks[start:stop], _part(record, start, stop))
+                    except RowError as error:
+                        raise error.at(start + error.row) from None
                     if state.n_rows % chunk == 0:
                         state = self._learned(state)
                     start = stop
@@ -596,8 +598,10 @@ class Monitor(SavedWithModel[MonitorState]):
                 state = state.begun_anew()
             if is_good:
                 is_new = state.last_smoothed is None
-                with rows_at(range(start, stop)):
+                try:
                     state = self._scorer.scored(state, rows[start:stop], part.time, self.learn != "none")
+                except RowError as error:
+                    raise error.at(start + error.row) from None
                 stacked, part.novelty[:], part.smoothed[:], exceeds, _ = state.waiting[-1]
                 part.is_alarm[:] = exceeds
                 if contract is not None:

@@ -2,7 +2,6 @@
 
 import secrets
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, Self
 
@@ -16,7 +15,7 @@ from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.dictionary.moments import RowSums
-from streamkpca.errors import SparsityError, SparsityWarning, rows_at
+from streamkpca.errors import RowError, SparsityError, SparsityWarning
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
@@ -388,18 +387,19 @@ def check_kernel_range(kernel: Kernel, rows: Rows, weights: Array | float, *, ga
     if is_bounded and not kernel.has_units:
         return
     for place, part in parts_of(rows):
-        counting: Array = part
-        positions: Sequence[int] = range(place.start, place.stop)
-        if isinstance(weights, np.ndarray):
-            counts = weights[place] > 0.0
-            counting, positions = part[counts], (place.start + np.flatnonzero(counts)).tolist()
+        counts = weights[place] > 0.0 if isinstance(weights, np.ndarray) else slice(None)
+        counting = part[counts]
         if gaps and (missing := gaps_in(counting)) is not None:
             # Their completions are among other rows.
             counting = np.where(missing, 0.0, counting)
         kernel.check_range(counting, "kernel")
-        if not is_bounded:
-            with rows_at(positions), one_blas_thread(), np.errstate(over="ignore"):
+        if is_bounded:
+            continue
+        try:
+            with one_blas_thread(), np.errstate(over="ignore"):
                 if kernel.is_settled:
                     check_energy(kernel.program.diagonal(counting))
                 else:
                     check_squared_lengths(squared_norms(counting))
+        except RowError as error:
+            raise error.at(int(np.arange(place.start, place.stop)[counts][error.row])) from None
