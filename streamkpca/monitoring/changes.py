@@ -258,6 +258,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         known, state = self.model.state_, self._state
         names = known.names if state is None or state.names is None else np.array(state.names, dtype=object)
         rows = checked_parts(X, where, known.n_features, names)
+        check_range(known, rows, 1.0)
         if state is None:
             given = feature_names(X) if names is None else names
             listed = None if given is None else [str(name) for name in given]
@@ -269,7 +270,6 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         while start < len(rows):
             most = _AT_ONCE if state.chart else self.n_healthy - len(state.rows)
             part = rows[start : start + most]
-            check_range(known, part, 1.0)
             if state.chart is None:
                 _check_healthy(part, start, where)
                 state = self._gathered(state, part, snapshot)

@@ -216,6 +216,14 @@ def test_refused_rows_change_nothing(bad, reference):
     assert detector.to_bytes() == before
 
 
+def test_a_row_out_of_range_is_named_by_its_place_among_all():
+    model = StreamingKernelPCA(kernel="linear").partial_fit(draw("iid", 300, 1))
+    rows = draw("iid", 2500, 2)
+    rows[2207] = 1e80
+    with pytest.raises(ValueError, match="for row 2207"):
+        ChangeDetector(model, run_length=1000).update(rows)
+
+
 @references
 def test_healthy_rows_without_a_variance_are_refused(reference):
     rows = draw("iid", 2200, 3)
