@@ -19,7 +19,7 @@ _SHORTEST, _MOST = 8, 2048
 _LEAST, _LENGTHS = 24, 3
 # Healthy rows, for one false alarm that is promised, from which there is a level, and that the reference keeps.
 _FIRST, _ENOUGH = 0.5, 4.0
-# First rows, to whose young model all that comes is new; they are left out when twice as many others are known.
+# Learned rows up to which all that comes is new to a model; so many are left out when twice as many others are known.
 _YOUNG = 512
 # Highest maxima that the tail is fitted to, at most and at least, and the share of the blocks in between.
 _TAIL, _FEWEST, _SHARE = 16, 8, 0.25
@@ -61,7 +61,7 @@ class Contract:
     maxima : ndarray of shape (n,)
         The reference: largest ratio of a score to the monitor's threshold in each block of healthy rows.
     level : float
-        The ratio to the threshold above which an alarm run begins; infinite while too little is known.
+        The ratio to the threshold, damped as below, above which an alarm run begins; infinite while too little is known.
     n_blocks, n_new, n_since : int
         Blocks of healthy rows so far, since the level was found, and since an alarm run counted as healthy.
     pending : ndarray of shape (k,)
@@ -72,11 +72,12 @@ class Contract:
     Notes
     -----
     **Alarms.** A run begins with a score above `level` times the monitor's threshold, and lasts while scores are above
-    the threshold. So scores that waver around the level make one run.
+    the threshold. So scores that waver around the level make one run. After n < 512 learned rows, ratios to the
+    threshold are damped, to their power n / 512, as all that comes is new to a young model.
 
-    **The level.** Scores of rows that no model has learned, divided by the threshold of their time, are cut into
-    blocks; the reference keeps those of the latest 4 / `false_alarms` healthy rows, without the first 512 once 1,024
-    others are known, as all that comes is new to a young model. Let p(u) be an upper bound of the probability that the
+    **The level.** Scores of rows that no model has learned, as damped ratios to the threshold of their time, are cut
+    into blocks; the reference keeps those of the latest 4 / `false_alarms` healthy rows, without the first 512 once
+    1,024 others are known. Let p(u) be an upper bound of the probability that the
     maximum M of a healthy block of b rows exceeds u. Then e = 1{M > u} / p(u) is an e-value: E e <= 1. So is an average
     of e-values, and the level is the lowest u at which b / p(u), averaged over several lengths b, reaches 1 /
     `false_alarms`. The shortest length is the first at which high maxima do not follow each other, but for a fifth of
@@ -222,16 +223,21 @@ class Contract:
         return math.exp(min(high, _FARTHEST))
 
 
-def judged(contract: Contract, scores: Array, threshold: float, is_new: bool) -> tuple[Contract, Flags, Array]:
+def judged(
+    contract: Contract, scores: Array, threshold: float, is_new: bool, n_learned: int = _YOUNG
+) -> tuple[Contract, Flags, Array]:
     """Judge rows (n,) of one threshold, anew or after the last one: which are alarms, and the level of each."""
     if math.isinf(threshold):
         return contract, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
+    power = min(max(n_learned, 1) / _YOUNG, 1.0)
+    with np.errstate(over="ignore"):
+        begin = threshold * float(np.power(contract.level, 1.0 / power))
     was_open, ends = contract.is_open and not is_new, np.arange(len(scores))
-    begins = np.maximum.accumulate(np.where(scores > contract.level * threshold, ends, -1 - (not was_open)))
+    begins = np.maximum.accumulate(np.where(scores > begin, ends, -1 - (not was_open)))
     is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
     goes_on = np.concatenate([[was_open], is_alarm[:-1]])
-    level = np.where(goes_on, threshold, contract.level * threshold)
-    ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)
+    level = np.where(goes_on, threshold, begin)
+    ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), (scores / threshold) ** power)
     pending = np.concatenate([contract.pending, ratios])
     blocks = pending[: len(pending) // contract._length * contract._length].reshape(-1, contract._length)
     judged = replace(contract, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))

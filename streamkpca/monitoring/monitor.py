@@ -605,7 +605,9 @@ class Monitor(SavedWithModel[MonitorState]):
                 stacked, part.novelty[:], part.smoothed[:], exceeds, _ = state.waiting[-1]
                 part.is_alarm[:] = exceeds
                 if contract is not None:
-                    contract, part.is_alarm[:], part.threshold[:] = judged(contract, part.smoothed, threshold, is_new)
+                    contract, part.is_alarm[:], part.threshold[:] = judged(
+                        contract, part.smoothed, threshold, is_new, state.n_learned
+                    )
                 if np.count_nonzero(part.is_alarm):
                     state = self._logged(state, first, stacked, part)
             else:
