@@ -16,7 +16,7 @@ Flags = npt.NDArray[np.bool_]
 # Rows of the shortest block, and blocks that are kept, at most.
 _SHORTEST, _MOST = 8, 2048
 # Blocks, at least, of a length that is used, and lengths that are averaged.
-_LEAST, _LENGTHS = 24, 3
+_LEAST, _LENGTHS = 16, 3
 # Healthy rows, for one false alarm that is promised, from which there is a level, and that the reference keeps.
 _FIRST, _ENOUGH = 0.5, 4.0
 # Learned rows up to which all that comes is new to a model; so many are left out when twice as many others are known.
