@@ -80,7 +80,7 @@ def contract(scores: Array, thresholds: Array, rate: float) -> Array:
     changes = np.flatnonzero(thresholds[1:] != thresholds[:-1]) + 1
     edges = sorted({*changes.tolist(), *range(0, len(scores), 256), len(scores)})
     for start, stop in itertools.pairwise(edges):
-        # The model of a monitor, whose first thresholds are infinite, has learned the rows before; others have no model.
+        # A monitor, whose first thresholds are infinite, has learned the rows before; made scores have no model.
         learned = {"n_learned": start} if np.isinf(thresholds[0]) else {}
         promise, alarms[start:stop], _ = judged(promise, scores[start:stop], float(thresholds[start]), False, **learned)
         promise = renewed(promise)

@@ -26,7 +26,7 @@ _TAIL, _FEWEST, _SHARE = 16, 8, 0.25
 # Share of the highest maxima that may be followed by another, beyond chance, if blocks are taken for independent.
 _FOLLOWED = 0.2
 # Confidence of the bounds, and its quantile of the normal distribution.
-_SURE, _SURE_NORMAL = 0.95, 1.645
+_SURE, _SURE_NORMAL = 0.96, 1.751
 # The level is found anew when there are this share more blocks.
 _REFRESH_SHARE = 8
 # Alarms within a block: the first one of a run, and others; ratios are not negative.
@@ -61,7 +61,7 @@ class Contract:
     maxima : ndarray of shape (n,)
         The reference: largest ratio of a score to the monitor's threshold in each block of healthy rows.
     level : float
-        The ratio to the threshold, damped as below, above which an alarm run begins; infinite while too little is known.
+        The ratio to the threshold above which an alarm run begins; infinite while too little is known.
     n_blocks, n_new, n_since : int
         Blocks of healthy rows so far, since the level was found, and since an alarm run counted as healthy.
     pending : ndarray of shape (k,)
@@ -82,16 +82,16 @@ class Contract:
     of e-values, and the level is the lowest u at which b / p(u), averaged over several lengths b, reaches 1 /
     `false_alarms`. The shortest length is the first at which high maxima do not follow each other, but for a fifth of
     them, beyond chance (the autocorrelation of exceedances, the extremogram [5]_); those of twice and four times as
-    many rows join it, as far as there are 24 blocks. p(u) comes from an exponential tail through the logarithms of the
-    highest 8 to 16 maxima, at 95% confidence. Nor is the level below the highest maximum of the reference, until fewer
-    exceedances would be improbable, at 95%, if the promise were broken.
+    many rows join it, as far as there are 16 blocks. p(u) comes from an exponential tail through the logarithms of the
+    highest 8 to 16 maxima, at 96% confidence. Nor is the level below the highest maximum of the reference, until fewer
+    exceedances would be improbable, at 96%, if the promise were broken.
 
     **The theorem.** If blocks to come are distributed as those of the reference, and p(u) is a bound, the expected
     number of alarm blocks among n healthy rows is at most n `false_alarms`, however blocks depend on each other, as
     expectations add up. If the bound holds for each block given those before it, the average run length to a false
     alarm is at least 1 / `false_alarms`: a block alarms when e reaches 1 / (b `false_alarms`), no sooner than the
     Shiryaev-Roberts e-detector of these e-values, for which [1]_ proves it; [4]_ has the same bound from confidence
-    sequences. All e-values share the chance of their reference [2]_, [3]_: the bound holds for 95% of references.
+    sequences. All e-values share the chance of their reference [2]_, [3]_: the bound holds for 96% of references.
 
     **Its assumptions.** The reference is healthy: its faults raise the level, so that the promise is kept and other
     faults are missed. Blocks of alarms are left out, but for one alarm run in 1 / `false_alarms` healthy rows, which
