@@ -77,14 +77,14 @@ class Contract:
 
     **The level.** Scores of rows that no model has learned, as damped ratios to the threshold of their time, are cut
     into blocks; the reference keeps those of the latest 4 / `false_alarms` healthy rows, without the first 512 once
-    1,024 others are known. Let p(u) be an upper bound of the probability that the
-    maximum M of a healthy block of b rows exceeds u. Then e = 1{M > u} / p(u) is an e-value: E e <= 1. So is an average
-    of e-values, and the level is the lowest u at which b / p(u), averaged over several lengths b, reaches 1 /
-    `false_alarms`. The shortest length is the first at which high maxima do not follow each other, but for a fifth of
-    them, beyond chance (the autocorrelation of exceedances, the extremogram [5]_); those of twice and four times as
-    many rows join it, as far as there are 16 blocks. p(u) comes from an exponential tail through the logarithms of the
-    highest 8 to 16 maxima, at 96% confidence. Nor is the level below the highest maximum of the reference, until fewer
-    exceedances would be improbable, at 96%, if the promise were broken.
+    1,024 others are known. Let p(u) be an upper bound of the probability that the maximum M of a healthy block of b
+    rows exceeds u. Then e = 1{M > u} / p(u) is an e-value: E e <= 1. So is an average of e-values, and the level is the
+    lowest u at which b / p(u), averaged over several lengths b, reaches 1 / `false_alarms`. The shortest length is the
+    first at which high maxima do not follow each other, but for a fifth of them, beyond chance (the autocorrelation of
+    exceedances, the extremogram [5]_); those of twice and four times as many rows join it, as far as there are 16
+    blocks. p(u) comes from an exponential tail through the logarithms of the highest 8 to 16 maxima, at 96% confidence.
+    Nor is the level below the highest maximum of the reference, until fewer exceedances would be improbable, at 96%, if
+    the promise were broken.
 
     **The theorem.** If blocks to come are distributed as those of the reference, and p(u) is a bound, the expected
     number of alarm blocks among n healthy rows is at most n `false_alarms`, however blocks depend on each other, as
