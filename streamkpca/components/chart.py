@@ -22,9 +22,11 @@ from streamkpca.components.passages import (
     Passages,
     bounds_of,
     in_blocks,
+    least_novelty,
     likeness_of,
     of_runs,
     passages_of,
+    sampled,
     scores_of,
     spread_of,
     tails_of,
@@ -182,10 +184,9 @@ def chart_of(rows: Array, snapshot: Snapshot) -> Chart:
     axes = _whitening(tamed.T @ tamed / n, min(n_used, most), 1e-6) / spread[:, None]
     features = np.diag(1.0 / spread)[:, :n_used]
     coordinates, novelty = snapshot.coordinates(rows)
-    coordinate_mean, energy = coordinates.mean(axis=0), float((coordinates**2).sum(axis=1).mean())
+    coordinate_mean, least = coordinates.mean(axis=0), least_novelty(coordinates, novelty)
     away = coordinates - coordinate_mean
     whitening = _whitening(away.T @ away / n, min(_MOST_AXES, most), 1e-4)
-    least = max(0.01 * float(np.median(novelty)), 1e-9 * energy, 1e-300)
     none, one = np.zeros(1), np.ones(1)
     columns = Columns(coordinate_mean, whitening, middle, features, axes, least, none, one, one, none, one)
     raw = columns.of_healthy(snapshot, rows, likeness.n_independent)
@@ -203,24 +204,18 @@ def _chart(kinds: Columns, columns: Array, likeness: Likeness) -> Chart:
     random, (n, p) = np.random.default_rng(0), columns.shape
     rates, bounds, length = likeness.rates, kinds.bounds, likeness.length
 
-    def sampled(precision: Array, places: Positions, run: int, first: int, every: int) -> tuple[Array, Array]:
-        n_read = len(places) * -(-(places.shape[1] * run - first) // every)
-        squares, found = np.zeros((len(rates), p)), np.empty((n_read, len(rates), N_GROUPS))
-        plan = rates, precision, bounds, found[0], found[0]
-        loops.sample_averages(columns, places, (run, first, every), plan, squares, found)
-        return squares / n_read, found
-
+    reading = length, _BEFORE, _EVERY
     usual = rates[:, None] / (2.0 - rates[:, None])
     plain = np.tile(1.0 / usual, (1, p))
-    variance = np.maximum(
-        sampled(plain, likeness.starts(random, FOR_SCALES), length, _BEFORE, _EVERY)[0], 1e-12 * usual
-    )
+    places, plan = likeness.starts(random, FOR_SCALES), (rates, plain, bounds)
+    variance = np.maximum(sampled(columns, places, reading, plan, len(rates))[0], 1e-12 * usual)
     constant = columns.std(axis=0) == 0.0
     variance[:, constant] = usual
     # Few independent averages tell the columns of a group apart: as far as chance would, they are taken as alike.
     logs, chance = np.log(variance / usual), 2.0 * (2.0 / rates + likeness.n_alike)[:, None] / n
     beyond = np.zeros((len(rates), N_GROUPS))
-    path = sampled(plain, np.zeros((1, 1), dtype=np.int64), n, 0, 1)[0] if length > 1 else variance
+    whole = np.zeros((1, 1), dtype=np.int64)
+    path = sampled(columns, whole, (n, 0, 1), plan, len(rates))[0] if length > 1 else variance
     for g, part in enumerate(map(slice, bounds[:-1], bounds[1:])):
         if part.start == part.stop:
             continue
@@ -232,14 +227,14 @@ def _chart(kinds: Columns, columns: Array, likeness: Likeness) -> Chart:
         longer = np.log(np.maximum(path[:, part], 1e-300) / variance[:, part])[:, ~constant[part]]
         beyond[:, g] = np.maximum(longer.mean(axis=1) + chance[:, 0] / 2.0, 0.0) if longer.size and length > 1 else 0.0
     precision = np.exp(-logs) / usual
-    found = sampled(precision, likeness.starts(random, FOR_SCALES), length, _BEFORE, _EVERY)[1]
-    power, scale = tails_of(found)
+    places = likeness.starts(random, FOR_SCALES)
+    power, scale = tails_of(sampled(columns, places, reading, (rates, precision, bounds), len(rates))[1])
     runs, places = of_runs(columns, length), likeness.starts(random, FOR_PASSAGES)
     shares = random.multinomial(len(runs), np.full(len(runs), 1.0 / len(runs)), size=len(places)) / len(runs)
     # The healthy mean is known up to its own error, which each stream draws anew.
     errors, passed = shares @ runs - runs.mean(axis=0), np.empty((len(places), len(LEVELS)), dtype=np.int64)
-    plan = rates, precision, bounds, power, scale
-    loops.first_passages(columns, errors, places, length, np.empty((len(rates), p)), plan, LEVELS, passed)
+    full_plan = rates, precision, bounds, power, scale
+    loops.first_passages(columns, errors, places, length, np.empty((len(rates), p)), full_plan, LEVELS, passed)
     for g, part in enumerate(map(slice, bounds[:-1], bounds[1:])):
         precision[:, part] *= np.exp(-beyond[:, g])[:, None]
     return Chart(

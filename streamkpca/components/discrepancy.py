@@ -20,8 +20,10 @@ from streamkpca.components.passages import (
     LEVELS,
     Passages,
     in_blocks,
+    least_novelty,
     likeness_of,
     passages_of,
+    sampled,
     scores_of,
     tails_of,
 )
@@ -92,28 +94,23 @@ class Discrepancy(Passages):
 def discrepancy_of(rows: Array, snapshot: Snapshot) -> Discrepancy:
     """Return what discrepancies healthy rows (n, d) in time order reach; the same for the same rows."""
     coordinates, novelty = snapshot.coordinates(rows)
-    energy = float((coordinates**2).sum(axis=1).mean())
-    least = max(0.01 * float(np.median(novelty)), 1e-9 * energy, 1e-300)
-    columns = np.concatenate([part for _, part in _columns(snapshot, rows, least)], axis=1)
+    least = least_novelty(coordinates, novelty)
+    columns = np.column_stack([coordinates, np.log(novelty + least)])
     middle, spread = columns.mean(axis=0), columns.std(axis=0)
     # Coordinates keep their proportions, as inner products are made of them.
     spread[:-1] = math.sqrt(float((spread[:-1] ** 2).mean()))
-    spread[spread <= 1e-9 * math.sqrt(energy)] = 1.0
+    spread[spread <= 1e-9 * math.sqrt(float((coordinates**2).sum(axis=1).mean()))] = 1.0
     columns = _scaled(columns, middle, spread)
     likeness, random = likeness_of(scores_of(rows)[0]), np.random.default_rng(0)
     # A mean of all rows so far tells nothing of a single row.
     rates, length, bounds = likeness.rates[1:], likeness.length, np.array([0, len(middle) - 1, len(middle)])
-    n_averages, precision = (len(rates) + 1, len(middle)), np.ones((len(rates), len(middle)))
-    places = likeness.starts(random, FOR_SCALES)
-    n_read = len(places) * -(-(places.shape[1] * length - _BEFORE) // _EVERY)
-    found = np.empty((n_read, len(rates), 2))
-    plan = rates, precision, bounds, found[0], found[0]
-    loops.sample_averages(columns, places, (length, _BEFORE, _EVERY), plan, np.zeros(n_averages), found)
-    power, scale = tails_of(found)
+    precision = np.ones((len(rates), len(middle)))
+    places, reading = likeness.starts(random, FOR_SCALES), (length, _BEFORE, _EVERY)
+    power, scale = tails_of(sampled(columns, places, reading, (rates, precision, bounds), len(rates) + 1)[1])
     places = likeness.starts(random, FOR_PASSAGES)
     errors, passed = np.zeros((len(places), len(middle))), np.empty((len(places), len(LEVELS)), dtype=np.int64)
     plan = rates, precision, bounds, power, scale
-    loops.first_passages(columns, errors, places, length, np.empty(n_averages), plan, LEVELS, passed)
+    loops.first_passages(columns, errors, places, length, np.empty((len(rates) + 1, len(middle))), plan, LEVELS, passed)
     passages = vars(passages_of(passed, likeness))
     return Discrepancy(
         **passages, middle=middle, spread=spread, least_novelty=least, rates=rates, power=power, scale=scale

@@ -134,6 +134,31 @@ def likeness_of(scores: Array) -> Likeness:
     return Likeness(len(scores), max(reach for reach, _ in found), max(n_alike for _, n_alike in found))
 
 
+def least_novelty(coordinates: Array, novelty: Array) -> float:
+    """Return what is added to novelties before logarithms, so that tiny ones do not count, from healthy rows."""
+    energy = float((coordinates**2).sum(axis=1).mean())
+    return max(0.01 * float(np.median(novelty)), 1e-9 * energy, 1e-300)
+
+
+def sampled(
+    columns: Array,
+    starts: Positions,
+    reading: tuple[int, int, int],
+    plan: tuple[Array, Array, Positions],
+    n_averages: int,
+) -> tuple[Array, Array]:
+    """Return mean squares (n_averages, p) and statistics (S, K, G) of averages in streams, see `_loops`.
+
+    `plan` is that of `_loops` up to the bounds, and `reading` is `length`, `first` and `every` of `sample_averages`.
+    """
+    length, first, every = reading
+    n_read = len(starts) * -(-(starts.shape[1] * length - first) // every)
+    squares = np.zeros((n_averages, columns.shape[1]))
+    found = np.empty((n_read, len(plan[0]), len(plan[2]) - 1))
+    loops.sample_averages(columns, starts, reading, (*plan, found[0], found[0]), squares, found)
+    return squares / n_read, found
+
+
 def tails_of(statistics: Array) -> tuple[Array, Array]:
     """Return the power and the scale for which (s / scale)^power of statistics (S, ...) is exponential far out."""
     low, high = np.maximum(np.quantile(statistics, _QUANTILES, axis=0), 1e-12)
