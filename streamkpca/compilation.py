@@ -149,7 +149,7 @@ def _use_monitoring(model: StreamingKernelPCA) -> None:
     smoothed_run(np.zeros(1), 0.5, None)
     rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), answering(model.state_, model.settings("warmup"))
     chart = chart_of(rows, snapshot)
-    chart.follow(chart.few(snapshot, rows[:1], 0), 0, chart.new_averages, 1.0)
+    chart.follow(chart.few(snapshot, rows[:1], 0), chart.new_averages, 1.0)
     snapshot.expectation.surprise(rows[:1], 1)
     snapshot.expectation.given(rows[:1], np.array([0]))
 

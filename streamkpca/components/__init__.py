@@ -6,7 +6,7 @@
 * `refit`: all of this in one call, from candidates and moments to a snapshot.
 * `snapshot`: the immutable result; `preimages`, `novelty`, `completion`, `explanations` and
   `expectation` are its answers.
-* `chart`: moving averages of rows, against what healthy rows were found to be; `discrepancy`: against all rows so far;
-  `passages`: after how many healthy rows either passes a level.
+* `chart`: moving averages of rows, against what healthy rows were found to be; `passages`: after how many healthy rows
+  one passes a level.
 * `certificates`: limits of control charts, intervals of the captured energy, and novelty thresholds.
 """

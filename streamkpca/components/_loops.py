@@ -240,8 +240,6 @@ def expect_numbers(X: Array, closeness: Array, H: Array, slopes: Array, logarith
 # plan: rates r (K,); precision V (K, p), one over the healthy variances of e; bounds (G + 1,) of groups of neighbouring
 # columns; power and scale (K, G). The statistic of a group is the mean of V e^2 in the first two, the largest in the
 # others; (statistic / scale)^power is exponential for healthy rows.
-# Row K of e, if there is one, is the mean of all n rows so far. Then V (e_k - w e_K)^2 / v stands for V e_k^2, with the
-# sum w of the weights in e_k, and the variance v of that difference: the sum of their squares less w^2 / n.
 _N_MEANS = 2
 _LARGEST = 1e30
 
@@ -281,19 +279,10 @@ def fill_rows(few: Array, products: Any, out: Array) -> None:
 
 
 @jit
-def advance_averages(h: Array, n: int, e: Array, plan: Any, statistics: Array) -> None:
-    """Take row number n into the averages, and write the statistics (K, G); 0 for products in one row alone."""
+def advance_averages(h: Array, e: Array, plan: Any, statistics: Array) -> None:
+    """Take a row into the averages, and write the statistics (K, G); 0 for products in one row alone."""
     rates, precision, bounds, _, _ = plan
-    usual, has_mean = e[-1], len(e) > len(rates)
-    if has_mean:
-        for j in range(len(h)):
-            usual[j] += (h[j] - usual[j]) / n
     for k in range(len(rates)):
-        w, v = 0.0, 1.0
-        if has_mean:
-            left = (1.0 - rates[k]) ** n
-            w = 1.0 - left
-            v = rates[k] / (2.0 - rates[k]) * (1.0 - left * left) - w * w / n
         for g in range(len(bounds) - 1):
             total = 0.0
             if g == len(bounds) - 2 and rates[k] == 1.0:
@@ -301,15 +290,12 @@ def advance_averages(h: Array, n: int, e: Array, plan: Any, statistics: Array) -
                 continue
             for j in range(bounds[g], bounds[g + 1]):
                 e[k, j] += rates[k] * (h[j] - e[k, j])
-                away = e[k, j] - w * usual[j]
-                square = away * away * precision[k, j]
+                square = e[k, j] * e[k, j] * precision[k, j]
                 if g < _N_MEANS:
                     total += square
                 elif square > total:
                     total = square
             statistics[k, g] = total / max(bounds[g + 1] - bounds[g], 1) if g < _N_MEANS else total
-            # One row does not differ from itself, but for rounding.
-            statistics[k, g] = statistics[k, g] / v if n > 1 or not has_mean else 0.0
 
 
 @jit
@@ -326,8 +312,8 @@ def largest_statistic(statistics: Array, plan: Any) -> Any:
 
 
 @jit
-def follow_averages(few: Array, products: Any, n_before: int, e: Array, plan: Any, level: float, values: Array) -> Any:
-    """Take rows into averages of others before, up to the first that passes the level; write the statistic of each.
+def follow_averages(few: Array, products: Any, e: Array, plan: Any, level: float, values: Array) -> Any:
+    """Take rows into averages, up to the first that passes the level; write the statistic of each.
 
     Rows are given as in `fill_row`. Returns the number of rows taken, and the place of the last largest statistic, or
     -1 if none passed.
@@ -335,7 +321,7 @@ def follow_averages(few: Array, products: Any, n_before: int, e: Array, plan: An
     statistics, h = np.empty(plan[3].shape), np.empty(e.shape[1])
     for i in range(len(few)):
         fill_row(few[i], products, h)
-        advance_averages(h, n_before + i + 1, e, plan, statistics)
+        advance_averages(h, e, plan, statistics)
         values[i], place = largest_statistic(statistics, plan)
         if values[i] > level:
             return i + 1, place
@@ -344,7 +330,7 @@ def follow_averages(few: Array, products: Any, n_before: int, e: Array, plan: An
 
 @jit
 def sample_averages(rows: Array, starts: Positions, reading: Any, plan: Any, squares: Array, found: Array) -> None:
-    """Add up e^2, in `squares` as many rows as e has, and write the statistics (S, K, G), of some rows of streams.
+    """Add up e^2 in `squares` (K, p), and write the statistics (S, K, G), of some rows of streams.
 
     Stream number i is the runs of `length` rows (n, p) that begin at `starts[i]`, one after the other; of each, every
     so many rows are read from the first on.
@@ -354,7 +340,7 @@ def sample_averages(rows: Array, starts: Positions, reading: Any, plan: Any, squ
     for i in range(starts.shape[0]):
         e[:] = 0.0
         for t in range(starts.shape[1] * length):
-            advance_averages(rows[starts[i, t // length] + t % length], t + 1, e, plan, statistics)
+            advance_averages(rows[starts[i, t // length] + t % length], e, plan, statistics)
             if t >= first and t % every == 0:
                 found[s] = statistics
                 squares += e * e
@@ -378,7 +364,7 @@ def first_passages(
             row = starts[i, t // length] + t % length
             for j in range(len(h)):
                 h[j] = rows[row, j] - errors[i, j]
-            advance_averages(h, t + 1, e, plan, statistics)
+            advance_averages(h, e, plan, statistics)
             value, _ = largest_statistic(statistics, plan)
             while q < len(levels) and value > levels[q]:
                 passed[i, q] = t + 1

@@ -147,14 +147,14 @@ class Chart(Passages):
         """Return what `follow` reads of rows from position `first` of the stream on."""
         return self.columns.few(snapshot, rows, first)
 
-    def follow(self, few: Array, n_before: int, averages: Array, level: float) -> tuple[Array, int, int]:
-        """Take rows into the averages of others before, in place, up to the first whose statistic passes the level.
+    def follow(self, few: Array, averages: Array, level: float) -> tuple[Array, int, int]:
+        """Take rows into the averages, in place, up to the first whose statistic passes the level.
 
         Returns the statistics, the number of rows taken, and the place of the last largest one, or -1.
         """
         plan = self.rates, self.precision, self.bounds, self.power, self.scale
         values = np.empty(len(few))
-        n, place = loops.follow_averages(few, self.columns.products, n_before, averages, plan, level, values)
+        n, place = loops.follow_averages(few, self.columns.products, averages, plan, level, values)
         return values[:n], n, place
 
     def beginning(self, few: Array, averages: Array, place: int) -> int:
@@ -208,14 +208,14 @@ def _chart(kinds: Columns, columns: Array, likeness: Likeness) -> Chart:
     usual = rates[:, None] / (2.0 - rates[:, None])
     plain = np.tile(1.0 / usual, (1, p))
     places, plan = likeness.starts(random, FOR_SCALES), (rates, plain, bounds)
-    variance = np.maximum(sampled(columns, places, reading, plan, len(rates))[0], 1e-12 * usual)
+    variance = np.maximum(sampled(columns, places, reading, plan)[0], 1e-12 * usual)
     constant = columns.std(axis=0) == 0.0
     variance[:, constant] = usual
     # Few independent averages tell the columns of a group apart: as far as chance would, they are taken as alike.
     logs, chance = np.log(variance / usual), 2.0 * (2.0 / rates + likeness.n_alike)[:, None] / n
     beyond = np.zeros((len(rates), N_GROUPS))
     whole = np.zeros((1, 1), dtype=np.int64)
-    path = sampled(columns, whole, (n, 0, 1), plan, len(rates))[0] if length > 1 else variance
+    path = sampled(columns, whole, (n, 0, 1), plan)[0] if length > 1 else variance
     for g, part in enumerate(map(slice, bounds[:-1], bounds[1:])):
         if part.start == part.stop:
             continue
@@ -228,7 +228,7 @@ def _chart(kinds: Columns, columns: Array, likeness: Likeness) -> Chart:
         beyond[:, g] = np.maximum(longer.mean(axis=1) + chance[:, 0] / 2.0, 0.0) if longer.size and length > 1 else 0.0
     precision = np.exp(-logs) / usual
     places = likeness.starts(random, FOR_SCALES)
-    power, scale = tails_of(sampled(columns, places, reading, (rates, precision, bounds), len(rates))[1])
+    power, scale = tails_of(sampled(columns, places, reading, (rates, precision, bounds))[1])
     runs, places = of_runs(columns, length), likeness.starts(random, FOR_PASSAGES)
     shares = random.multinomial(len(runs), np.full(len(runs), 1.0 / len(runs)), size=len(places)) / len(runs)
     # The healthy mean is known up to its own error, which each stream draws anew.

@@ -145,15 +145,14 @@ def sampled(
     starts: Positions,
     reading: tuple[int, int, int],
     plan: tuple[Array, Array, Positions],
-    n_averages: int,
 ) -> tuple[Array, Array]:
-    """Return mean squares (n_averages, p) and statistics (S, K, G) of averages in streams, see `_loops`.
+    """Return mean squares (K, p) and statistics (S, K, G) of averages in streams, see `_loops`.
 
     `plan` is that of `_loops` up to the bounds, and `reading` is `length`, `first` and `every` of `sample_averages`.
     """
     length, first, every = reading
     n_read = len(starts) * -(-(starts.shape[1] * length - first) // every)
-    squares = np.zeros((n_averages, columns.shape[1]))
+    squares = np.zeros((len(plan[0]), columns.shape[1]))
     found = np.empty((n_read, len(plan[0]), len(plan[2]) - 1))
     loops.sample_averages(columns, starts, reading, (*plan, found[0], found[0]), squares, found)
     return squares / n_read, found

@@ -3,17 +3,15 @@
 import copy
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.parameters import check_choice, check_integer, check_real
+from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.components.chart import MOST_FEATURES, Chart, Columns, chart_of
-from streamkpca.components.discrepancy import Discrepancy, discrepancy_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.saving import SavedWithModel, check_model
@@ -36,12 +34,6 @@ _AT_ONCE = 1024
 _SOON = 0.05
 # Squares of larger numbers could not be added up.
 _LARGEST_HEALTHY = 1e140
-_CHARTS: dict[str, Callable[[Array, Snapshot], Chart | Discrepancy]] = {
-    "healthy": chart_of,
-    "latest": discrepancy_of,
-}
-# Rows before a change, at least, that tell what moved.
-_LEAST_BEFORE = 10
 
 
 @dataclass(frozen=True)
@@ -55,8 +47,7 @@ class DistributionChange:
     detected : int
         Position of the row after which it was detected.
     last : int
-        Position of the row after which it was last detected again, each time within a twentieth of the run length; that
-        of `detected` if rows are compared with the latest ones.
+        Position of the row after which it was last detected again, each time within a twentieth of the run length.
     run_length : float
         The mean number of healthy rows up to the first statistic as large as the largest that detected it.
     confidence : float
@@ -111,7 +102,7 @@ class DetectorState:
 
     `rows` (m, d) are the healthy rows so far or, once there is a chart, the latest ones since the last change began;
     `averages` (k, p) are those of the `n_since` rows since the statistics began. `moments` are those of the healthy
-    rows, if rows are compared with them.
+    rows.
     """
 
     n_features: int
@@ -120,7 +111,7 @@ class DetectorState:
     n_rows: int = 0
     n_since: int = 0
     averages: Array | None = None
-    chart: Chart | Discrepancy | None = None
+    chart: Chart | None = None
     moments: Moments | None = None
     change: DistributionChange | None = None
 
@@ -137,9 +128,6 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     n_healthy : int, optional
         Number of rows, the first ones given, that tell what healthy rows are like, at least 200. They must be healthy,
         in time order, and unknown to the model. By default half of `run_length`, between 1,000 and 20,000.
-    reference : {"healthy", "latest"}, default="healthy"
-        What rows are compared with: the healthy rows, or all rows since the latest change, for streams that go from
-        state to state. Then the healthy rows tell how far rows of one state differ from each other.
 
     Raises
     ------
@@ -167,20 +155,12 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     the run length, the change lasts: it is reported once, and `change_detected_` gets surer. Call `restart` to take it
     for the new normal.
 
-    With ``reference="latest"`` the averages, four rates, are compared with the mean of all rows since the latest change
-    (self-starting charts [2]_): those of the coordinates by their squared distance, which is a maximum mean discrepancy
-    [3]_ in the span of the atoms, and that of the logarithm of the novelty. Each detection is a change, after which the
-    mean and the averages begin anew; levels stay. If healthy rows are of many states, rows of one differ less from each
-    other, on average, and false detections are rarer than promised.
-
     A row costs O(m (d + m)) for m atoms. Results do not depend on how calls cut the stream.
 
     References
     ----------
     .. [1] C. A. Lowry, W. H. Woodall, C. W. Champ, S. E. Rigdon, "A multivariate exponentially weighted moving average
        control chart", Technometrics 34, 1992.
-    .. [2] D. M. Hawkins, "Self-starting CUSUM charts for location and scale", The Statistician 36, 1987.
-    .. [3] A. Gretton, K. M. Borgwardt, M. J. Rasch, B. Schoelkopf, A. Smola, "A kernel two-sample test", JMLR 13, 2012.
 
     Examples
     --------
@@ -205,7 +185,6 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         *,
         run_length: float = 10_000,
         n_healthy: int | None = None,
-        reference: str = "healthy",
     ) -> None:
         where = "ChangeDetector"
         check_model(model, where)
@@ -221,11 +200,10 @@ class ChangeDetector(SavedWithModel[DetectorState]):
                 f"give n_healthy={math.ceil(self.run_length / _FARTHEST):,} at least, or a run_length of at most "
                 f"{_FARTHEST * self.n_healthy:,}"
             )
-        self.reference = check_choice("reference", reference, choices=tuple(_CHARTS), where=where)
         self.model = copy.copy(model)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("model", "n_healthy", "reference") and name in self.__dict__:
+        if name in ("model", "n_healthy") and name in self.__dict__:
             raise AttributeError(
                 f"ChangeDetector: {name} cannot change, as levels come from the present one; begin a new "
                 f"ChangeDetector({'' if name == 'model' else 'model, '}{name}=...)"
@@ -329,23 +307,18 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     def _record(self) -> dict[str, Any]:
         state, found = self._state, None
         if state is not None:
-            found = recorded(_STATES[self.reference], state)
+            found = recorded(_STATE, state)
             if state.change is not None:
                 found["change.features"] = [list(shift) for shift in state.change.features]
-        return {
-            "run_length": self.run_length,
-            "n_healthy": self.n_healthy,
-            "reference": self.reference,
-            "state": found,
-        }
+        return {"run_length": self.run_length, "n_healthy": self.n_healthy, "state": found}
 
     @classmethod
     def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
-        detector = cls(model, **{name: record[name] for name in ("run_length", "n_healthy", "reference")})
+        detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
         if record["state"] is not None:
             d = model.n_features_in_
             context = Context(lengths={"d": (d,), "c": (d if d <= MOST_FEATURES else 0,)})
-            detector._state = state = restored(_STATES[detector.reference], record["state"], context)
+            detector._state = state = restored(_STATE, record["state"], context)
             _check(state, detector.n_healthy, d, model)
         return detector
 
@@ -354,8 +327,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         kept, n_rows = np.concatenate([state.rows, rows]), state.n_rows + len(rows)
         if len(kept) < self.n_healthy:
             return replace(state, rows=kept, n_rows=n_rows)
-        chart = _CHARTS[self.reference](kept, snapshot)
-        moments = moments_of(kept, chart.length) if self.reference == "healthy" else None
+        chart = chart_of(kept, snapshot)
+        moments = moments_of(kept, chart.length)
         if self.run_length > _FARTHEST * chart.n_independent:
             warnings.warn(
                 f"ChangeDetector: {self.n_healthy:,} healthy rows resemble each other so much that they hold "
@@ -370,7 +343,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     def _followed(
         self,
         state: DetectorState,
-        chart: Chart | Discrepancy,
+        chart: Chart,
         rows: Array,
         few: Array,
         snapshot: Snapshot,
@@ -378,17 +351,18 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     ) -> tuple[DetectorState, int]:
         """Take in rows up to the first that detects a change, and write their run lengths; return how many they are."""
         assert state.averages is not None
+        assert state.moments is not None
         averages = state.averages.copy()
-        values, n, place = chart.follow(few, state.n_since, averages, chart.level_of(self.run_length))
+        values, n, place = chart.follow(few, averages, chart.level_of(self.run_length))
         run_length[:n] = chart.run_lengths(values)
         n_rows, n_since = state.n_rows + n, state.n_since + n
         kept = np.concatenate([state.rows, rows[:n]])[-_MOST_KEPT:]
         if place < 0:
             return replace(state, rows=kept, n_rows=n_rows, n_since=n_since, averages=averages), n
-        reached, moments = float(run_length[n - 1]), state.moments
+        reached = float(run_length[n - 1])
         confidence, change = math.exp(-n_since / reached), state.change
         lasts = change is not None and change.last == n_rows - n_since and n_since <= self.run_length * _SOON
-        if change is not None and lasts and self.reference == "healthy":
+        if change is not None and lasts:
             # Healthy rows would hardly be taken for changed ones again so soon: it lasts, and more is known of it.
             surest = max(change.run_length, reached), max(change.confidence, confidence)
             change = replace(change, last=n_rows, run_length=surest[0], confidence=surest[1])
@@ -397,11 +371,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
             start = chart.beginning(chart.few(snapshot, since, n_rows - len(since)), averages, place)
             start += len(kept) - len(since)
             change = DistributionChange(n_rows - len(kept) + start, n_rows, n_rows, reached, confidence)
-            if moments is None and start >= _LEAST_BEFORE:
-                moments = moments_of(kept[:start], chart.length)
             kept = kept[start:]
-        if moments is not None:
-            change = replace(change, features=shifts_of(moments, kept, state.names))
+        change = replace(change, features=shifts_of(state.moments, kept, state.names))
         return replace(state, rows=kept, n_rows=n_rows, n_since=0, averages=0.0 * averages, change=change), n
 
 
@@ -421,43 +392,36 @@ def _made_change(features: Any, **rest: Any) -> DistributionChange:
 
 def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelPCA) -> None:
     """Refuse parts that do not fit together."""
-    chart, averages = state.chart, state.averages
+    chart, averages, moments = state.chart, state.averages, state.moments
     if state.n_features != d or (state.names is not None and len(state.names) != d):
         raise ValueError("its features are not those of the model")
-    if (chart is None) != (averages is None) or len(state.rows) > (_MOST_KEPT if chart else n_healthy - 1):
-        raise ValueError("it keeps too many rows, or a chart without averages")
+    if len({part is None for part in (chart, averages, moments)}) > 1:
+        raise ValueError("it has a chart without averages or moments, or these without a chart")
+    if len(state.rows) > (_MOST_KEPT if chart else n_healthy - 1):
+        raise ValueError("it keeps too many rows")
     if state.n_rows < max(state.n_since, len(state.rows), state.change.last if state.change else 0):
         raise ValueError("a change or a count is outside of the stream")
-    if chart is None or averages is None:
+    if chart is None or averages is None or moments is None:
         return
     n_atoms = len(answering(model.state_, model.settings("load")).span_atoms)
     if averages.shape != chart.new_averages.shape or chart.power.shape != (len(chart.rates), len(chart.bounds) - 1):
         raise ValueError("its averages are not those of the columns of its chart")
-    scales = [chart.power, chart.scale]
-    if isinstance(chart, Chart):
-        columns = chart.columns
-        if (
-            len(columns.middle) + len(columns.product_mean) != averages.shape[1]
-            or len(columns.middle) != columns.bounds[-2]
-        ):
-            raise ValueError("its chart has too few or too many columns")
-        known_atoms, least = len(columns.coordinate_mean), columns.least_novelty
-        scales += [columns.scale, columns.product_scale]
-    else:
-        known_atoms, least = len(chart.middle) - 1, chart.least_novelty
-        scales += [chart.spread]
-    if known_atoms != n_atoms:
+    columns = chart.columns
+    n_before, n_products = len(columns.middle), len(columns.product_mean)
+    if n_before + n_products != averages.shape[1] or n_before != columns.bounds[-2]:
+        raise ValueError("its chart has too few or too many columns")
+    if len(columns.coordinate_mean) != n_atoms:
         raise ValueError("its chart belongs to another model")
     rising = (np.diff(chart.levels) > 0.0).all() and (np.diff(chart.log_lengths) > 0.0).all()
-    if state.moments is not None:
-        scales.append(state.moments.deviation)
-    if not rising or not all((scale > 0.0).all() for scale in scales) or least <= 0.0:
+    scales = chart.power, chart.scale, columns.scale, columns.product_scale, moments.deviation
+    if not rising or not all((scale > 0.0).all() for scale in scales) or columns.least_novelty <= 0.0:
         raise ValueError("its chart has no scale")
 
 
 # Lengths: d features, m atoms, r, f and k columns, p of all, a averages, K rates, g groups, q levels, c correlated
 # features.
-_STATE = """
+_STATE = whole_of(
+    """
     DetectorState:
         n_features n_rows n_since / integer / / >= 0
         names / texts?
@@ -473,15 +437,12 @@ _STATE = """
         deviation / <f8 / d / >= 0
         error / <f8 / 2d / >= 0
         correlation / <f8 / cc
-"""
-_PASSAGES = """
+    Chart: chart?
         levels log_lengths / <f8 / q
         length / integer / / >= 1
         n_independent / real / / >= 0
         rates / <f8 / K / >= 0
         power scale / <f8 / Kg / >= 0
-"""
-_CHART = """
         precision / <f8 / Kp / >= 0
     Columns: chart.columns
         coordinate_mean / <f8 / m
@@ -493,14 +454,6 @@ _CHART = """
         middle / <f8 / h
         bound scale / <f8 / h / >= 0
         product_mean product_scale / <f8 / t
-"""
-_DISCREPANCY = """
-        middle / <f8 / p
-        spread / <f8 / p / >= 0
-        least_novelty / real / / >= 0
-"""
-_MAKERS = DetectorState, _made_change, Moments, Chart, Columns, Discrepancy
-_STATES = {
-    "healthy": whole_of(f"{_STATE} Chart: chart? {_PASSAGES} {_CHART}", _MAKERS),
-    "latest": whole_of(f"{_STATE} Discrepancy: chart? {_PASSAGES} {_DISCREPANCY}", _MAKERS),
-}
+    """,
+    (DetectorState, _made_change, Moments, Chart, Columns),
+)

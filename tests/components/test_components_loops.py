@@ -167,22 +167,13 @@ def test_far_columns_grow_as_logarithms():
     np.testing.assert_allclose(rows, expected)
 
 
-def charted(columns, plan, has_mean=False):
-    """Return averages (n, K, p), also with the mean of all rows so far (n, K + 1, p), and statistics, by definition."""
+def charted(columns, plan):
+    """Return averages (n, K, p) and statistics, by definition."""
     rates, precision, bounds, *_ = plan
     shares = [rates[:, None] * (1.0 - rates[:, None]) ** np.arange(t, -1, -1) for t in range(len(columns))]
     averages = np.array([share @ columns[: t + 1] for t, share in enumerate(shares)])
     averages[:, rates == 1.0, bounds[-2] :] = 0.0
-    away = averages
-    if has_mean:
-        # Weights of the rows in the difference from their mean, whose squares add up to its variance.
-        apart = [share - share.sum(axis=1, keepdims=True) / (t + 1) for t, share in enumerate(shares)]
-        spread = [np.sqrt((weights**2).sum(axis=1, keepdims=True)) for weights in apart]
-        away = np.array([weights @ columns[: t + 1] for t, weights in enumerate(apart)])
-        away[0], away[1:] = 0.0, away[1:] / spread[1:]
-        means = np.cumsum(columns, axis=0) / np.arange(1, len(columns) + 1)[:, None]
-        averages = np.concatenate([averages, means[:, None]], axis=1)
-    groups = np.split(away**2 * precision, bounds[1:-1], axis=2)
+    groups = np.split(averages**2 * precision, bounds[1:-1], axis=2)
     return averages, np.stack([g.mean(axis=2) if i < 2 else g.max(axis=2) for i, g in enumerate(groups)], axis=2)
 
 
@@ -191,50 +182,44 @@ def on_one_scale(statistics, plan):
     return (statistics / unit) ** power
 
 
-def a_chart(seed, fastest=1.0, n=40):
+def a_chart(seed, n=40):
     """Return columns (n, 4), products of the last two, the columns (n, 7) with them, and a plan of four groups."""
     rng = np.random.default_rng(seed)
     few, mean, scale = rng.normal(size=(n, 4)), rng.normal(size=3), rng.uniform(0.5, 2.0, 3)
     pairs = np.stack([few[:, 2] ** 2, few[:, 2] * few[:, 3], few[:, 3] ** 2], axis=1)
     power, unit = rng.uniform(0.5, 1.5, (2, 4)), rng.uniform(0.5, 2.0, (2, 4))
-    plan = np.array([fastest, 0.3]), rng.uniform(0.5, 2.0, (2, 7)), np.array([0, 2, 3, 4, 7]), power, unit
+    plan = np.array([1.0, 0.3]), rng.uniform(0.5, 2.0, (2, 7)), np.array([0, 2, 3, 4, 7]), power, unit
     return few, (2, 2, mean, scale), np.hstack([few, (pairs - mean) / scale]), plan
 
 
-# What averages are compared with, and the fastest rate.
-comparisons = pytest.mark.parametrize(("has_mean", "fastest"), [(False, 1.0), (True, 0.6)])
-
-
-@comparisons
 @given(st.integers(0, 2**31))
-def test_charts_follow_the_averages_up_to_a_level(has_mean, fastest, seed):
-    few, products, columns, plan = a_chart(seed, fastest)
+def test_charts_follow_the_averages_up_to_a_level(seed):
+    few, products, columns, plan = a_chart(seed)
     out = np.empty(columns.shape)
     fill_rows(few, products, out)
     np.testing.assert_allclose(out, columns, rtol=1e-12, atol=1e-12)
-    averages, statistics = charted(columns, plan, has_mean)
+    averages, statistics = charted(columns, plan)
     values = on_one_scale(statistics, plan).reshape(len(few), -1)
     for level, n in ((np.inf, len(few)), (np.median(values.max(axis=1)), None)):
         n = n or int(np.argmax(values.max(axis=1) > level)) + 1
-        e, found = np.zeros((2 + has_mean, 7)), np.zeros(len(few))
+        e, found = np.zeros((2, 7)), np.zeros(len(few))
         # In two calls, as the second goes on.
-        taken, place = follow_averages(few[: n - 1], products, 0, e, plan, level, found)
+        taken, place = follow_averages(few[: n - 1], products, e, plan, level, found)
         assert (taken, place) == (n - 1, -1)
-        taken, place = follow_averages(few[n - 1 :][:1], products, n - 1, e, plan, level, found[n - 1 :])
+        taken, place = follow_averages(few[n - 1 :][:1], products, e, plan, level, found[n - 1 :])
         assert (taken, place) == (1, -1 if level == np.inf else int(np.argmax(values[n - 1])))
         np.testing.assert_allclose(found[:n], values[:n].max(axis=1), rtol=1e-7)
         np.testing.assert_allclose(e, averages[n - 1], rtol=1e-9, atol=1e-12)
 
 
-@comparisons
 @given(st.integers(0, 2**31))
-def test_resampled_streams_are_runs_of_rows(has_mean, fastest, seed):
-    _, _, columns, plan = a_chart(seed, fastest)
+def test_resampled_streams_are_runs_of_rows(seed):
+    _, _, columns, plan = a_chart(seed)
     starts = np.random.default_rng(seed).integers(0, 35, (3, 4))
     streams = [np.concatenate([columns[begin : begin + 5] for begin in one]) for one in starts]
-    squares, found = np.zeros((2 + has_mean, 7)), np.empty((3 * 4, 2, 4))
+    squares, found = np.zeros((2, 7)), np.empty((3 * 4, 2, 4))
     sample_averages(columns, starts, (5, 8, 3), plan, squares, found)
-    parts = [tuple(part[9::3] for part in charted(stream, plan, has_mean)) for stream in streams]
+    parts = [tuple(part[9::3] for part in charted(stream, plan)) for stream in streams]
     np.testing.assert_allclose(found, np.concatenate([statistics for _, statistics in parts]), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(squares, sum((averages**2).sum(axis=0) for averages, _ in parts), rtol=1e-9, atol=1e-12)
     errors, levels = np.full((3, 7), 0.25), np.array([0.1, 1.0, 3.0, 1e300])
@@ -242,7 +227,7 @@ def test_resampled_streams_are_runs_of_rows(has_mean, fastest, seed):
         passed = np.empty((3, len(chosen)), dtype=np.intp)
         first_passages(columns, errors, starts, 5, np.empty(squares.shape), plan, chosen, passed)
         for stream, got in zip(streams, passed, strict=True):
-            largest = on_one_scale(charted(stream - 0.25, plan, has_mean)[1], plan).max(axis=(1, 2))
+            largest = on_one_scale(charted(stream - 0.25, plan)[1], plan).max(axis=(1, 2))
             expected = [int(np.argmax(largest > a)) + 1 if (largest > a).any() else -1 for a in chosen]
             assert got.tolist() == expected
 
