@@ -18,7 +18,6 @@ from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
 from streamkpca.models.sparse import SparseKernelPCA
 from streamkpca.models.streaming import StreamingKernelPCA, merge
-from streamkpca.rows import _loops as rows_loops
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 from streamkpca.stream.state import answering
 
@@ -93,7 +92,6 @@ def warmup() -> Warmth:
             for rows, _ in _batches(n_features):
                 rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
                 _ask(copy.copy(gapped).partial_fit(rows), rows)
-        rows_loops.window_statistics(np.zeros((3, 2)), 0, 1, 2, np.empty((2, 6)))
         _use_monitoring(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS).partial_fit(np.eye(4, 2)))
         # Rows without energy give no atoms.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))

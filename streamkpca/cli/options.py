@@ -33,7 +33,7 @@ COUNT = click.IntRange(1, 2**31 - 1)
 
 # Rows that cannot be read are left out before the model sees them.
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
-MONITOR_PARAMETERS = ("quantile", "period", "lags", "windows", "smoothing", "learn", "accept_after")
+MONITOR_PARAMETERS = ("quantile", "period", "lags", "smoothing", "learn", "accept_after")
 
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -54,16 +54,6 @@ def _read_period(context: click.Context, option: click.Parameter, value: str | N
     number, unit = found.groups()
     # With a decimal point, these are seconds, as they are told again.
     return int(number) if unit is None and "." not in number else float(number) * _SECONDS[unit or "s"]
-
-
-def _read_windows(context: click.Context, option: click.Parameter, value: str | None) -> str | tuple[int, ...] | None:
-    del context, option
-    if value is None or value == "auto":
-        return value
-    try:
-        return tuple(map(int, value.split(",")))
-    except ValueError:
-        raise click.BadParameter(f"expected auto, or lengths in rows, as in 16,64, but got {value!r}.") from None
 
 
 def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str], Any]:
@@ -146,13 +136,6 @@ monitor_options = _grouped(
         type=COUNT,
         default=1,
         help="Rows that are scored together, each with those before it; for rows in time order, where 3 is usual.",
-    ),
-    click.option(
-        "--windows",
-        metavar="auto|ROWS,...",
-        callback=_read_windows,
-        help="Lengths of windows whose mean, standard deviation and range are scored too, as in 16,64; for rows in "
-        "time order, beside --lags 3.",
     ),
     click.option(
         "--smoothing",

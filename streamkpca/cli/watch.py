@@ -236,8 +236,6 @@ class Watch:
 
     def _cause(self, cause: Cause) -> Facts:
         facts: Facts = cause._replace(feature=self._name(cause.feature))._asdict()
-        facts["feature"] = cause._replace(feature=facts["feature"]).name
-        del facts["statistic"]
         return facts | self._place("since", facts.pop("since"), facts.pop("since_time"))
 
     def _lasting(self, change: Change) -> Facts:

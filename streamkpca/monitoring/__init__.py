@@ -7,7 +7,6 @@ state : the state of a monitor beside its models, and its record in a file
 thresholds : scores of recent rows, and the level that few of them exceed; `_loops` are its compiled loops
 causes : the features that explain an event
 periods : the phase of a cycle, as columns beside the features
-windows : statistics of the last rows, and a model of them for each length
 contract : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
 rules : which events are not reported

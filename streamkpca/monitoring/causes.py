@@ -39,9 +39,6 @@ class Cause(NamedTuple):
         every second one is looked at, of more than 64 every fourth, and so on.
     since_time : datetime64 or float, optional
         Its time.
-    statistic : str
-        With `windows`, the statistic of the feature that all these numbers are of, such as "range over 64 rows"; empty
-        if they are the feature itself.
 
     Examples
     --------
@@ -66,21 +63,6 @@ class Cause(NamedTuple):
     direction: str
     since: int
     since_time: Time | None = None
-    statistic: str = ""
-
-    @property
-    def name(self) -> str | int:
-        """The feature, with the statistic if there is one.
-
-        Examples
-        --------
-        >>> numbers = {"share": 1.0, "value": 9.0, "expected": 2.0, "low": 1.0, "high": 3.0}
-        >>> cause = Cause("pressure", **numbers, direction="above", since=80, statistic="range over 64 rows")
-        >>> cause.name
-        'range of pressure over 64 rows'
-        """
-        statistic, over, rest = self.statistic.partition(" over ")
-        return f"{statistic} of {self.feature}{over}{rest}" if statistic else self.feature
 
 
 class EventRows(NamedTuple):

@@ -207,7 +207,7 @@ def largest_contributions(contributions: Array, names: list[str] | None, most: i
     )
 
 
-_OF_FEATURE = {"feature": "name", "direction": "direction", "value": "value", "expected": "expected"}
+_OF_FEATURE = "feature direction value expected".split()
 _COLUMNS = "start end start_time end_time n_alarms severity peak peak_row peak_time is_open".split()
 
 
@@ -220,7 +220,7 @@ def events_frame(events: Sequence[Event], to: str, where: str) -> Any:
         raise ImportError(f"{where}: {to} is not installed; pip install {to}, or read monitor.events_") from None
     columns = {name: [getattr(event, name) for event in events] for name in _COLUMNS}
     first = [next(iter(event.features), None) for event in events]
-    columns |= {name: [getattr(cause, place, None) for cause in first] for name, place in _OF_FEATURE.items()}
+    columns |= {name: [getattr(cause, name, None) for cause in first] for name in _OF_FEATURE}
     return library.DataFrame({name: _column(values) if "time" in name else values for name, values in columns.items()})
 
 

@@ -6,13 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import replaced
-from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun
 from streamkpca.monitoring.periods import has_passed
 from streamkpca.monitoring.scoring import WHOLE, Scorer
 from streamkpca.monitoring.state import MonitorState
 from streamkpca.monitoring.thresholds import healthy_level, is_quiet, smoothed_run
-from streamkpca.monitoring.windows import has_scales
 from streamkpca.stream.calibration import calibrate, rows_for_level
 
 Flags = npt.NDArray[np.bool_]
@@ -61,8 +59,7 @@ def _are_normal(state: MonitorState, learn: str) -> Flags:
 def accepted(state: MonitorState, scorer: Scorer, learn: str) -> tuple[MonitorState, bool]:
     """Learn the rows since a lasting change; tell also whether thresholds are to be found anew."""
     is_normal = _are_normal(state, learn)
-    normal, _ = scorer.split(state.late[is_normal])
-    rows, _ = scorer.split(np.concatenate([state.left_out, state.late[~is_normal]]))
+    normal, rows = state.late[is_normal], np.concatenate([state.left_out, state.late[~is_normal]])
     # Rows that stand out among the others are no part of the change.
     novelty = scorer.novelty(rows)
     if len(rows):
@@ -71,13 +68,12 @@ def accepted(state: MonitorState, scorer: Scorer, learn: str) -> tuple[MonitorSt
         scorer.model.partial_fit(normal)
     none, run, n_learned = state.late[:0], AlarmRun.none(state.n_features), state.n_learned + len(normal)
     state = replace(state, run=run, n_learned=n_learned, late=none, is_usual=state.is_usual[:0], left_out=none)
-    state = replace(state, windows=scorer.windows.forget(state.windows))
     if len(rows) < 2:
         return state, True
     # Every other run of neighbours shows how novel such rows are for a model that knows the others.
     is_shown = np.arange(len(rows)) // min(_RUN, len(rows) // 2) % 2 == 1
     scorer.model.partial_fit(rows[~is_shown]).refit()
-    novelty = scorer.windows.combined(scorer.novelty(rows[is_shown]), None, state.windows.scales)
+    novelty = scorer.novelty(rows[is_shown])
     scorer.model.partial_fit(rows[is_shown]).refit()
     smoothed = smoothed_run(novelty, scorer.smoothing, None)
     scores = state.scores.replaced(novelty, smoothed, np.zeros(len(novelty), dtype=bool))
@@ -100,25 +96,12 @@ def calibrated(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
     # Later, the schedule of the model publishes soon enough, and a refit would search for atoms among few rows.
     if learn != "none" and (scorer.known is None or scorer.known.scheduled is None):
         scorer.model.refit()
-    own, statistics = scorer.split(state.late)
-    n, before, n_wanted = len(own), state.scores.is_alarm, rows_for_level(state.scores.quantile)
-    is_alarm, runs, windows = before[len(before) - n :], [scorer.novelty(own, learn != "none")], state.windows
+    n, before, n_wanted = len(state.late), state.scores.is_alarm, rows_for_level(state.scores.quantile)
+    is_alarm, runs = before[len(before) - n :], [scorer.novelty(state.late, learn != "none")]
     if np.count_nonzero(is_quiet(before)[len(before) - n :]) < n_wanted:
         found = calibrate(scorer.model.state_, scorer.model.settings("Monitor"), n_wanted)
         runs = [*np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1), *runs]
         is_alarm = np.concatenate([np.zeros(len(found.novelty), dtype=bool), is_alarm])
-    if scorer.lengths:
-        # Faults among the rows that wait would make those to come look usual.
-        healthy = _are_normal(state, learn)
-        held = np.concatenate([*runs[:-1], runs[-1][healthy]])
-        windows = scorer.windows.calibrated(windows, held, statistics[healthy], n_wanted)
-        # Learned rows that are left out have no windows.
-        parts = [*[None] * (len(runs) - 1), statistics]
-        runs = [scorer.windows.combined(*pair, windows.scales) for pair in zip(runs, parts, strict=True)]
-        if has_scales(windows.scales) != has_scales(state.windows.scales):
-            # Scores of another unit are nothing to go on from.
-            contract = None if state.contract is None else Contract(state.contract.false_alarms)
-            state = replace(state, last_smoothed=None, contract=contract)
     smoothed = np.concatenate([smoothed_run(scores, scorer.smoothing, None) for scores in runs])
     scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
-    return replace(state, scores=scores, n_young=state.n_learned, windows=windows)
+    return replace(state, scores=scores, n_young=state.n_learned)

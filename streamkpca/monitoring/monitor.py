@@ -3,7 +3,7 @@
 import copy
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Self
@@ -25,7 +25,6 @@ from streamkpca.monitoring.saving import SavedWithModel, check_model
 from streamkpca.monitoring.scoring import WHOLE, Scorer, with_predecessors
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores
-from streamkpca.monitoring.windows import checked_lengths
 from streamkpca.rows.times import Times, as_times, without_times
 from streamkpca.rows.validation import Rows, checked_parts, feature_names, parts_of, round_to_single
 
@@ -40,7 +39,7 @@ _LONG_CHUNK, _ROWS_FOR_ONE = 256, 16
 _MAJORITY, _LEAST_CHANGE = 4, 256
 _MOST_EVENTS = 1000
 # Scores, thresholds and states are made with these.
-_FIXED = ("model", "period", "lags", "windows", "smoothing", "quantile", "false_alarms")
+_FIXED = ("model", "period", "lags", "smoothing", "quantile", "false_alarms")
 _QUANTILE = 0.99
 # Rarer false alarms would need more than five million healthy rows.
 _RAREST = 1e-7
@@ -54,8 +53,7 @@ class MonitorRecord(NamedTuple):
     Parameters
     ----------
     novelty : ndarray
-        Scores in units of k(x, x), or with windows of rarity (see `Monitor`); 0 before there is a model, NaN for rows
-        that are skipped.
+        Scores in units of k(x, x); 0 before there is a model, NaN for rows that are skipped.
     smoothed : ndarray
         Exponentially weighted scores, which are compared with the threshold; without smoothing, `novelty`.
     threshold : ndarray
@@ -98,11 +96,6 @@ class Monitor(SavedWithModel[MonitorState]):
     lags : int, default=1
         Rows that are scored together, each with its predecessors: the model sees d times `lags` features. Only for rows
         in time order.
-    windows : sequence of int or "auto", optional
-        Lengths of windows, in rows, up to 4096 and at most eight: the mean, standard deviation and range of each
-        feature over the last w rows are scored, too, by a model for each length. Up to three rows are taken as they
-        are, if they are less than `lags`. "auto" is (1, 16, 64), or (16, 64) without lags; take ``lags=3`` with it.
-        Only for rows in time order. See the Notes.
     smoothing : float, optional
         Weight, between 0 and 1, of the newest score in the exponentially weighted mean that alarms are raised by. None:
         the scores themselves. Only for rows in time order.
@@ -163,21 +156,9 @@ class Monitor(SavedWithModel[MonitorState]):
     latest of these rows are learned, but for those that stand out among them. With ``learn="none"`` it is reported
     once, and alarms go on.
 
-    **Windows** make a score of what the models of rows and of each length find, once a length counts: the share of
-    healthy rows that are as rare, to the power -1/4, by the root mean square of the logarithms over all models. So all
-    of them matter, the ones that find a row rarest the most. Shares are those among healthy scores that no model had
-    learned, extrapolated beyond them, with more caution for windows. A length w counts once 32 w rows, and at least
-    512, are learned, and never in a shorter stream; before the first one does, scores are novelty. After a gap, and
-    after a lasting change that is learned, windows fill anew, and lengths are silent until then. Rows that the model of
-    the rows finds rarer than one in a hundred stay out of windows, so that windows are usual again when such an event
-    ends. A fault that only windows show is found when it fills a good part of w rows, and may be an alarm for up to w
-    rows after its end. Each length costs the time of a model of 3 d features, and for the statistics O(d) a row in
-    calls of w rows or more, O(w d) in shorter ones.
-
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
-    rows. `model`, `period`, `lags`, `windows`, `smoothing`, `quantile` and `false_alarms` cannot change; the other
-    parameters may be set later, for the rows to come. One thread may update while others read; writers and `save` wait
-    for each other.
+    rows. `model`, `period`, `lags`, `smoothing`, `quantile` and `false_alarms` cannot change; the other parameters may
+    be set later, for the rows to come. One thread may update while others read; writers and `save` wait for each other.
 
     References
     ----------
@@ -207,7 +188,6 @@ class Monitor(SavedWithModel[MonitorState]):
         *,
         period: float | timedelta | np.timedelta64 | None = None,
         lags: int = 1,
-        windows: str | Sequence[int] | None = None,
         smoothing: float | None = None,
         quantile: float = _QUANTILE,
         false_alarms: float | None = None,
@@ -232,7 +212,6 @@ class Monitor(SavedWithModel[MonitorState]):
             )
         self.period: Any = checked_period(period, where)
         self.lags = check_integer("lags", lags, least=1, where=where)
-        self.windows = checked_lengths(windows, self.lags, where) or None
         if smoothing is not None:
             smoothing = check_real("smoothing", smoothing, least=0.0, most=1.0, open_below=True, where=where)
         self.smoothing = smoothing
@@ -259,7 +238,7 @@ class Monitor(SavedWithModel[MonitorState]):
                 )
         self.false_alarms = false_alarms
         self._answers: MonitorRecord | None = None
-        self._scorer = Scorer(self.model, self.period, self.lags, self.windows or (), smoothing)
+        self._scorer = Scorer(self.model, self.period, self.lags, smoothing)
         self.learn, self.accept_after = learn, accept_after
         self.max_gap, self.end_after = max_gap, end_after
         self.min_duration: Any = min_duration
@@ -458,7 +437,6 @@ class Monitor(SavedWithModel[MonitorState]):
                 "ignore": [[feature, list(rules)] for feature, rules in self.ignore.items()],
             },
             "state": None if self._state is None else state_record(self._state),
-            "windows": self._scorer.windows.record(),
         }
 
     @classmethod
@@ -469,11 +447,10 @@ class Monitor(SavedWithModel[MonitorState]):
             state = state_from_record(record["state"], scorer.record_context, monitor.quantile)
             if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
                 raise ValueError("its contract is another one")
-            scorer.windows.restore(record["windows"], state.n_features)
             if scorer.known is None:
                 if state.n_learned or np.isfinite(state.scores.threshold):
                     raise ValueError("it has learned rows, but its model has not")
-            elif model.n_features_in_ != scorer.model_width(state.n_features):
+            elif model.n_features_in_ != scorer.width(state.n_features):
                 raise ValueError("its model has another number of features")
             monitor._state = state
         return monitor
@@ -535,7 +512,7 @@ class Monitor(SavedWithModel[MonitorState]):
         event, rows = state.log.current, state.log.rows
         if event is None or rows is None or self._scorer.known is None or is_short(event, self.min_duration):
             return None
-        features = self._scorer.causes(rows, state.windows.scales, state.scores.threshold, state.names)
+        features = self._scorer.causes(rows, state.scores.threshold, state.names)
         return None if is_ignored(features, self.ignore) else replace(event, features=features)
 
     def _closed(self, state: MonitorState) -> MonitorState:
@@ -633,13 +610,12 @@ class Monitor(SavedWithModel[MonitorState]):
 
     def _learned(self, state: MonitorState) -> MonitorState:
         """Learn the rows whose time has come, and renew the thresholds."""
-        scorer, learn, n_young = self._scorer, self.learn, state.n_young
-        kernel, of_windows = scorer.kernel, scorer.windows.kernels
+        scorer, learn, n_young, kernel = self._scorer, self.learn, state.n_young, self._scorer.kernel
         if state.waiting:
             rows, run = ScoredRows.joined(state.waiting), state.run
             if run.excess and rows.is_alarm.any():
                 most_novel = rows.stacked[np.argmax(rows.novelty)]
-                run = run.explained(scorer.contributions(most_novel, state.windows.scales))
+                run = run.explained(scorer.contributions(most_novel))
             state = replaced(state, run=run, scores=state.scores.added(rows.novelty, rows.smoothed, rows.is_alarm))
             if learn != "none":
                 late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (learn == "all"))
@@ -651,7 +627,6 @@ class Monitor(SavedWithModel[MonitorState]):
             state, is_due = self._changed(state)
         # Scores in another scale of the kernel cannot be compared with thresholds in the last one.
         is_due |= has_grown(state, scorer) or (n_young > 0 and scorer.kernel != kernel)
-        is_due |= n_young > 0 and scorer.windows.is_due(state.windows, of_windows)
         return calibrated(state, scorer, learn) if is_due else state
 
     def _changed(self, state: MonitorState) -> tuple[MonitorState, bool]:
@@ -696,15 +671,10 @@ class Monitor(SavedWithModel[MonitorState]):
 
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
-        if self.windows and self.learn == "none":
-            raise ValueError(
-                "Monitor.update: windows need models that have learned windows, but with learn='none' from the "
-                "first row on they learn none; begin with learn='normal' and set monitor.learn = 'none' later"
-            )
         scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
-        windows = self._scorer.begin(n_features)
+        self._scorer.begin(n_features)
         none, is_usual = np.empty((0, self._scorer.width(n_features))), np.empty(0, dtype=bool)
-        state = MonitorState(n_features, names, none, is_usual, none, scores, run, EventLog(), windows)
+        state = MonitorState(n_features, names, none, is_usual, none, scores, run, EventLog())
         if self.false_alarms is not None:
             state = replace(state, contract=Contract(self.false_alarms))
         if self._scorer.known is None:

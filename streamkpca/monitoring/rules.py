@@ -82,15 +82,8 @@ def is_short(event: Event, least: float | None) -> bool:
 
 
 def is_ignored(causes: Sequence[Cause], rules: Rules) -> bool:
-    """Tell whether each of an event's features deviates in a direction, or by no more, than one of its rules says.
-
-    Rules are about features and their means, not about other statistics of theirs.
-    """
-    return bool(causes) and all(
-        cause.statistic.partition(" over ")[0] in ("", "mean")
-        and any(_holds(rule, cause) for rule in rules.get(cause.feature, ()))
-        for cause in causes
-    )
+    """Tell whether each of an event's features deviates in a direction, or by no more, than one of its rules says."""
+    return bool(causes) and all(any(_holds(rule, cause) for rule in rules.get(cause.feature, ())) for cause in causes)
 
 
 def _holds(rule: str | float, cause: Cause) -> bool:

@@ -1,4 +1,4 @@
-"""How rows are scored: with their predecessors, the phase of a cycle and windows, by the models of all these."""
+"""How rows are scored: with their predecessors and the phase of a cycle, by the model of these."""
 
 import copy
 import itertools
@@ -16,7 +16,6 @@ from streamkpca.monitoring.causes import Cause, EventRows, causes_of
 from streamkpca.monitoring.periods import Period, check_knows_phases, kernel_with_phases, n_phases, with_phases
 from streamkpca.monitoring.state import MonitorState, ScoredRows
 from streamkpca.monitoring.thresholds import smoothed_run
-from streamkpca.monitoring.windows import States, Windows, WindowState, n_scales, windows_width
 from streamkpca.rows.times import Times
 from streamkpca.rows.validation import finite_rows, rows_with_numbers
 from streamkpca.stream.state import State, answering, check_range
@@ -30,19 +29,17 @@ WHOLE, _GROSS = 512, 10.0
 
 @dataclass(eq=False)
 class Scorer:
-    """The model of rows with their predecessors and phases, and the models of windows; they belong to one monitor.
+    """The model of rows with their predecessors and phases, which belongs to one monitor.
 
-    A row (d,) becomes D numbers: those that the model of the rows sees, then the statistics of windows.
+    A row (d,) becomes D numbers, those that the model sees.
     """
 
     model: StreamingKernelPCA
     period: Period
     lags: int
-    lengths: tuple[int, ...]
     smoothing: float | None
 
     def __post_init__(self) -> None:
-        self.windows = Windows(self.lengths, self.model)
         if self.known is not None:
             n_known = self.model.n_features_in_ - n_phases(self.period)
             if self.period is not None:
@@ -53,60 +50,48 @@ class Scorer:
                     f" are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
 
-    def begin(self, d: int) -> WindowState:
-        """Make ready for the first row; parameters of the model may have been set until now."""
-        self.windows = Windows(self.lengths, self.model)
+    def begin(self, d: int) -> None:
+        """Make ready for the first row (d,); parameters of the model may have been set until now."""
         if self.known is None and self.period is not None:
             kernel = kernel_from(self.model.kernel, where="Monitor")
             self.model.kernel = kernel_with_phases(kernel, d * self.lags)
-        return self.windows.begin(d)
 
     def __copy__(self) -> Self:
         twin = object.__new__(type(self))
-        vars(twin).update(vars(self) | {"model": copy.copy(self.model), "windows": copy.copy(self.windows)})
+        vars(twin).update(vars(self) | {"model": copy.copy(self.model)})
         return twin
 
     @property
-    def states(self) -> tuple[State | None, Any, States]:
-        """The states of the models, and the kernel; assign them to take back what was learned since."""
-        return self.known, self.model.kernel, self.windows.states
+    def states(self) -> tuple[State | None, Any]:
+        """The state of the model, and its kernel; assign them to take back what was learned since."""
+        return self.known, self.model.kernel
 
     @states.setter
-    def states(self, states: tuple[State | None, Any, States]) -> None:
-        self.model.state_, self.model.kernel, self.windows.states = states
+    def states(self, states: tuple[State | None, Any]) -> None:
+        self.model.state_, self.model.kernel = states
 
     @property
     def known(self) -> State | None:
-        """The state of the model of the rows, None before it has learned."""
+        """The state of the model, None before it has learned."""
         known: State | None = getattr(self.model, "state_", None)
         return known
 
     @property
     def kernel(self) -> Kernel | None:
-        """The settled kernel of the model of the rows."""
+        """The settled kernel of the model."""
         known = self.known
         return None if known is None or known.summary is None else known.summary.basis.kernel
 
     # Rows
 
-    def model_width(self, d: int) -> int:
-        """Return how many numbers of a row (d,) the model of the rows sees."""
-        return d * self.lags + n_phases(self.period)
-
     def width(self, d: int) -> int:
         """Return how many numbers D a row (d,) becomes."""
-        return self.model_width(d) + windows_width(d, self.lengths)
+        return d * self.lags + n_phases(self.period)
 
     def record_context(self, d: int) -> Context:
         """Return what the table of the monitor's state asks for: lengths of axes, and whether rows may have NaN."""
-        shapes: dict[str, tuple[int, ...]] = {"d": (d,), "D": (self.width(d),)}
-        shapes |= {"L": (self.lags - 1,), "W": (n_scales(self.lengths),)}
-        return Context(has_gaps=self.model.on_missing == "marginal" or bool(self.lengths), lengths=shapes)
-
-    def split(self, rows: Array) -> tuple[Array, Array]:
-        """Return the columns of rows (n, D) that the model of the rows sees, and the statistics of windows."""
-        own = self.model_width((rows.shape[1] - self.width(0)) // (self.width(1) - self.width(0)))
-        return rows[:, :own], rows[:, own:]
+        shapes: dict[str, tuple[int, ...]] = {"d": (d,), "D": (self.width(d),), "L": (self.lags - 1,)}
+        return Context(has_gaps=self.model.on_missing == "marginal", lengths=shapes)
 
     def runs(self, rows: Array, breaks: Flags) -> list[tuple[int, int, bool]]:
         """Cut rows (n, d) before breaks, and tell of each run whether its rows have numbers enough to be scored."""
@@ -134,7 +119,6 @@ class Scorer:
         # Among rows that wait to be learned, those that the model would refuse would make every later call fail.
         check_range(self.known or State.begin(self.model.settings("Monitor.update"), stacked.shape[1]), stacked, 1.0)
         novelty = self.novelty(stacked, learns)
-        stacked, novelty, windows = self.windows.followed(state.windows, rows, stacked, novelty)
         smoothed = smoothed_run(novelty, self.smoothing, state.last_smoothed)
         usual = novelty <= state.scores.limit * (_GROSS if state.n_learned < WHOLE else 1.0)
         if n_made_up:
@@ -145,15 +129,14 @@ class Scorer:
             times,
             context=context,
             n_made_up=max(n_made_up - len(rows), 0),
-            windows=windows,
             last_smoothed=float(smoothed[-1]),
             waiting=(*state.waiting, scored),
         )
 
-    # The models
+    # The model
 
     def novelty(self, rows: Array, learns: bool = True) -> Array:
-        """Score rows, as the model of the rows sees them; 0 before the first refit of a model that learns."""
+        """Score rows, as the model sees them; 0 before the first refit of a model that learns."""
         known = self.known
         if not len(rows) or known is None or (known.published is None and learns):
             return np.zeros(len(rows))
@@ -162,33 +145,19 @@ class Scorer:
 
     def learn(self, rows: Array) -> None:
         """Learn rows (n, D)."""
-        own, statistics = self.split(rows)
-        self.model.partial_fit(own)
-        self.windows.learn(statistics)
+        self.model.partial_fit(rows)
 
-    def contributions(self, row: Array, scales: Array) -> Array:
-        """Return what each feature (d,) adds to the novelty of a row (D,) for the model that finds it rarest."""
-        own, statistics = self.split(row[None])
-        if k := self._leading(own, statistics, scales):
-            return self.windows.contributions(k, statistics)
-        n = own.shape[1] - n_phases(self.period)
-        summed: Array = self.model.contributions(own)[0][:n].reshape(self.lags, -1).sum(axis=0)
+    def contributions(self, row: Array) -> Array:
+        """Return what each feature (d,) adds to the novelty of a row (D,)."""
+        n = len(row) - n_phases(self.period)
+        summed: Array = self.model.contributions(row[None])[0][:n].reshape(self.lags, -1).sum(axis=0)
         return summed
 
-    def causes(self, kept: EventRows, scales: Array, threshold: float, names: list[str] | None) -> tuple[Cause, ...]:
-        """Return the causes of an event by the model that finds its rows rarest."""
-        own, statistics = self.split(kept.rows)
-        if k := self._leading(own, statistics, scales):
-            return self.windows.causes(k, kept, own.shape[1], scales, threshold, names)
+    def causes(self, kept: EventRows, threshold: float, names: list[str] | None) -> tuple[Cause, ...]:
+        """Return the causes of an event."""
         assert self.known is not None
-        answers, level = answering(self.known, self.model.settings("Monitor")), self.windows.level(0, threshold, scales)
-        return causes_of(kept._replace(rows=own), answers, level, self.lags, names, n_phases(self.period))
-
-    def _leading(self, own: Array, statistics: Array, scales: Array) -> int:
-        """Return which model finds rows rarest: 0 for that of the rows, then those of windows."""
-        if not self.lengths:
-            return 0
-        return self.windows.leading(self.novelty(own), statistics, scales)
+        answers = answering(self.known, self.model.settings("Monitor"))
+        return causes_of(kept, answers, threshold, self.lags, names, n_phases(self.period))
 
 
 def with_predecessors(rows: Array, before: Array) -> tuple[Array, Array]:

@@ -16,7 +16,6 @@ from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, 
 from streamkpca.monitoring.rules import time_passed
 from streamkpca.monitoring.saving import read_feature
 from streamkpca.monitoring.thresholds import RecentScores
-from streamkpca.monitoring.windows import WindowState
 from streamkpca.rows.times import Time, Times
 
 Array = npt.NDArray[np.float64]
@@ -57,7 +56,6 @@ class MonitorState:
     scores: RecentScores
     run: AlarmRun
     log: EventLog
-    windows: WindowState
     change: Change | None = None
     n_rows: int = 0
     n_learned: int = 0
@@ -84,8 +82,8 @@ class MonitorState:
         return replaced(self, n_rows=self.n_rows + n, **changes)
 
     def begun_anew(self) -> Self:
-        """Forget what lags, smoothing and windows know of the latest rows."""
-        return replaced(self, context=None, last_smoothed=None, windows=self.windows.cleared())
+        """Forget what lags and smoothing know of the latest rows."""
+        return replaced(self, context=None, last_smoothed=None)
 
 
 def state_record(state: MonitorState) -> dict[str, Any]:
@@ -166,7 +164,6 @@ _CAUSE = whole_of(
         direction / text
         since / integer / / >= 0
         since_time / time?
-        statistic / text
     """,
     (_made_cause,),
 )
@@ -230,10 +227,6 @@ _STATE = whole_of(
         stacked / <f8 / nD / or NaN
         novelty smoothed / <f8 / n / >= 0
         is_alarm usual / |b1 / n
-    WindowState: windows
-        n_kept / integer / / >= 0
-        kept / <f8 / nd / or NaN
-        scales / <f8 / W3 / or NaN
     """,
-    (MonitorState, RecentScores, AlarmRun, _made_log, _made_rows, _made_change, Contract, ScoredRows, WindowState),
+    (MonitorState, RecentScores, AlarmRun, _made_log, _made_rows, _made_change, Contract, ScoredRows),
 )

@@ -97,8 +97,7 @@ def draw_event(
     when = np.arange(first, first + n) if time is None else np.asarray(time)
     around = max(_AROUND, event.end - event.start)
     begin, end = max(event.start - around - first, 0), min(event.end + around - first, n)
-    # Several statistics of windows may name the same feature.
-    features = list(dict.fromkeys(cause.feature for cause in event.features))[:n_features]
+    features = [cause.feature for cause in event.features[:n_features]]
     figure = canvas.make_figure(height=1.2 + 1.6 * len(features))
     for axes, feature in zip(figure.subplots(len(features), sharex=True, squeeze=False)[:, 0], features, strict=True):
         columns = [] if names is None else [str(name) for name in names]

@@ -198,8 +198,8 @@ def test_few_rows_have_no_threshold_and_many_alarms_are_told(folder, X):
 
 
 def test_the_command_finds_what_the_monitor_finds_whatever_the_chunks(folder, X):
-    options = ["--lags", "2", "--windows", "1,8", "--smoothing", "0.25", "--quantile", "0.95"]
-    monitor = Monitor(lags=2, windows=(1, 8), smoothing=0.25, quantile=0.95)
+    options = ["--lags", "2", "--smoothing", "0.25", "--quantile", "0.95"]
+    monitor = Monitor(lags=2, smoothing=0.25, quantile=0.95)
     record = monitor.update(X)
     spans = [(event.start + 2, event.end + 1, event.n_alarms) for event in monitor.events_]
     for n in (7, 4096):
@@ -248,14 +248,6 @@ def test_models_that_see_more_than_a_row_are_for_watch_and_score(folder, X, cont
 
 def test_before_one_period_has_passed_there_are_no_alarms(folder):
     assert "(64 at least, and one period), so there are no alarms" in told("watch", "all.csv", "--period", "2000")[1]
-
-
-@pytest.mark.parametrize(("option", "lengths"), [("auto", (16, 64)), ("8,4", (4, 8))])
-def test_windows_are_auto_or_lengths(folder, X, option, lengths):
-    write("x.csv", X[:300])
-    notes = told("watch", "x.csv", "--windows", option, "--model", "m.npz")[1]
-    assert f"--windows {option}" in notes
-    assert Monitor.load("m.npz").windows == lengths
 
 
 @pytest.mark.parametrize(("learn", "accepted"), [("normal", True), ("none", False)])
@@ -412,8 +404,6 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
         (["score", "all.csv", "--model", "m.npz", "--save", "m.npz"], "is read as input", 2),
         (["score", "all.csv", "--model", "m.npz", "--save", "o.txt"], "o.txt", 1),
         (["score", "all.csv", "--model", "m.npz", "--lags", "2"], "lags=2", 1),
-        (["watch", "all.csv", "--windows", "16;64"], "expected auto, or lengths in rows, as in 16,64", 2),
-        (["watch", "all.csv", "--windows", "2,16"], "of 4 rows or more, or shorter than lags=1", 1),
         (["watch", "all.csv", "--model", "all.csv"], "is read as input", 2),
         (["watch", "all.csv", "--plot", "all.csv"], "pictures are written as", 2),
         (["watch", "absent.csv"], "absent.csv: no such file", 1),

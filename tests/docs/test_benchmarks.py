@@ -69,16 +69,6 @@ def test_checked_tables_cost_little(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
-def test_context_of_several_lengths(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "context_of_several_lengths.py", "--tiny")
-    for method, table in found["families"].items():
-        assert set(table) == {"white, level", "counts"}
-        assert all(0.0 <= value <= 1.0 for precision, volume, _ in table.values() for value in (precision, volume))
-        ours, base = (np.mean([line[0] for line in found["families"][name].values()]) for name in (method, "3 lags"))
-        assert found["ratios"][method][0] == pytest.approx(ours / base)
-    assert output.splitlines()[-1].startswith("HOLDS" if found["holds"] else "FAILS")
-
-
 def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "folder" / "family").mkdir(parents=True)

@@ -209,17 +209,3 @@ def test_ratios_of_a_young_model_are_damped_in_the_reference_and_when_they_are_j
     assert bound.contract_ is not None
     highest = float(np.max(record.smoothed / record.threshold))
     assert 1.0 < bound.contract_.maxima.max() <= highest ** (400 / 512) < highest
-
-
-def test_scores_before_windows_count_are_no_reference() -> None:
-    monitor = Monitor(windows=(4,), false_alarms=1 / 1000)
-    rows = np.random.default_rng(0).normal(size=(1200, 3))
-    known = []
-    for start in range(0, len(rows), 16):
-        monitor.update(rows[start : start + 16])
-        assert monitor.contract_ is not None
-        known.append(monitor.contract_.n_known)
-    # Windows count from 512 learned rows on; before, scores are novelty, and then rarities.
-    drops = np.flatnonzero(np.diff(known) < 0)
-    assert len(drops) == 1
-    assert known[drops[0] + 1] == 0

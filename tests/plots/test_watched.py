@@ -67,8 +67,7 @@ def test_features_have_one_panel_each_and_long_names_fit_beside_it():
     monitor = Monitor()
     monitor.update(rows, time=times)
     event = worst(monitor)
-    cause = event.features[0]
-    causes = (cause._replace(feature=names[0]), cause._replace(feature=names[0], statistic="range over 16 rows"))
+    causes = (event.features[0]._replace(feature=names[0]),)
     figure = plots.draw_event(monitor, replace(event, features=causes), rows, time=times)
     figure.savefig(io.BytesIO())
     assert len(figure.axes) == 1
