@@ -110,6 +110,43 @@ def fill_expected(rows: Array, mean: Array, scale: Array, precision: Array, out:
 
 
 @jit
+def condition_precision(missing: Any, precision: Array, diagonal: Array) -> None:
+    """Write the diagonal of the inverse covariance of the numbers that each row has.
+
+    Notation:
+        missing (n, d): which numbers are gaps.
+        P = precision (d, d): the inverse covariance of all columns.
+        diagonal (n, d), output: P_oo - P_om P_mm^-1 P_mo for the present columns o and the gaps m; P_mm for these.
+
+    O(g^2 (g + d)) for g gaps of a row; each row by itself.
+    """
+    n, d = missing.shape
+    gaps, part, pull = np.empty(d, dtype=np.int64), np.empty((0, 0)), np.empty((0, d))
+    for i in range(n):
+        g = 0
+        for j in range(d):
+            diagonal[i, j] = precision[j, j]
+            if missing[i, j]:
+                gaps[g] = j
+                g += 1
+        if g == 0:
+            continue
+        if part.shape[0] < g:
+            part, pull = np.empty((g, g)), np.empty((g, d))
+        for a in range(g):
+            for b in range(g):
+                part[a, b] = precision[gaps[a], gaps[b]]
+            for j in range(d):
+                pull[a, j] = precision[gaps[a], j]
+        factor_in_place(part, g)
+        solve_for_all(part, g, pull)
+        for a in range(g):
+            for j in range(d):
+                if not missing[i, j]:
+                    diagonal[i, j] -= pull[a, j] * pull[a, j]
+
+
+@jit
 def nearest_atoms(rows: Array, atoms: Array, scale: Array, nearest: Positions) -> None:
     """Find the position (n,) of the atom (m, d) nearest to each row (n, d) over its present columns, in scales (d,)."""
     d = rows.shape[1]

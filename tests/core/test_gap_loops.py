@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca._core._loops import (
+    condition_precision,
     factor_in_place,
     fill_expected,
     nearest_atoms,
@@ -113,3 +114,16 @@ def test_independent_columns_are_a_case_of_correlated_ones(seed, d):
     tilt_together(starts, gaps, np.eye(d), np.diag(stiffness), pulls, atom_pulls, *together)
     for one, other in zip(apart, together, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@given(SEEDS, st.integers(1, 6))
+def test_conditioned_precisions_are_those_of_the_present_numbers_alone(seed, d):
+    rng = np.random.default_rng(seed)
+    covariance = definite(rng, d)
+    missing = rng.random((5, d)) < 0.4
+    precision, diagonal = np.linalg.inv(covariance), np.empty((5, d))
+    condition_precision(missing, precision, diagonal)
+    for row, found in zip(missing, diagonal, strict=True):
+        present = np.flatnonzero(~row)
+        alone = np.linalg.inv(covariance[np.ix_(present, present)])
+        np.testing.assert_allclose(found[present], np.diagonal(alone), rtol=1e-8)
