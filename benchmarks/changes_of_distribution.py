@@ -37,8 +37,8 @@ from common import surroundings, threads, write_figures
 from scipy.signal import lfilter
 
 from streamkpca import StreamingKernelPCA
+from streamkpca.changes import ChangeDetector
 from streamkpca.kernels import RBF
-from streamkpca.monitoring import ChangeDetector
 
 Array = np.ndarray
 D, BEFORE, MOST = 20, 200, 500

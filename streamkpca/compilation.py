@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.jit import n_unsaved
-from streamkpca.components.chart import chart_of
 from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear
 from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
@@ -141,6 +140,7 @@ def _use_batches(kernel: Kernel, rows: Array, weights: Array | None) -> None:
 def _use_monitoring(model: StreamingKernelPCA) -> None:
     """Make a chart of a few rows, and follow one; find what is expected of one; smooth a score, and find a level."""
     # Loading it with the estimators would make the first answer of a process a tenth later.
+    from streamkpca.changes.chart import chart_of
     from streamkpca.monitoring.thresholds import healthy_level, smoothed_run
 
     healthy_level(np.zeros(1), 0.5)

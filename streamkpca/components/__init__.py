@@ -7,7 +7,5 @@
 * `snapshot`: the immutable result; `preimages`, `novelty`, `completion`, `explanations` and
   `expectation` are its answers.
 * `relation`: how surprising each number of a row is, given its others, by linear prediction.
-* `chart`: moving averages of rows, against what healthy rows were found to be; `passages`: after how many healthy rows
-  one passes a level.
 * `certificates`: limits of control charts, intervals of the captured energy, and novelty thresholds.
 """

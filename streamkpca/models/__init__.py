@@ -5,6 +5,7 @@ exact : `KernelPCA` of all rows at once
 sparse : `SparseKernelPCA`, maximum-likelihood weights of all rows
 approximate : `ApproximateKernelPCA`, greedy choice of rows
 checkpointer : `load`, and `Checkpointer`, which saves generations of a model
+saving : the base of what is saved in one file with its model
 _base : what all four share: queries, fitted attributes, scikit-learn's protocol
 _params : constructor parameters, and the containers of answers
 """

@@ -10,27 +10,18 @@ periods : the phase of a cycle, as columns beside the features
 contract : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
 rules : which events are not reported
-changes : the class `ChangeDetector`, of changes of distribution
-shifts : the means, spreads and correlations that moved with a change
-saving : the base of both classes, which are saved with their models
 """
 
 from streamkpca.monitoring.causes import Cause
-from streamkpca.monitoring.changes import ChangeDetector, ChangeRecord, DistributionChange
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import Change, Event
 from streamkpca.monitoring.monitor import Monitor, MonitorRecord
-from streamkpca.monitoring.shifts import Shift
 
 __all__ = [
     "Cause",
     "Change",
-    "ChangeDetector",
-    "ChangeRecord",
     "Contract",
-    "DistributionChange",
     "Event",
     "Monitor",
     "MonitorRecord",
-    "Shift",
 ]

@@ -13,15 +13,15 @@ import numpy.typing as npt
 
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.errors import RowError
+from streamkpca.errors import RowError, required
 from streamkpca.kernels import RBF
+from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.contract import Contract, judged, renewed
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
 from streamkpca.monitoring.learning import CHUNK, LEARN, YOUNG, accepted, calibrated, caught_up, has_grown
 from streamkpca.monitoring.periods import checked_period, n_features_of, with_phases
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
-from streamkpca.monitoring.saving import SavedWithModel, check_model
 from streamkpca.monitoring.scoring import WHOLE, Scorer, with_predecessors
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.thresholds import RecentScores
@@ -458,14 +458,14 @@ class Monitor(SavedWithModel[MonitorState]):
     @property
     def events_(self) -> list[Event]:
         """Runs of alarms that are reported, the oldest first; the last may be open. The latest 1,000 are kept."""
-        state = self._fitted("events_")
+        state = required(self._state, "Monitor", "events_")
         opened = self._explained(state)
         return [*state.log.closed, *([opened] if opened else [])]
 
     @property
     def n_events_(self) -> int:
         """Number of events so far, the open one included."""
-        state = self._fitted("n_events_")
+        state = required(self._state, "Monitor", "n_events_")
         log = state.log
         is_short_one = log.current is None or is_short(log.current, self.min_duration)
         return log.n_closed + (not is_short_one and (not self.ignore or self._explained(state) is not None))
@@ -532,7 +532,7 @@ class Monitor(SavedWithModel[MonitorState]):
         >>> monitor.change_detected_ is None
         True
         """
-        return self._fitted("change_detected_").change
+        return required(self._state, "Monitor", "change_detected_").change
 
     @property
     def contract_(self) -> Contract | None:
@@ -545,7 +545,7 @@ class Monitor(SavedWithModel[MonitorState]):
         >>> monitor.contract_
         <Contract: one false alarm run in 10,000 healthy rows needs 5,000 healthy rows, 0 known; no alarm before>
         """
-        return self._fitted("contract_").contract
+        return required(self._state, "Monitor", "contract_").contract
 
     @property
     def record_(self) -> MonitorRecord:
@@ -557,7 +557,7 @@ class Monitor(SavedWithModel[MonitorState]):
         >>> monitor.update([[1.0, 2.0]]) is monitor.record_
         True
         """
-        self._fitted("record_")
+        required(self._state, "Monitor", "record_")
         if self._answers is None:
             raise AttributeError(
                 "Monitor: files do not hold record_, the answers to the latest rows; call update first"

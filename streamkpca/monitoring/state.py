@@ -10,11 +10,11 @@ import numpy.typing as npt
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
+from streamkpca.models.saving import read_feature
 from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog, time_of
 from streamkpca.monitoring.rules import time_passed
-from streamkpca.monitoring.saving import read_feature
 from streamkpca.monitoring.thresholds import RecentScores
 from streamkpca.rows.times import Time, Times
 

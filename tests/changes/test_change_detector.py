@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from streamkpca import CheckpointError, StreamingKernelPCA
-from streamkpca.components.chart import chart_of
+from streamkpca.changes import ChangeDetector
+from streamkpca.changes.chart import chart_of
 from streamkpca.errors import NotFittedError
 from streamkpca.kernels import RBF
-from streamkpca.monitoring import ChangeDetector, Monitor
+from streamkpca.monitoring import Monitor
 from streamkpca.stream.state import answering
 
 Array = npt.NDArray[np.float64]

@@ -29,7 +29,7 @@ class SavedWithModel(ABC, Generic[Known]):
     @property
     def n_rows_(self) -> int:
         """Number of rows given."""
-        state: Any = self._fitted("n_rows_")
+        state: Any = required(self._state, type(self).__name__, "n_rows_")
         return int(state.n_rows)
 
     def save(self, path: FileName, extra: Any = None) -> None:
@@ -135,9 +135,6 @@ class SavedWithModel(ABC, Generic[Known]):
     @abstractmethod
     def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         """Make the object that `_record` recorded; any of Python's usual errors where that makes no sense."""
-
-    def _fitted(self, request: str) -> Known:
-        return required(self._state, type(self).__name__, request)
 
     def _beside(self, extra: Any) -> dict[str, Any]:
         return {self._entry: self._record(), "extra": extra}

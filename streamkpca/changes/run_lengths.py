@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.components import _loops as loops
+from streamkpca.changes import _loops as loops
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

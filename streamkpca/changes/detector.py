@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer, check_real
+from streamkpca.changes.chart import MOST_FEATURES, Chart, Columns, chart_of
+from streamkpca.changes.shifts import Moments, Shift, moments_of, read_shift, shifts_of
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
-from streamkpca.components.chart import MOST_FEATURES, Chart, Columns, chart_of
 from streamkpca.components.snapshot import Snapshot
+from streamkpca.errors import required
+from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.saving import SavedWithModel, check_model
-from streamkpca.monitoring.shifts import Moments, Shift, moments_of, read_shift, shifts_of
 from streamkpca.rows.validation import checked_parts, feature_names
 from streamkpca.stream.state import answering, check_range
 
@@ -59,7 +60,7 @@ class DistributionChange:
 
     Examples
     --------
-    >>> from streamkpca.monitoring import DistributionChange
+    >>> from streamkpca.changes import DistributionChange
     >>> DistributionChange(start=100, detected=120, last=120, run_length=1e6, confidence=0.99).features
     ()
     """
@@ -86,7 +87,7 @@ class ChangeRecord(NamedTuple):
 
     Examples
     --------
-    >>> from streamkpca.monitoring import ChangeRecord
+    >>> from streamkpca.changes import ChangeRecord
     >>> ChangeRecord._fields
     ('run_length', 'is_change', 'changes')
     """
@@ -166,7 +167,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     --------
     >>> import numpy as np
     >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.monitoring import ChangeDetector
+    >>> from streamkpca.changes import ChangeDetector
     >>> random = np.random.default_rng(0)
     >>> model = StreamingKernelPCA(max_atoms=32).partial_fit(random.normal(size=(1000, 3)))
     >>> detector = ChangeDetector(model, run_length=1000)
@@ -289,12 +290,12 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     @property
     def change_detected_(self) -> DistributionChange | None:
         """The latest change, as it is known by now; None if there was none."""
-        return self._fitted("change_detected_").change
+        return required(self._state, "ChangeDetector", "change_detected_").change
 
     @property
     def is_ready_(self) -> bool:
         """Whether the healthy rows are complete, so that changes can be detected."""
-        return self._fitted("is_ready_").chart is not None
+        return required(self._state, "ChangeDetector", "is_ready_").chart is not None
 
     def __repr__(self) -> str:
         state = self._state

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.linalg import squared_norms
-from streamkpca.components import _loops as loops
-from streamkpca.components.passages import (
+from streamkpca.changes import _loops as loops
+from streamkpca.changes.run_lengths import (
     FOR_PASSAGES,
     FOR_SCALES,
     LEVELS,

@@ -9,9 +9,9 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from streamkpca._core.parameters import check_choice, check_real
-from streamkpca.components.chart import MOST_FEATURES
-from streamkpca.components.passages import of_runs
-from streamkpca.monitoring.saving import read_feature
+from streamkpca.changes.chart import MOST_FEATURES
+from streamkpca.changes.run_lengths import of_runs
+from streamkpca.models.saving import read_feature
 
 Array = npt.NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class Shift(NamedTuple):
 
     Examples
     --------
-    >>> from streamkpca.monitoring import Shift
+    >>> from streamkpca.changes import Shift
     >>> Shift("flow", "mean up", 2.0, 2.5).direction
     'mean up'
     """
