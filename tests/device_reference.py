@@ -220,18 +220,20 @@ class ReferenceDevice:
             if mean + error <= needed or candidate.missed <= tolerated * count or count >= F(4) * memory:
                 self.candidates[p] = None
             elif (mean - error) * share > needed:
+                self.candidates[p] = None
                 if not has_room:
-                    self.remove(weakest)
-                self.admit(p)
+                    self.drop(weakest, candidate)
+                self.admit(candidate)
                 return
 
-    def remove(self, j):
-        n = len(self.first)
+    def drop(self, j, candidate):
+        n, c = len(self.first), candidate.coordinates
         second = self.second + np.tril(self.second, -1).T
         for i in range(j, n - 1):
             x, y = self.factor[i + 1, i : i + 2]
             length = root(x * x + y * y)
             a, b = x / length, y / length
+            c[i], c[i + 1] = turned(a, b, c[i], c[i + 1])
             self.first[i : i + 2] = turned(a, b, *self.first[i : i + 2])
             x, y, z = second[i, i], second[i + 1, i], second[i + 1, i + 1]
             second[:, i], second[:, i + 1] = turned(a, b, second[:, i], second[:, i + 1])
@@ -247,6 +249,7 @@ class ReferenceDevice:
         for name in ("atoms", "loss", "weight_since_admission"):
             setattr(self, name, np.delete(getattr(self, name), j, axis=0))
         self.first = self.first[:-1]
+        candidate.coordinates, candidate.residual = c[:-1], candidate.residual + c[-1] * c[-1]
 
     def prepared(self, candidate):
         candidate.coordinates, energy, residual, _ = self.project(candidate.row)
@@ -256,11 +259,8 @@ class ReferenceDevice:
             candidate.restart()
         return candidate if residual > LEAST_RESIDUAL * energy and residual > F(1e-12) else None
 
-    def admit(self, p):
-        chosen, n = self.prepared(self.candidates[p]), len(self.first)
-        self.candidates[p] = chosen
-        if chosen is None:
-            return
+    def admit(self, chosen):
+        n = len(self.first)
         self.factor, self.second = (np.pad(matrix, (0, 1)) for matrix in (self.factor, self.second))
         self.factor[n, :n], self.factor[n, n] = chosen.coordinates, root(chosen.residual)
         self.atoms = np.vstack([self.atoms, chosen.row])
@@ -268,7 +268,6 @@ class ReferenceDevice:
             np.append(a, ZERO) for a in (self.first, self.weight_since_admission)
         )
         self.loss = np.append(self.loss, F(1e30))
-        self.candidates[p] = None
         self.candidates = [None if other is None else self.prepared(other) for other in self.candidates]
 
     def draw(self, u, energy, residual):

@@ -41,13 +41,17 @@ _USES = {
     "void kpca_contributions(const float x[{d}], float y[{d}]);": "how much each feature adds to the novelty.",
     "float kpca_expected(const float x[{d}], int feature);": "what is expected of a number, given the others of the "
     "row, of which those that are not finite do not count.",
-    "void kpca_reset(void);": "begins again with what the file says.",
+    "void kpca_reset(void);": "begins again with what the file says; what is saved stays until the next save.",
     "int kpca_load(int (*read)(int slot, uint32_t at, unsigned char bytes[32], uint32_t count));": "restores the "
-    "last state saved; -1 if neither slot holds a whole one of this file, and then nothing changes. To be called "
-    "once before the first save. The caller's read fills bytes from a position in slot 0 or 1; 0 for success.",
+    "newest state of two slots. To be called before the first row. The caller's read fills bytes from a position in "
+    "slot 0 or 1; 0 for success. Returns 0; 1 if the other slot holds a state from home that was made from an older "
+    "one than the newest, and so was not taken; -1 if neither slot holds a whole state of this file, and nothing "
+    "changes, or if one that did could not be read again, and nothing is saved until load succeeds; -2 if rows were "
+    "learned since the last save, and nothing changes: save them, or call reset.",
     "int kpca_save(int (*write)(int slot, uint32_t at, const unsigned char bytes[32], uint32_t count));": "writes the "
-    "state over the older of two slots, in order, so that a power cut leaves the newer one; 0 for success. Erase the "
-    "slot when position 0 comes.",
+    "state in order over the slot that does not hold the newest one, which a power cut leaves; 0 for success, -1 if "
+    "write fails, or before load. Erase the slot when position 0 comes.",
+    "int kpca_slot(void);": "the slot that the next save overwrites, where a state from home belongs; -1 before load.",
 }
 
 

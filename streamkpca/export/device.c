@@ -7,9 +7,9 @@ enum {
     kpca_words_of_memory = (int)(sizeof(kpca_memory) / 4)
 };
 
-/* The state, its copy in flash, and whether states of earlier runs were asked for. */
+/* The state; the slot of the newest whole copy in storage, -1 until the slots were read; whether rows came since. */
 static kpca_memory kpca_now;
-static int kpca_is_opened = 0;
+static int kpca_newest = -1, kpca_has_learned = 0;
 
 typedef union { float number; uint32_t bits; } kpca_word;
 
@@ -418,15 +418,21 @@ static void kpca_rotate(int i, float a, float b)
     }
 }
 
-/* Remove an atom: rotate its direction to the end, where the factor of the others is a triangle again, and drop it. */
-static void kpca_remove(int j)
+/* Drop an atom for a candidate: rotate its direction to the end, where the factor of the others is a triangle again. The
+   candidate's coordinates turn with the basis, and what it has along the last direction becomes a part of its residual.
+   So its place is sure, and a device never is without atoms. */
+static void kpca_drop(int j, int p)
 {
     const int last = (int)kpca_now.n_atoms - 1;
+    float *c = kpca_now.candidate_coordinates[p];
     int i;
     for (i = j; i < last; ++i) {
         const float *row = kpca_now.factor + kpca_start_of(i + 1) + i;
         const float length = kpca_sqrt(row[0] * row[0] + row[1] * row[1]);
-        kpca_rotate(i, row[0] / length, row[1] / length);
+        const float a = row[0] / length, b = row[1] / length, x = c[i], y = c[i + 1];
+        kpca_rotate(i, a, b);
+        c[i] = a * x + b * y;
+        c[i + 1] = a * y - b * x;
     }
     for (i = j; i < last; ++i) {
         kpca_copy(kpca_now.factor + kpca_start_of(i), kpca_now.factor + kpca_start_of(i + 1), i + 1);
@@ -435,7 +441,7 @@ static void kpca_remove(int j)
         kpca_now.weight_since_admission[i] = kpca_now.weight_since_admission[i + 1];
     }
     kpca_now.lost_by_removal += kpca_now.second[kpca_start_of(last) + last];
-    kpca_now.n_atoms = (uint32_t)last;
+    kpca_now.candidate_residual[p] += c[last] * c[last];
 }
 
 /* Prepare a candidate to be judged by the rows to come; its place gets free if the atoms explain it. After a change of
@@ -444,24 +450,20 @@ static void kpca_prepare(int p)
 {
     kpca_score score;
     float *c = kpca_now.candidate_coordinates[p];
+    const float before = kpca_now.candidate_residual[p];
     const int is_good = kpca_project(kpca_now.candidate_rows[p], c, &score);
     const int is_apart = is_good && score.residual > kpca_least_residual * score.energy && score.residual > 1e-12f;
-    const int is_known = score.residual > 0.9f * kpca_now.candidate_residual[p]
-        && kpca_now.candidate_residual[p] > 0.0f;
     kpca_now.candidate_residual[p] = is_apart ? score.residual : 0.0f;
-    if (is_known) return;
+    if (before > 0.0f && kpca_now.candidate_residual[p] > 0.9f * before) return;
     kpca_now.candidate_count[p] = kpca_now.candidate_missed[p] = kpca_now.candidate_batch[p] = 0.0f;
     kpca_now.candidate_gain[p] = kpca_now.candidate_square[p] = 0.0f;
 }
 
-/* Let a candidate become the last atom. Its moments start at zero. */
-static void kpca_admit(int p)
+/* Let a candidate become atom n, the last one. Its moments start at zero. */
+static void kpca_admit(int p, int n)
 {
-    const int n = (int)kpca_now.n_atoms;
     float *row = kpca_now.factor + kpca_start_of(n), *second = kpca_now.second + kpca_start_of(n);
     int i;
-    kpca_prepare(p);
-    if (!(kpca_now.candidate_residual[p] > 0.0f)) return;
     for (i = 0; i < n; ++i) {
         row[i] = kpca_now.candidate_coordinates[p][i];
         second[i] = 0.0f;
@@ -473,12 +475,9 @@ static void kpca_admit(int p)
     kpca_now.loss[n] = 1e30f;
     kpca_copy(kpca_now.atoms[n], kpca_now.candidate_rows[p], kpca_d);
     kpca_now.n_atoms = (uint32_t)(n + 1);
+    kpca_now.candidate_residual[p] = 0.0f;
     for (i = 0; i < kpca_p; ++i) {
-        if (i == p) {
-            kpca_now.candidate_residual[i] = 0.0f;
-        } else if (kpca_now.candidate_residual[i] > 0.0f) {
-            kpca_prepare(i);
-        }
+        if (kpca_now.candidate_residual[i] > 0.0f) kpca_prepare(i);
     }
 }
 
@@ -511,8 +510,8 @@ static void kpca_decide(void)
         if (mean + error <= needed || kpca_now.candidate_missed[p] <= tolerated * count || count >= 4.0f * memory) {
             kpca_now.candidate_residual[p] = 0.0f;
         } else if ((mean - error) * share > needed) {
-            if (!has_room) kpca_remove(weakest);
-            kpca_admit(p);
+            if (!has_room) kpca_drop(weakest, p);
+            kpca_admit(p, has_room ? n : n - 1);
             return;
         }
     }
@@ -560,6 +559,7 @@ int kpca_update(const float x[kpca_d])
         if (kpca_now.n_refused < 0xffffffffu) ++kpca_now.n_refused;
         return -1;
     }
+    kpca_has_learned = 1;
     is_novel = kpca_follow(score.novelty);
     kpca_judge(u, c, score.residual);
     kpca_record(c, &score);
@@ -569,7 +569,7 @@ int kpca_update(const float x[kpca_d])
     return is_novel;
 }
 
-/* The state in storage: two slots, of which a save overwrites the older */
+/* The state in storage: two slots. A save overwrites the one that does not hold the newest whole state. */
 
 static uint32_t kpca_crc(uint32_t crc, uint32_t word)
 {
@@ -583,9 +583,16 @@ static uint32_t kpca_crc(uint32_t crc, uint32_t word)
 
 void kpca_reset(void)
 {
-    const uint32_t sequence = kpca_now.sequence;
+    const uint32_t sequence = kpca_now.sequence, parent = kpca_now.parent;
     kpca_begin();
     kpca_now.sequence = sequence;
+    kpca_now.parent = parent;
+    kpca_has_learned = 0;
+}
+
+int kpca_slot(void)
+{
+    return kpca_newest < 0 ? -1 : 1 - kpca_newest;
 }
 
 int kpca_save(int (*write)(int slot, uint32_t at, const unsigned char bytes[32], uint32_t count))
@@ -593,10 +600,12 @@ int kpca_save(int (*write)(int slot, uint32_t at, const unsigned char bytes[32],
     const unsigned char *memory = (const unsigned char *)&kpca_now;
     const int n_words = kpca_words_of_constants + kpca_words_of_memory + 1;
     unsigned char bytes[32];
-    uint32_t crc = 0xffffffffu;
-    int i, k, slot;
-    if (!kpca_is_opened || kpca_now.n_atoms == 0u) return -1;
-    slot = (int)(++kpca_now.sequence & 1u);
+    uint32_t crc = 0xffffffffu, checksum = 0u;
+    const int slot = kpca_slot();
+    int i, k;
+    if (slot < 0) return -1;
+    ++kpca_now.sequence;
+    kpca_now.is_sent = 0u;
     for (i = 0; i < n_words; ++i) {
         const int at = 4 * (i % 8);
         kpca_word word;
@@ -605,7 +614,7 @@ int kpca_save(int (*write)(int slot, uint32_t at, const unsigned char bytes[32],
         } else if (i < n_words - 1) {
             for (k = 0; k < 4; ++k) ((unsigned char *)&word)[k] = *memory++;
         } else {
-            word.bits = crc ^ 0xffffffffu;
+            word.bits = checksum = crc ^ 0xffffffffu;
         }
         crc = kpca_crc(crc, word.bits);
         for (k = 0; k < 4; ++k) bytes[at + k] = (unsigned char)(word.bits >> (8 * k) & 255u);
@@ -614,45 +623,77 @@ int kpca_save(int (*write)(int slot, uint32_t at, const unsigned char bytes[32],
             return -1;
         }
     }
+    kpca_now.parent = checksum;
+    kpca_newest = slot;
+    kpca_has_learned = 0;
     return 0;
 }
 
+/* What a state in storage says of itself: the first words of the memory, and its checksum. */
+typedef struct { uint32_t sequence, parent, is_sent, n_atoms, checksum; } kpca_head;
+
 /* Read a slot; 0 if it holds no whole state of this model. The words of the memory go to a place, unless it is null. */
 static int kpca_read(
-    int (*read)(int, uint32_t, unsigned char *, uint32_t), int slot, unsigned char *to, uint32_t *sequence)
+    int (*read)(int, uint32_t, unsigned char *, uint32_t), int slot, unsigned char *to, kpca_head *head)
 {
     const int n_words = kpca_words_of_constants + kpca_words_of_memory + 1;
     unsigned char bytes[32] = {0};
-    uint32_t crc = 0xffffffffu, n_atoms = 0;
+    uint32_t crc = 0xffffffffu;
     int i, k;
     for (i = 0; i < n_words; ++i) {
-        const int at = 4 * (i % 8), left = 4 * (n_words - i);
+        const int at = 4 * (i % 8), left = 4 * (n_words - i), place = i - kpca_words_of_constants;
         kpca_word word;
         if (at == 0 && read(slot, (uint32_t)(4 * i), bytes, (uint32_t)(left < 32 ? left : 32)) != 0) return 0;
         word.bits = 0u;
         for (k = 0; k < 4; ++k) word.bits |= (uint32_t)bytes[at + k] << (8 * k);
-        if (i < kpca_words_of_constants && word.bits != kpca_constants[i]) return 0;
-        if (i == kpca_words_of_constants) *sequence = word.bits;
-        if (i == kpca_words_of_constants + 1) n_atoms = word.bits;
-        if (i == n_words - 1) return word.bits == (crc ^ 0xffffffffu) && n_atoms > 0u && n_atoms <= (uint32_t)kpca_m;
+        if (place < 0 && word.bits != kpca_constants[i]) return 0;
+        if (place == 0) head->sequence = word.bits;
+        if (place == 1) head->parent = word.bits;
+        if (place == 2) head->is_sent = word.bits;
+        if (place == 3) head->n_atoms = word.bits;
+        head->checksum = word.bits;
+        if (i == n_words - 1) break;
         crc = kpca_crc(crc, word.bits);
-        if (to != 0 && i >= kpca_words_of_constants) {
+        if (to != 0 && place >= 0) {
             for (k = 0; k < 4; ++k) *to++ = ((const unsigned char *)&word)[k];
         }
     }
-    return 0;
+    return head->checksum == (crc ^ 0xffffffffu) && head->n_atoms > 0u && head->n_atoms <= (uint32_t)kpca_m;
+}
+
+/* Tell whether to take the second of two whole states: the one that continues the other. Of two that do not, the one
+   that was not sent from home has rows that the other lacks. */
+static int kpca_is_second_newer(const kpca_head *first, const kpca_head *second)
+{
+    if (second->parent == first->checksum) return 1;
+    if (first->parent == second->checksum) return 0;
+    if (first->is_sent != second->is_sent) return first->is_sent != 0u;
+    /* Numbers may have started again at 0. */
+    return second->sequence - first->sequence < 0x80000000u;
 }
 
 int kpca_load(int (*read)(int slot, uint32_t at, unsigned char bytes[32], uint32_t count))
 {
-    uint32_t sequences[2] = {0u, 0u};
-    const int first = kpca_read(read, 0, 0, &sequences[0]), second = kpca_read(read, 1, 0, &sequences[1]);
-    /* The state that was saved later; numbers may have started again at 0. */
-    const int slot = second && (!first || sequences[1] - sequences[0] < 0x80000000u);
+    kpca_head heads[2];
+    int is_whole[2], slot, i;
+    if (kpca_newest >= 0 && kpca_has_learned) return -2;
+    for (i = 0; i < 2; ++i) is_whole[i] = kpca_read(read, i, 0, &heads[i]);
+    slot = is_whole[1] && (!is_whole[0] || kpca_is_second_newer(&heads[0], &heads[1]));
     if (kpca_now.n_atoms == 0u) kpca_begin();
-    kpca_is_opened = 1;
-    if (!first && !second) return -1;
-    if (kpca_read(read, slot, (unsigned char *)&kpca_now, &sequences[0])) return 0;
+    kpca_newest = -1;
+    if (!is_whole[0] && !is_whole[1]) {
+        kpca_newest = 1;
+        return -1;
+    }
+    for (i = 0; i < 2; ++i, slot = 1 - slot) {
+        const kpca_head *other = &heads[1 - slot];
+        if (!is_whole[slot] || !kpca_read(read, slot, (unsigned char *)&kpca_now, &heads[slot])) continue;
+        kpca_now.parent = heads[slot].checksum;
+        kpca_newest = slot;
+        kpca_has_learned = 0;
+        return is_whole[1 - slot] && other->is_sent && other->checksum != heads[slot].parent;
+    }
+    /* What was whole could not be read again: nothing is saved over it. */
     kpca_begin();
     return -1;
 }

@@ -12,7 +12,8 @@ Rows and atoms are kept as u = (x - centre) scale, and energies as shares of `un
 kept as weighted means, not sums: multiply by the total weight. `digest` is that of the constants, so the states of all
 devices with the same C file can be told from others. The first `n_atoms` of the `max_atoms` places count.
 
-A device keeps two records; the valid one with the higher `sequence` is the state.
+A device keeps two records. Its state is the whole one that continues the other; `parent` tells which. If neither does,
+it is the one that was not sent, and of two saved ones that with the higher `sequence`.
 """
 
 import hashlib
@@ -64,6 +65,8 @@ CONSTANTS = (
 )
 MEMORY = (
     Field("sequence", "u", (), "number of the save; 0 before the first"),
+    Field("parent", "u", (), "checksum of the record that this one continues; 0: of none"),
+    Field("is_sent", "u", (), "1 in a record that was made for the device, 0 in those that it saves"),
     Field("n_atoms", "u", (), "n"),
     Field("n_rows", "u", ("2",), "rows learned, low and high word, those before the export included"),
     Field("n_refused", "u", (), "rows with NaN, infinity or numbers beyond 1e7 units"),

@@ -31,7 +31,7 @@ _MOST_ROWS = 2**60
 _LEAST_SHARE = 1e-7
 
 
-def from_device(data: bytes, model: StreamingKernelPCA) -> StreamingKernelPCA:
+def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None = None) -> StreamingKernelPCA:
     """Make a model of the rows that a device has learned, from a state that it saved.
 
     Parameters
@@ -39,7 +39,11 @@ def from_device(data: bytes, model: StreamingKernelPCA) -> StreamingKernelPCA:
     data : bytes
         What ``<name>_save`` wrote.
     model : StreamingKernelPCA
-        The model that the device began with: that of `to_c`, or the one sent to it since by `to_device`.
+        The model that the device began with: that of `to_c`, or the one sent to it since by `to_device`. With `since`,
+        any model of the same kernel, such as that of `to_c`.
+    since : bytes, optional
+        An earlier state of the same device, or the one that was sent to it, to learn of the rows after it alone: those
+        that a union lacks which was made from that state.
 
     Returns
     -------
@@ -50,8 +54,8 @@ def from_device(data: bytes, model: StreamingKernelPCA) -> StreamingKernelPCA:
     Raises
     ------
     TypeError, ValueError
-        `model` is no StreamingKernelPCA; the bytes are cut short, a bit has flipped, or the device began with another
-        model.
+        `model` is no StreamingKernelPCA; the bytes are cut short, a bit has flipped, the device began with another
+        model, or `since` is no earlier state of it.
 
     Notes
     -----
@@ -81,17 +85,21 @@ def from_device(data: bytes, model: StreamingKernelPCA) -> StreamingKernelPCA:
     state, settings = model.state_, model.settings(where)
     device, begun = read(data, where), record_pending(state, settings)
     _check_same(device, begun, settings.half_life, where)
-    if device.values["origin"] != origin_of(begun):
-        raise _refused(where, f"this model of {begun.n_rows:,} rows at its beginning", "one that began with another")
-    n_new = device.n_rows - begun.n_rows
-    totals = device.total_weight, device.total_squared_weight, device.energy, device.largest_energy
-    if not (0 <= n_new < _MOST_ROWS and min(totals) >= 0.0 < device.total_weight):
-        raise _refused(where, "an account of its rows", f"one of {n_new:,} rows and the totals {totals}")
-    basis, kept = _basis_of(device, begun.basis)
-    change = solve_triangular(basis.factor, device.factor[kept], lower=True)
-    every = RowSums(*totals, device.first, device.second).mapped(change)
-    before = begun.moments.mapped(begun.basis.vectors_in(basis).T)
-    own = _later(every, before, n_new, settings.half_life)
+    before: RowSums
+    if since is None:
+        n_before, n_refused, old_basis, before = begun.n_rows, 0, begun.basis, begun.moments
+        if device.values["origin"] != origin_of(begun):
+            raise _refused(where, f"this model of {n_before:,} rows at its beginning", "one that began with another")
+    else:
+        earlier = read(since, where)
+        _check_earlier(earlier, device, where)
+        n_before, n_refused = earlier.n_rows, earlier.n_refused
+        old_basis, _, before = _sums_of(earlier, begun.basis, where)
+    basis, kept, every = _sums_of(device, begun.basis, where)
+    n_new = device.n_rows - n_before
+    if not 0 <= n_new < _MOST_ROWS:
+        raise _refused(where, "an account of its rows", f"one of {n_new:,} rows")
+    own = _later(every, before.mapped(old_basis.vectors_in(basis).T), n_new, settings.half_life)
     recorded = float(np.trace(own.second))
     # Some of what was lost was the model's.
     removed = min(max(device.lost_by_removal, 0.0), max(own.energy - recorded, 0.0))
@@ -102,18 +110,18 @@ def from_device(data: bytes, model: StreamingKernelPCA) -> StreamingKernelPCA:
         other_length=min(math.sqrt(removed * n_new), math.sqrt(recorded + removed) + math.sqrt(recorded)),
         rounding=_SINGLE * basis.rounding_amplification * device.energy,
     )
-    since = np.minimum(device.weight_since_admission[kept], own.total_weight)
+    age = np.minimum(device.weight_since_admission[kept], own.total_weight)
     empty = model.without_rows()
     summary = replace(
         begun.without_rows(),
         basis=basis,
         record=Record(Moments(**vars(own), losses=losses)),
-        atom_stats=AtomStats(positions_outside(basis.atoms), np.zeros(basis.size), since),
+        atom_stats=AtomStats(positions_outside(basis.atoms), np.zeros(basis.size), age),
         n_rows=n_new,
         schedule=SearchSchedule(),
         trend=PageCusum(),
     )
-    empty.state_ = replaced(empty.state_, summary=summary, n_rejected=device.n_refused)
+    empty.state_ = replaced(empty.state_, summary=summary, n_rejected=max(device.n_refused - n_refused, 0))
     return empty
 
 
@@ -125,14 +133,16 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     model : StreamingKernelPCA
         With the kernel and the `max_atoms` of the device's first model, such as the union of a fleet.
     data : bytes, optional
-        Any state that the device has saved: the new one has its constants, and the next number. Without it, the state
-        is that which the C file of this model begins with.
+        The newest state that the device has saved, which the new one continues: a device that has saved another one
+        since does not take it. Without `data`, the state is that which the C file of this model begins with, for a
+        device that has saved none.
 
     Returns
     -------
     bytes
-        For ``<name>_load``. The rows of `model` then count as the device's, and `from_device` takes `model` next time.
-        Its threshold is that of the device or of the model, the higher one, until it has followed its rows.
+        For ``<name>_load``, from the slot that ``<name>_slot`` names. The rows of `model` then count as the device's,
+        and `from_device` takes `model` next time, or these bytes as `since`. Its threshold is that of the device or of
+        the model, the higher one, until it has followed its rows.
 
     Raises
     ------
@@ -154,7 +164,7 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     where = "to_device"
     check_template(model, where)
     if data is None:
-        return encode(values_of(model, where=where), where)
+        return encode(values_of(model, where=where) | {"is_sent": 1}, where)
     settings, device = model.settings(where), read(data, where)
     begun = record_pending(model.state_, settings)
     _check_same(device, begun, settings.half_life, where)
@@ -170,7 +180,7 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     values = values_of(model, where=where, quantile=quantile, threshold=threshold, like=device.values)
     # Numbers start again at 0, as on the device.
     later = {name: (device.values[name] + 1) % 2**32 for name in ("sequence", "seed")}
-    return encode(values | later, where)
+    return encode(values | later | {"parent": device.values["crc"], "is_sent": 1}, where)
 
 
 def _refused(where: str, what: str, got: object) -> ValueError:
@@ -189,6 +199,30 @@ def _check_same(device: DeviceState, begun: Summary, half_life: float | None, wh
     apart = np.abs(device.factor @ device.factor.T - expected).max()
     if not apart <= _SAME_KERNEL * np.abs(expected).max():
         raise _refused(where, f"the kernel {kernel!r}", f"kernel values that differ by up to {apart:.3g}")
+
+
+def _check_earlier(earlier: DeviceState, device: DeviceState, where: str) -> None:
+    """Refuse a state that the device of another one cannot have had before."""
+    is_same = earlier.digest == device.digest and earlier.values["origin"] == device.values["origin"]
+    # Numbers start again at 0.
+    n_saves = (device.values["sequence"] - earlier.values["sequence"]) % 2**32
+    if not is_same or earlier.n_rows > device.n_rows or n_saves >= 2**31:
+        what = f"{earlier.n_rows:,} rows and save {earlier.values['sequence']}" if is_same else "another beginning"
+        raise ValueError(
+            f"{where} expected since to be an earlier state of the device, which has {device.n_rows:,} rows and save "
+            f"{device.values['sequence']}, but got one of {what}; pass what this device saved or was sent before, or "
+            "leave since out for all of its rows"
+        )
+
+
+def _sums_of(device: DeviceState, begun: Basis, where: str) -> tuple[Basis, Positions, RowSums]:
+    """Return the basis of a device's atoms, see `_basis_of`, and the sums over all rows that it counts."""
+    basis, kept = _basis_of(device, begun)
+    totals = device.total_weight, device.total_squared_weight, device.energy, device.largest_energy
+    if not min(totals) >= 0.0 < device.total_weight:
+        raise _refused(where, "an account of its rows", f"the totals {totals}")
+    change = solve_triangular(basis.factor, device.factor[kept], lower=True)
+    return basis, kept, RowSums(*totals, device.first, device.second).mapped(change)
 
 
 def _basis_of(device: DeviceState, begun: Basis) -> tuple[Basis, Positions]:

@@ -193,6 +193,21 @@ def test_energy_is_conserved(data: st.DataObject, X: Array, case: KernelCase, bu
     assert model.unexplained_energy_ratio_ * energy == pytest.approx(lost, abs=rounding)
 
 
+@pytest.mark.parametrize("atoms", ["rows", "moved"])
+@pytest.mark.parametrize("kernel", [kernels.RBF(0.5), kernels.Linear()])
+def test_one_atom_gives_way_to_another_and_no_row_is_lost(kernel: kernels.Kernel, atoms: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = 0.1 * rng.normal(size=(3000, 3)) + np.where(np.arange(3000)[:, None] < 600, [0.0, 1.0, 0.0], [4.0, 0.0, -2.0])
+    model = streaming_model(1, kernel=kernel, max_atoms=1, block_size=64, half_life=500.0, atoms=atoms)
+    for start in range(0, len(X), 64):
+        model.partial_fit(X[start : start + 64])
+        summary = model.state_.summary
+        assert (summary.basis.size, summary.n_rows) == (1, min(start + 64, len(X) // 64 * 64))
+        assert_energy_is_conserved(summary)
+    assert np.abs(model.atoms_[0] - [4.0, 0.0, -2.0]).max() < 0.6
+    assert model.n_samples_seen_ == 3000
+
+
 # Law 10: scale and shift
 
 
