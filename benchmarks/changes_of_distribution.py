@@ -69,7 +69,7 @@ CASES: dict[str, Callable[[np.random.Generator, int], Array]] = {
 
 def model_of(rows: Array) -> StreamingKernelPCA:
     """Return a model such as a Monitor has by default, which has learned rows."""
-    model = StreamingKernelPCA(kernel=RBF("spread").in_units("auto"), max_atoms=128, noise_variance=None)
+    model = StreamingKernelPCA(kernel=RBF().in_units("std"), max_atoms=128, noise_variance=None)
     return model.partial_fit(rows)
 
 

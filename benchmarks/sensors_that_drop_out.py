@@ -3,7 +3,7 @@
 The arguments are npz files, or folders of them: streams with train, test and test_label, or the Tennessee Eastman
 process (d00, d01_te, d02_te ...; the rows from 160 on are faulty; d00_te, if it is there, has no fault). Numbers of
 train and of test are blanked: **at random**, or **in bursts** of one sensor, each 20 to 100 rows long. The same numbers
-are lost for every method. The default model of a Monitor (RBF kernel in units "auto", ``tolerance=1e-6``) learns train
+are lost for every method. The default model of a Monitor (RBF kernel in standardised units) learns train
 and scores test; methods differ in what they do with a lost number:
 
 * **complete rows**: nothing is lost. The reference.
@@ -179,9 +179,9 @@ WAYS = {
 def new_model(on_missing: OnMissing, seed: int, max_atoms: int) -> StreamingKernelPCA:
     """Make the model that a Monitor has by default, but for the seed of its samples."""
     return StreamingKernelPCA(
-        kernel=RBF().in_units("auto"),
+        kernel=RBF().in_units("std"),
         max_atoms=max_atoms,
-        tolerance=1e-6,
+        noise_variance=None,
         on_missing=on_missing,
         random_state=seed,
     )

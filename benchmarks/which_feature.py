@@ -190,7 +190,7 @@ def main() -> int:
     figures: dict[str, dict[str, list[tuple[float, ...]]]] = {}
     with threads(1):
         for kind, healthy, cases in families(arguments.paths, 1 if arguments.tiny else arguments.seeds):
-            model = StreamingKernelPCA(kernel=RBF("spread").in_units("auto"), max_atoms=128, noise_variance=None)
+            model = StreamingKernelPCA(kernel=RBF().in_units("std"), max_atoms=128, noise_variance=None)
             model.partial_fit(healthy).refit()
             for case in cases:
                 for name, found in judged(model, healthy, case).items():

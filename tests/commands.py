@@ -15,7 +15,7 @@ SMALL = ["--components", "3", "--max-atoms", "20", "--block-size", "64", "--refi
 
 def small_model():
     """Make the model that the command makes with SMALL."""
-    kernel = RBF().in_units("auto")
+    kernel = RBF().in_units("std")
     return StreamingKernelPCA(3, kernel=kernel, max_atoms=20, block_size=64, refit_every=128)
 
 

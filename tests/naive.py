@@ -912,10 +912,10 @@ def explained_shares(kernel: Function, known: Array, rows: Array) -> Array:
     return np.where(shares > 1.0 - UNRESOLVED, 1.0, shares)
 
 
-def contrast(kernel: Function, rows: Array, weights: Array, share: float = 1.0) -> float:
-    """Area under the ROC curve, up to a share of rows, of copies in which one number is that of another row.
+def contrast(kernel: Function, rows: Array, weights: Array) -> float:
+    """Area under the ROC curve of copies in which one number is that of another row.
 
-    It is stretched so that chance is .5. Copies are found as rows that are explained less well.
+    Copies are found as rows that are explained less well.
     """
     known, held_out = held_out_share(len(rows))
     X, a = rows[held_out], weights[held_out]
@@ -936,11 +936,8 @@ def contrast(kernel: Function, rows: Array, weights: Array, share: float = 1.0) 
     usual, odd = (explained_shares(kernel, rows[known], part) for part in (X, np.array(copies)))
     found = 0.0
     for explained, row in zip(odd, copied, strict=True):
-        # The share of rows that are taken for copies where this copy just is one.
-        taken = 1.0 - (a[usual > explained].sum() + 0.5 * a[usual == explained].sum()) / a.sum()
-        found += a[row] * max(1.0 - taken / share, 0.0)
-    chance = share / 2.0
-    return float(0.5 + 0.5 * (found / a[copied].sum() - chance) / (1.0 - chance))
+        found += a[row] * (a[usual > explained].sum() + 0.5 * a[usual == explained].sum()) / a.sum()
+    return float(found / a[copied].sum())
 
 
 def settled_gamma(rows: Array, weights: Array) -> float:

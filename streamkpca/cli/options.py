@@ -118,10 +118,10 @@ def _option_of(parameter: Parameter) -> Decorator:
 parameter_options = _grouped(*map(_option_of, MODEL_PARAMETERS.values()))
 units_option = click.option(
     "--units",
-    type=click.Choice(("auto", "none", "range", "std", "whitened")),
-    default="auto",
+    type=click.Choice(("none", "range", "std", "whitened")),
+    default="std",
     help="Units in which columns are compared: as they are (none), their range or standard deviation in the first "
-    "rows, or made uncorrelated; auto: the range where a few columns would make up nearly all distances.",
+    "rows, or made uncorrelated (whitened).",
 )
 monitor_options = _grouped(
     click.option("--quantile", type=SHARE, default=0.99, help="Share of normal rows without alarm."),

@@ -62,7 +62,7 @@ def open_tables(
 def make_model(options: Mapping[str, Any]) -> StreamingKernelPCA:
     """Make the unfitted model that a command's options describe."""
     kernel, units = kernel_from(options["kernel"], where="--kernel"), options["units"]
-    is_asked = bool(given_options({"units"})) and units != "auto"
+    is_asked = bool(given_options({"units"}))
     if kernel.has_units and is_asked and units != "none":
         raise click.UsageError(f"--units {units}: the kernel {kernel!r} has units of its own; leave one of them out")
     # Scales in numbers belong to the units in which rows are given.

@@ -14,26 +14,12 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import views
-from streamkpca.kernels.contrast import contrast, known_quarters, least_change, swapped
 from streamkpca.kernels.program import Program, ProgramBuilder
 from streamkpca.kernels.views import FeatureView, UnitMatrix, Units, shown
 from streamkpca.rows.validation import as_sample_weight, checked_parts
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
-# With "auto", wider rows are not whitened: for 1,024 features, finding the matrix would take five seconds.
-_MOST_WHITENED_UNASKED = 256
-# Nor are fewer rows, which do not show small directions where neighbours in time resemble each other: .8 of a server's
-# first 512 rows were alarms instead of .15.
-_LEAST_WHITENED_UNASKED = 256
-# Nor are tables of which this share of varying features take two values, as codes of categories do: the fewer rows
-# have a category, the more it would count. In a made one, average precision was .68 instead of .79.
-_MOST_TWO_VALUED = 0.5
-# Nor are features whose own units keep this share of what contrast exceeds chance by, up to this share of rows that are
-# taken for copies: a monitor never works where more healthy rows are alarms. In small directions, streams change most.
-# With whitened units unless they are clearly worse, average precision on digits fell from .58 to .17.
-_KEPT_BY_UNITS, _MOST_TAKEN = 0.7, 0.1
-
 # How tightly an expression binds when it is printed.
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
 
@@ -386,7 +372,7 @@ class Kernel(ABC):
 
         Parameters
         ----------
-        units : "auto", "range", "std", "whitened", iterable of float, or array-like of shape (d, d)
+        units : "range", "std", "whitened", iterable of float, or array-like of shape (d, d)
             A positive number for each feature; an invertible matrix W; or a rule that takes from the first rows the
             range of each feature, its standard deviation (1 if it does not vary), or the matrix that makes features
             uncorrelated, of variance 1.
@@ -402,13 +388,6 @@ class Kernel(ABC):
         Known units are best: with a rule, a feature that hardly varied in the first rows, but does later, counts for
         more than all others. Widths are settled on rows in units. ``k.in_units(u).on(columns)`` takes a unit for each
         chosen column, ``k.on(columns).in_units(u)`` for every column.
-
-        "auto" is "whitened" for up to 256 features of which most take more than two values, no categories, and at least
-        256 rows, if the kernel, not wider than by "spread", then tells rows from copies with one foreign number clearly
-        better (see "contrast" of `RBF`): otherwise the area under the ROC curve, up to a tenth of rows taken for
-        copies, exceeds chance by less than .7 as much. It is "range" where a few features make up nearly all distances:
-        with variances v of d features, (sum v)^2 / sum v^2 - 1 < .13 (d - 1). Elsewhere features keep their units,
-        because those that hardly vary are often noise.
 
         "whitened" is for features that vary together: W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and,
         in these units, the principal axes P of the first rows. D, at least 1e-6, are no eigenvalues but mean squares of
@@ -570,11 +549,6 @@ class Kernel(ABC):
         self.check_range(rows, where)
         return rows
 
-    @property
-    def _compares_categories(self) -> bool:
-        """Whether a part sees which features are equal, as `Equal` does."""
-        return self._of_equality or any(part._compares_categories for part in self._parts())
-
     @cached_property
     def _depth(self) -> int:
         """Number of levels of parts."""
@@ -735,28 +709,8 @@ class InUnits(Kernel):
         self.kernel._lower(builder, view.in_units(self.units))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        units = self._measured(X, weights) if isinstance(self.units, str) else self.units
+        units = views.measured_units(X, self.units, weights) if isinstance(self.units, str) else self.units
         return replace(self, units=units, kernel=self.kernel._settle(FeatureView(units=units).of(X), weights))
-
-    def _measured(self, X: Array, weights: Array | None) -> Units:
-        """Measure units by the rule; with "auto", compare whitened ones with the others."""
-        assert isinstance(self.units, str)
-        units = views.measured_units(X, self.units, weights)
-        is_usual = len(X) >= _LEAST_WHITENED_UNASKED and X.shape[1] <= _MOST_WHITENED_UNASKED and not _are_codes(X)
-        if self.units != "auto" or not is_usual or self._compares_categories:
-            return units
-        # At usual widths: a wide kernel imitates whitened units, and hides that they are better.
-        kernel = self.kernel
-        for path, value in kernel.parameters().items():
-            if isinstance(value, str) and value == "contrast":
-                kernel = kernel.with_parameter(path, "spread")
-        # Units of all rows would know how far those go that are held out.
-        swaps, is_known = swapped(X, weights), known_quarters(len(X))
-        known, of_known = X[is_known], None if weights is None else weights[is_known]
-        kernels = [InUnits(kernel, choice)._settle(known, of_known) for choice in (units, "whitened")]
-        contrasts = np.array([contrast(settled.program, swaps, _MOST_TAKEN) for settled in kernels])
-        is_better = least_change(contrasts, len(swaps.held_out), _KEPT_BY_UNITS, _MOST_TAKEN) == 1
-        return views.measured_units(X, "whitened", weights) if is_better else units
 
     def _seen(self, X: Array) -> Array:
         return X if isinstance(self.units, str) else FeatureView(units=self.units).of(X)
@@ -795,13 +749,6 @@ class InUnits(Kernel):
                 "one for each feature that its kernel compares, after .on() where that chooses columns"
             )
         super().check_width(d, where)
-
-
-def _are_codes(X: Array) -> bool:
-    """Tell whether most features that vary take two values, or none varies."""
-    least, most = X.min(axis=0), X.max(axis=0)
-    has_two = ((X == least) | (X == most)).all(axis=0) & (least < most)
-    return bool(has_two.sum() >= _MOST_TWO_VALUED * (least < most).sum())
 
 
 def _is_near(value: Any, other: Any, factor: float) -> bool:

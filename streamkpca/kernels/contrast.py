@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg.lapack import dpstrf
 
-from streamkpca._core.arrays import Array, Flags, Indices
+from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.linalg import one_blas_thread, solve_factor, squared_norms
 from streamkpca.kernels.program import Program
 
@@ -34,16 +34,13 @@ class Swaps(NamedTuple):
     of: Indices
 
 
-def known_quarters(n: int) -> Flags:
-    """Tell which of n rows are known: every other quarter, as neighbours in time resemble each other."""
-    known: Flags = 4 * np.arange(n) // n % 2 == 0
-    return known
-
-
 def swapped(X: Array, weights: Array | None) -> Swaps:
-    """Hold out half of some rows (n, d), and copy each held-out row with one number replaced by that of another."""
+    """Hold out half of some rows (n, d), and copy each held-out row with one number replaced by that of another.
+
+    Every other quarter is known, as neighbours in time resemble each other.
+    """
     chosen = np.linspace(0, len(X) - 1, min(len(X), _MOST_ROWS)).astype(np.intp)
-    is_known, rows = known_quarters(len(X))[chosen], X[chosen]
+    is_known, rows = 4 * chosen // len(X) % 2 == 0, X[chosen]
     known, held_out = rows[is_known], rows[~is_known]
     n_known = min(len(known), _MOST_KNOWN)
     known = known[np.linspace(0, len(known) - 1, n_known).astype(np.intp)]
@@ -60,13 +57,11 @@ def swapped(X: Array, weights: Array | None) -> Swaps:
     return Swaps(known, held_out, row_weights, copies[differs], of[differs])
 
 
-def contrast(program: Program, swaps: Swaps, share: float = 1.0) -> float:
+def contrast(program: Program, swaps: Swaps) -> float:
     """Return how well copies are told from held-out rows: .5 where the kernel sees no difference, 1 where all are.
 
-    It is the area under the ROC curve, up to a share of held-out rows that are taken for copies, stretched so that
-    chance is .5 (D. McClish, "Analyzing a portion of the ROC curve", Medical Decision Making 9, 1989). By default it is
-    the probability that a copy is more novel than a row. Among equal ones, a copy is in the middle. Novelty is the
-    share of a row's energy outside the span of the known rows.
+    It is the area under the ROC curve: the probability that a copy is more novel than a row. Among equal ones, a copy
+    is in the middle. Novelty is the share of a row's energy outside the span of the known rows.
     """
     if not len(swaps.copies):
         return 0.5
@@ -82,24 +77,22 @@ def contrast(program: Program, swaps: Swaps, share: float = 1.0) -> float:
     explained = usual[order]
     more, as_many = (np.searchsorted(explained, odd, side=side) for side in ("right", "left"))
     taken = 0.5 * (total[more] + total[as_many]) / total[-1]
-    found = np.average(np.maximum(1.0 - taken / share, 0.0), weights=swaps.weights[swaps.of])
-    return float(0.5 + 0.5 * (found - 0.5 * share) / (1.0 - 0.5 * share))
+    return float(np.average(1.0 - taken, weights=swaps.weights[swaps.of]))
 
 
-def least_change(contrasts: Array, n_held_out: int, kept: float = _NEARLY, share: float = 1.0) -> int:
+def least_change(contrasts: Array, n_held_out: int) -> int:
     """Return the first of several kernels, from the usual one on, whose contrast is nearly the best.
 
-    It exceeds chance by at least the share `kept` of what the best does, up to chance. Where even the best is within
-    three standard errors of chance, the usual kernel stays. They are contrasts up to the `share` of `contrast`.
+    It exceeds chance by at least nine tenths of what the best does, up to chance. Where even the best is within three
+    standard errors of chance, the usual kernel stays.
     """
-    # Of copies like rows, twice as many, each is found by the largest of 1 - u / share and 0, with u in 0 to 1.
-    variance = 1.5 * (share / 3.0 - share**2 / 4.0) / max(n_held_out, 1)
-    error = 0.5 * np.sqrt(variance) / (1.0 - 0.5 * share)
+    # Areas of h rows and 2 h copies that are like them have a variance of (1 / 12) (1 / h + 1 / (2 h)).
+    error = np.sqrt(0.125 / max(n_held_out, 1))
     # Areas below one half are chance: no kernel takes copies for rows and rows for copies.
     excess = np.maximum(contrasts - 0.5, 0.0)
     if float(excess.max()) < _BEYOND_CHANCE * error:
         return 0
-    return int(np.argmax(excess >= kept * float(excess.max()) - _CHANCE * error))
+    return int(np.argmax(excess >= _NEARLY * float(excess.max()) - _CHANCE * error))
 
 
 def _log_share(program: Program, factor: Array, known: Array, rows: Array) -> Array:

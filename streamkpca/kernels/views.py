@@ -12,13 +12,9 @@ from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 
-UNIT_RULES = ("auto", "range", "std", "whitened")
+UNIT_RULES = ("range", "std", "whitened")
 # A feature is constant where its numbers differ by no more than this share of the largest one, which is rounding.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
-# With "auto", features keep their units unless a few of them make up nearly all distances: the effective number of
-# features beyond the first is below this share of the others. In 31 sets, it was from 0 to .09 where units are mixed,
-# and from .18 to 1 in the others.
-_FEW_COUNT = 0.13
 # The squares of units in this range are finite; a feature that varies less counts as constant.
 _SMALLEST, _LARGEST = 1e-150, 1e150
 # The entries of a matrix are reciprocals of units, times a number that its conditioning bounds.
@@ -242,23 +238,11 @@ def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
         units = np.where(varies, spread, 1.0)
         # Squares of shares of the range are finite whatever the range is.
         shares = (X - least) / units
-        mean = np.average(shares, axis=0, weights=weights)
-        deviations = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))
-    if rule == "std":
-        units = deviations
+        if rule == "std":
+            mean = np.average(shares, axis=0, weights=weights)
+            units = units * np.sqrt(np.average((shares - mean) ** 2, axis=0, weights=weights))
     usable = varies & (units >= _SMALLEST)
-    if rule == "auto" and not _few_count(deviations[usable]):
-        units[:] = 1.0
     return tuple(np.where(usable, np.minimum(units, _LARGEST), 1.0).tolist())
-
-
-def _few_count(deviations: Array) -> bool:
-    """Tell whether a few features make up nearly all distances: whether (sum v)^2 / sum v^2 of variances v is small."""
-    if len(deviations) < 2:
-        return False
-    variances = (deviations / deviations.max()) ** 2
-    effective = variances.sum() ** 2 / (variances**2).sum()
-    return bool(effective - 1.0 < _FEW_COUNT * (len(variances) - 1))
 
 
 def _whitening(X: Array, weights: Array | None) -> UnitMatrix:

@@ -116,7 +116,7 @@ def test_the_command_offers_every_parameter_of_the_model(table):
 
 def test_the_command_has_the_defaults_of_the_model(table):
     assert run("fit", table, "--model", "m.npz").exit_code == 0
-    expected = StreamingKernelPCA(kernel=RBF().in_units("auto"))
+    expected = StreamingKernelPCA(kernel=RBF().in_units("std"))
     assert load("m.npz").get_params(deep=False) == expected.get_params(deep=False)
 
 
@@ -128,13 +128,13 @@ def test_a_parameter_cannot_change_when_a_model_continues(table, name):
     refused(run("fit", table, *words, "--model", "m.npz", "--resume"), "leave out", shown, code=2)
 
 
-def test_units_are_chosen_unless_the_kernel_has_numbers_or_units(table):
+def test_units_are_standard_deviations_unless_the_kernel_has_numbers_or_units(table):
     np.save("y.npy", np.random.default_rng(0).normal(size=(400, 3)) * [1.0, 1.0, 1000.0])
     own, fixed = RBF().in_units("range").to_json(), RBF(gamma=0.5).to_json()
     for words, expected in (
-        ([], RBF().in_units("auto")),
+        ([], RBF().in_units("std")),
         (["--units", "none"], RBF()),
-        (["--units", "std"], RBF().in_units("std")),
+        (["--units", "whitened"], RBF().in_units("whitened")),
         (["--kernel", fixed], RBF(gamma=0.5)),
         (["--kernel", fixed, "--units", "std"], RBF(gamma=0.5).in_units("std")),
         (["--kernel", own], RBF().in_units("range")),

@@ -385,11 +385,9 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
     lines, _ = told("watch", "x.npy", "--model", "m.npz")
     n = int((~np.isnan(gapped).all(axis=1)).sum())
     assert (lines[-1]["rows"], lines[-1]["rows_skipped"]) == (n, 1400 - n)
-    # Rows of arrays are counted from 0. A fault of one row may be as severe as one of twenty.
-    worst_two = sorted(events(lines), key=lambda event: event["severity"])[-2:]
-    first, second = sorted(event["first_row"] for event in worst_two)
-    assert first in range(898, 903)
-    assert second == 1000
+    # Rows of arrays are counted from 0. The fault of one row is small beside the ends of the healthy rows.
+    assert max(events(lines), key=lambda event: event["severity"])["first_row"] in range(898, 903)
+    assert any(event["first_row"] <= 1000 <= event["last_row"] for event in events(lines))
     assert told("score", "x.npy", "--model", "m.npz")[0][-1]["rows"] == n
 
 

@@ -15,6 +15,7 @@ from on_a_device import FLAGS, started
 from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.export import device_state, to_c
 from streamkpca.kernels import RBF, Laplacian, Linear
+from streamkpca.monitoring import Monitor
 
 pytestmark = [
     pytest.mark.slow,
@@ -271,6 +272,18 @@ def test_the_file_passes_cppcheck(tmp_path):
     source.write_text(to_c(taught(drawn_rows(0)), learns=True), encoding="ascii")
     checks = "--enable=warning,style,performance,portability --std=c99 --error-exitcode=1 -q".split()
     run("cppcheck", *checks, source)
+
+
+def test_the_model_of_a_monitor_goes_on_learning_on_a_device(make):
+    rows = moving_rows(700, d=5) * [1.0, 100.0, 1e-3, 1.0, 0.0]
+    monitor = Monitor()
+    monitor.update(rows)
+    device = make(monitor.model)
+    expected = monitor.model.novelty(rows[::50])
+    np.testing.assert_allclose(device.numbers_of("novelty", rows[::50]), expected, rtol=0.01, atol=1e-3)
+    assert device.learn(rows).mean() < 0.05
+    # The fifth column has never varied.
+    assert device.learn(rows[-50:] + 3.0 * np.eye(5)[4]).mean() > 0.9
 
 
 def test_what_devices_cannot_learn_is_refused():

@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def learned(rows: Any) -> StreamingKernelPCA:
-    return StreamingKernelPCA(2, kernel=RBF().in_units("auto"), **PARAMETERS).partial_fit(rows).refit()
+    return StreamingKernelPCA(2, kernel=RBF().in_units("std"), **PARAMETERS).partial_fit(rows).refit()
 
 
 def wait_for(condition: Any, seconds: float = 60.0) -> None:

@@ -21,7 +21,6 @@ from streamkpca.kernels import (
     RBF,
     Cosine,
     Custom,
-    Equal,
     Kernel,
     Laplacian,
     Linear,
@@ -200,71 +199,6 @@ def test_more_features_than_can_be_whitened_are_refused():
     assert kernel.on(range(2)).settled(X).is_settled
 
 
-# The rule "auto"
-
-
-def spreads(*sizes, n=200):
-    return np.random.default_rng(0).normal(size=(n, len(sizes))) * np.array(sizes)
-
-
-def test_auto_is_the_range_where_few_features_make_up_the_distances():
-    auto = RBF(1.0).in_units("auto")
-    for sizes in [(1000.0, 1.0, 1.0, 1.0, 1.0), (1e6, 1e3, 1.0, 1e-3), (1.0, 1e-3), (1e9, 1.0)]:
-        assert auto.settled(spreads(*sizes)) == RBF(1.0).in_units("range").settled(spreads(*sizes))
-    for sizes in [(1.0, 1.0), (1.0, 2.0, 0.5, 1.0, 3.0), (5.0,), (1e-9, 2e-9), (1e60, 1e60)]:
-        assert auto.settled(spreads(*sizes)) == RBF(1.0).in_units([1.0] * len(sizes))
-
-
-def test_auto_goes_by_the_effective_number_of_features():
-    # (sum v)^2 / sum v^2 - 1 is 2 v / (1 + v^2) for variances 1 and v, to compare with .13.
-    rows = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
-    for variance in (0.01, 0.064, 0.067, 1.0):
-        few = 2.0 * variance / (1.0 + variance**2) < 0.13
-        expected = (2.0, 2.0 * variance**0.5) if few else (1.0, 1.0)
-        assert RBF(1.0).in_units("auto").settled(rows * [1.0, variance**0.5]) == RBF(1.0).in_units(expected)
-
-
-def test_auto_sees_no_offsets_no_common_unit_no_constants_and_weights_as_copies():
-    auto, ones = RBF(1.0).in_units("auto"), RBF(1.0).in_units([1.0] * 4)
-    for sizes in [(100.0, 1.0, 1.0, 1.0), (1.0, 2.0, 1.5, 1.0)]:
-        rows = np.round(spreads(*sizes), 3)
-        for X in (rows, rows + 1024.0, rows * 2.0**-90):
-            assert (auto.settled(X) == ones) == (sizes[0] == 1.0)
-    assert auto.settled(np.column_stack([spreads(1.0, 1.5), np.full(200, 1e6), np.zeros(200)])) == ones
-    mixed = np.column_stack([spreads(1000.0, 1.0), np.full(200, 1e6)])
-    assert auto.settled(mixed) == RBF(1.0).in_units("range").settled(mixed)
-    assert auto.settled(np.full((10, 4), 4.0)) == ones
-    rows = np.random.default_rng(3).integers(-4, 5, size=(40, 4)) * np.array([100.0, 1.0, 2.0, 1.0])
-    copies = np.random.default_rng(4).integers(1, 4, size=40)
-    assert auto.settled(rows, copies.astype(float)) == auto.settled(np.repeat(rows, copies, axis=0))
-
-
-def test_auto_whitens_where_that_tells_rows_from_copies_with_a_foreign_number():
-    rng = np.random.default_rng(0)
-    plant = rng.normal(size=(600, 8)) @ rng.normal(size=(8, 20)) + 0.05 * rng.normal(size=(600, 20))
-    curve = np.sin(rng.uniform(0.0, 6.28, (600, 1)) + np.arange(20.0)) + 0.05 * rng.normal(size=(600, 20))
-    for kernel in (RBF("spread"), Laplacian(), 2.0 * RBF().on(range(20))):
-        auto = kernel.in_units("auto")
-        assert auto.settled(plant) == kernel.in_units("whitened").settled(plant)
-        for X in (plant[:255], curve, rng.normal(size=(600, 20))):
-            assert auto.settled(X).units == (1.0,) * 20
-    for kernel in (RBF() * Equal().on(0), Linear()):
-        assert kernel.in_units("auto").settled(plant).units == (1.0,) * 20
-    wide = rng.normal(size=(2500, 50)) @ rng.normal(size=(50, 257))
-    assert RBF("spread").in_units("auto").settled(wide).units == (1.0,) * 257
-
-
-def test_auto_takes_codes_for_no_features_to_whiten():
-    rng = np.random.default_rng(0)
-    plant = rng.normal(size=(600, 2)) @ rng.normal(size=(2, 5)) + 0.05 * rng.normal(size=(600, 5))
-    codes, auto = np.eye(4)[rng.integers(4, size=600)], RBF("spread").in_units("auto")
-    for X in (codes, np.column_stack([codes, plant[:, :4]]), np.full((600, 5), 3.0)):
-        assert isinstance(auto.settled(X).units, tuple)
-    assert auto.settled(np.column_stack([codes, plant])) == RBF("spread").in_units("whitened").settled(
-        np.column_stack([codes, plant])
-    )
-
-
 # Models
 
 
@@ -407,7 +341,7 @@ def test_a_matrix_is_not_that_of_the_caller():
         ([], ValueError, "at least one unit but got none"),
         (np.array(2.0), TypeError, r"expected one positive number for each feature.*but got array\(2.\)"),
         ({1.0, 2.0}, TypeError, "expected one positive number for each feature"),
-        ("iqr", ValueError, "in_units: units must be one of 'auto', 'range', 'std', 'whitened', got 'iqr'"),
+        ("iqr", ValueError, "in_units: units must be one of 'range', 'std', 'whitened', got 'iqr'"),
         (
             [[1.0, 2.0]],
             ValueError,

@@ -28,7 +28,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "change accepted, with lags": ({"lags": 2, "accept_after": 100, "smoothing": 0.5}, {}),
     "few rows a level": ({"quantile": 0.9, "accept_after": 32}, {}),
     "single precision": ({"lags": 2}, {"dtype": "float32"}),
-    "a scale that is settled again": ({"smoothing": 0.5}, {"kernel": RBF().in_units("auto")}),
+    "a scale that is settled again": ({"smoothing": 0.5}, {"kernel": RBF().in_units("std")}),
     "bad rows": ({"lags": 4, "smoothing": 0.3, "max_gap": 5.0, "accept_after": 60}, {"on_bad_rows": "skip"}),
     "gaps": ({"lags": 2, "learn": "all", "max_gap": 5.0}, {"on_missing": "marginal", "on_bad_rows": "skip"}),
 }
@@ -379,7 +379,7 @@ ODD: dict[str, Array] = {
 def test_odd_streams_give_finite_scores(name: str) -> None:
     rows, learn = ODD[name], "all" if len(name) % 2 else "normal"
     whole, single = (
-        Monitor(small_model(RBF().in_units("auto")), lags=2, smoothing=0.3, learn=learn, accept_after=40)
+        Monitor(small_model(RBF().in_units("std")), lags=2, smoothing=0.3, learn=learn, accept_after=40)
         for _ in range(2)
     )
     record = whole.update(rows)

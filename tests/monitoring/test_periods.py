@@ -182,7 +182,7 @@ def test_units_and_widths_are_those_of_the_features_alone() -> None:
     rows = daily_rows(1000) * [1.0, 1000.0, 1.0]
     monitor = Monitor(period=PERIOD)
     monitor.update(rows)
-    alone = RBF("spread").in_units("auto").settled(rows[: monitor.model.n_samples_seen_])
+    alone = RBF().in_units("std").settled(rows[: monitor.model.n_samples_seen_])
     kernel = monitor.model.kernel_
     assert kernel.left.columns == (0, 1, 2)
     assert type(kernel.left.kernel) is type(alone)

@@ -84,7 +84,7 @@ def test_without_scores_there_is_no_threshold() -> None:
     assert math.isinf(none.added(np.ones(1000), np.ones(1000), none_alarms(np.ones(1000))).threshold)
 
 
-@pytest.mark.parametrize("kernel", [RBF().in_units("auto"), RBF()])
+@pytest.mark.parametrize("kernel", [RBF().in_units("std"), RBF()])
 def test_scores_and_thresholds_are_of_one_kernel(kernel: RBF) -> None:
     rows = normal_rows(1500)
     rows[:100] *= 0.05

@@ -44,7 +44,7 @@ def test_runs_of_a_young_stream_are_scored_without_their_rows(far: bool) -> None
         np.testing.assert_allclose(found.novelty[found.runs == run], other.novelty(rows[found.runs == run]), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("kernel", "n"), [(RBF(), 300), (RBF().in_units("auto"), 700), (RBF(), 2000)], ids=repr)
+@pytest.mark.parametrize(("kernel", "n"), [(RBF(), 300), (RBF().in_units("std"), 700), (RBF(), 2000)], ids=repr)
 def test_thresholds_have_the_unit_of_the_scores(kernel: Kernel, n: int) -> None:
     # The first rows are so near to each other that each further doubling settles another width.
     rows = normal_rows(n) * np.minimum(np.arange(n) / 1000.0 + 0.01, 1.0)[:, None]
@@ -57,7 +57,7 @@ def test_thresholds_have_the_unit_of_the_scores(kernel: Kernel, n: int) -> None:
 def test_thresholds_of_a_monitor_have_the_unit_of_its_scores() -> None:
     # The first block is so narrow that the scale is settled again.
     rows = normal_rows(1300) * np.where(np.arange(1300) < 64, 0.05, 1.0)[:, None]
-    record = Monitor(small_model(RBF().in_units("auto")), smoothing=0.5).update(rows)
+    record = Monitor(small_model(RBF().in_units("std")), smoothing=0.5).update(rows)
     assert record.is_alarm[400:].mean() < 0.1
     assert np.median(record.smoothed[400:]) > 0.01 * record.threshold[-1]
 
