@@ -160,7 +160,6 @@ def _ask(model: Any, rows: Any) -> None:
         model.reconstruction_error(some)
         model.reconstruction_error(some, 1)
         model.reconstruction_error(some, active_only=True)
-        model.contributions(some)
 
 
 def cache_folder() -> Path | None:

@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import re
 import shutil
 import subprocess
 import tempfile
@@ -26,9 +25,6 @@ from streamkpca.kernels import RBF, Cosine, Custom, Equal, Kernel, Laplacian, Li
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 STRICT = "-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wdouble-promotion -Wmissing-declarations".split()
 NUMBERS = {"double": np.float64, "float": np.float32}
-WITHOUT_CONTRIBUTIONS = re.compile(
-    r"Polynomial|Sigmoid|Linear\(\)\)\.exp|Cosine.* \*|\* Cosine|Cosine\(\) \*\*|in_units\(\(\(|'whitened'|matrix"
-)
 Array = npt.NDArray[np.float64]
 MATRIX = np.array([[1.1, -0.4, 0.2], [0.3, 0.9, 0.0], [-0.2, 0.1, 0.6]])
 
@@ -161,16 +157,10 @@ class Case(NamedTuple):
     model: Any
     dtype: str = "double"
     threshold: float = 0.5
-    contributions: bool = False
 
     def text(self, name: str) -> str:
         """Write the C file."""
-        return to_c(self.model, name=name, dtype=self.dtype, threshold=self.threshold, contributions=self.contributions)
-
-
-def explains(kernel: Kernel) -> bool:
-    """Say whether C has contributions under a kernel."""
-    return not WITHOUT_CONTRIBUTIONS.search(repr(kernel))
+        return to_c(self.model, name=name, dtype=self.dtype, threshold=self.threshold)
 
 
 def run(*command: Any) -> str:
@@ -207,10 +197,6 @@ class Compiled:
         """Return projections, errors and novelty."""
         projections = self.vectors("transform", rows, len(self.model.eigenvalues_))
         return projections, self.numbers("reconstruction_error", rows), self.numbers("novelty", rows)
-
-    def contributions(self, rows: Any) -> Array:
-        """Return contributions."""
-        return self.vectors("contributions", rows, self.model.n_features_in_)
 
 
 def compile_all(folder: Path, cases: Sequence[Case]) -> list[Compiled]:

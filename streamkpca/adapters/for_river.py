@@ -312,36 +312,6 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
             return 0.0
         return float(self._scores(self._row(x, self.features_, "score_one"))[0])
 
-    def explain_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
-        """Measure how much each feature adds to the novelty of a row: why its score is high.
-
-        Parameters
-        ----------
-        x : dict
-            Numbers by feature.
-
-        Returns
-        -------
-        dict
-            `StreamingKernelPCA.contributions` by feature, the largest first. They are never negative and add up to the
-            score; empty before the first row is learned.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> detector = KernelPCADetector(kernel=RBF(0.1))
-        >>> for i in range(100):
-        ...     detector.learn_one({"load": i % 7, "heat": 3.0 * (i % 7)})
-        >>> {name: round(part) for name, part in detector.explain_one({"load": 40.0, "heat": 6.0}).items()}
-        {'load': 237, 'heat': 23}
-        """
-        if not self.features_:
-            return {}
-        row = self._row(x, self.features_, "explain_one")
-        contributions = self.kernel_pca.contributions(row, self.n_components)[0].tolist()
-        parts = zip(self.features_, contributions, strict=True)
-        return dict(sorted(parts, key=lambda part: part[1], reverse=True))
-
     def score_many(self, X: Any) -> Any:
         """Score a mini-batch.
 

@@ -4,8 +4,8 @@
   variance; `ascent` holds the default optimiser, `likelihood` the Gaussian model that all three maximise.
 * `spectrum`: principal axes and eigenvalues from moments, and bounds of the eigenvalues.
 * `refit`: all of this in one call, from candidates and moments to a snapshot.
-* `snapshot`: the immutable result; `preimages`, `novelty`, `completion`, `explanations` and
-  `expectation` are its answers.
+* `snapshot`: the immutable result; `preimages`, `novelty`, `completion` and `expectation`
+  are its answers.
 * `relation`: how surprising each number of a row is, given its others, by linear prediction.
 * `certificates`: limits of control charts, intervals of the captured energy, and novelty thresholds.
 """

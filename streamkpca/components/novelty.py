@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 from streamkpca._core.arrays import Array
-from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
+from streamkpca._core.linalg import solve_factor, squared_norms
 from streamkpca.components._loops import score_errors
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.logarithms import log_matrix
@@ -54,15 +54,6 @@ class NoveltyScore:
             hidden = np.flatnonzero(scores < 0.0)
             scores[hidden] = self._of_logarithms(rows[hidden])
         return scores
-
-    def coefficients(self, rows: Array) -> Array:
-        """Return the coefficients (n, m) of projections over the atoms; for rows far away, up to a factor for each."""
-        values = self._program.matrix(rows, self._atoms)
-        if self._own > 0.0:
-            hidden = np.flatnonzero(values.max(axis=1) < self._least)
-            if len(hidden):
-                values[hidden] = self._scaled_values(rows[hidden])[0]
-        return solve_transposed(self._factor, solve_factor(self._factor, values))
 
     def _of_logarithms(self, rows: Array) -> Array:
         """Score rows far away (n, d); what exceeds the largest float, or rows whose distances do, get that float."""

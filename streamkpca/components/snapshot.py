@@ -8,10 +8,9 @@ import numpy as np
 
 from streamkpca._core import linalg
 from streamkpca._core._loops import all_finite
-from streamkpca._core.arrays import Array, Flags, Positions
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import cached_property
 from streamkpca.components.expectation import Expectation, n_rows_wanted
-from streamkpca.components.explanations import Explainer
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.dictionary.completion import Completion
@@ -204,36 +203,6 @@ class Snapshot:
             explained = linalg.squared_norms(coordinates)
             return coordinates, self._novelty_score.of_errors(rows, energy - explained, explained)
 
-    def shares(self, rows: Rows, n_components: int | None = None) -> Array:
-        """Return the share (n, d) that each feature has in the novelty of rows, or in errors, see `Explainer`."""
-        explainer = self._span_explainer if n_components is None else self._active_explainer
-
-        def answer(chunk: Array) -> Array:
-            whole = self.completed(chunk)
-            shares = explainer.shares(whole, self.combinations(whole, n_components)[1])
-            return shares if whole is chunk else _of_present(shares, np.isnan(chunk))
-
-        with linalg.one_blas_thread():
-            width = len(self.span_atoms) * len(self.kernel.program.base_matrices)
-            return in_chunks(answer, rows, np.empty(rows.shape), width)
-
-    def combinations(self, rows: Array, n_components: int | None) -> tuple[Array, Array]:
-        """Return atoms (m, d), and the coefficients (n, m) over them of the projections of rows onto span or axes."""
-        if n_components is None:
-            return self.span_atoms, self._novelty_score.coefficients(self.completed(rows))
-        axes = self.axes[:, :n_components]
-        coordinates = linalg.solve_factor(self.factor, self._values(rows, self.active_atoms))
-        projected = self.mean + ((coordinates - self.mean) @ axes) @ axes.T
-        return self.active_atoms, linalg.solve_transposed(self.factor, projected)
-
-    @cached_property
-    def _span_explainer(self) -> Explainer:
-        return Explainer(self.kernel, self.span_atoms)
-
-    @cached_property
-    def _active_explainer(self) -> Explainer:
-        return Explainer(self.kernel, self.active_atoms)
-
     def completed(self, rows: Array) -> Array:
         """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
         if self._expected_kernel is None:
@@ -341,14 +310,6 @@ class Snapshot:
 def spread_out(rows: Array, count: int) -> Array:
     """Copy all rows, or that many evenly spaced ones if there are more."""
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), count)).astype(np.intp)]
-
-
-def _of_present(shares: Array, missing: Flags) -> Array:
-    """Take the shares (n, d) of missing features away; the others add up to 1."""
-    shares = np.where(missing, 0.0, shares)
-    total = shares.sum(axis=1, keepdims=True)
-    present = ~missing / np.maximum((~missing).sum(axis=1, keepdims=True), 1)
-    return np.where(total > 0.0, shares / np.where(total > 0.0, total, 1.0), present)
 
 
 def in_chunks(answer: Callable[[Array], Array], rows: Rows, out: Array, width: int) -> Array:

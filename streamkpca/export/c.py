@@ -8,7 +8,6 @@ import numpy as np
 
 from streamkpca._core.parameters import check_choice, check_flag, check_real
 from streamkpca._version import __version__
-from streamkpca.export.c_contributions import write_contributions
 from streamkpca.export.c_kernel import (
     KernelText,
     Source,
@@ -33,7 +32,6 @@ def to_c(
     name: str = "streamkpca",
     dtype: str | None = None,
     threshold: float | None = None,
-    contributions: bool = False,
     learns: bool = False,
     quantile: float = 0.99,
 ) -> str:
@@ -51,8 +49,6 @@ def to_c(
     threshold : float, optional
         Novelty score above which a row is novel, such as a stream's ``novelty_threshold()``. Without it, the
         file has no function ``<name>_is_novel``; one that learns begins with ``novelty_threshold(quantile)``.
-    contributions : bool
-        Write ``<name>_contributions``, too. A file that learns always has it.
     learns : bool
         Write a file that goes on learning: the model is a StreamingKernelPCA with a budget of atoms and an RBF or
         linear kernel, with a unit for each feature or none.
@@ -64,10 +60,8 @@ def to_c(
     str
         The file. Its functions are ``void <name>_transform(const double x[d], double y[q])``,
         ``double <name>_reconstruction_error(const double x[d])``, ``double <name>_novelty(const double x[d])`` and,
-        with a threshold, ``int <name>_is_novel(const double x[d])``. With contributions,
-        ``void <name>_contributions(const double x[d], double y[d])`` writes how much each feature adds to the novelty.
-        The same model gives the same text. One that learns has ``int <name>_update(const float x[d])`` and others,
-        which its head describes.
+        with a threshold, ``int <name>_is_novel(const double x[d])``. The same model gives the same text. One that
+        learns has ``int <name>_update(const float x[d])`` and others, which its head describes.
 
     Raises
     ------
@@ -75,9 +69,8 @@ def to_c(
         No row was seen yet.
     TypeError, ValueError
         `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
-        rows with gaps, or single precision cannot hold its numbers; contributions are wanted of a kernel that is not
-        linear in inner products, or in units of a matrix; a file that learns is wanted of another model or kernel than
-        it takes; or another argument is not as described.
+        rows with gaps, or single precision cannot hold its numbers; a file that learns is wanted of another model or
+        kernel than it takes; or another argument is not as described.
 
     Notes
     -----
@@ -130,12 +123,10 @@ def to_c(
             [f"return !({name}_novelty(x) <= {threshold!r});"],
             use=f"returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
         )
-    if check_flag("contributions", contributions, where=where):
-        write_contributions(source, formula, kernel, factor)
     prototypes = "".join(f"{head};\n" for head in source.uses)
     return "\n".join(
         [
-            _header(source, formula, kernel, contributions=contributions),
+            _header(source, formula, kernel),
             "#include <math.h>\n",
             f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{prototypes}#ifdef __cplusplus\n}}\n#endif\n',
             *source.tables,
@@ -221,13 +212,12 @@ def _solve(s: int, value: str, use: str) -> list[str]:
     ]
 
 
-def _header(source: Source, formula: Formula, kernel: KernelText, *, contributions: bool) -> str:
+def _header(source: Source, formula: Formula, kernel: KernelText) -> str:
     (k, q), s = formula.projection.shape, len(formula.rows)
     facts, seen = formula.facts, formula.facts.get("n_samples_seen")
     names = "" if formula.feature_names is None else f": {comment_safe(formula.feature_names)}"
     rows = "" if seen is None else f"; {seen} rows were seen"
-    # Contributions call the function of the novelty while they hold coordinates of their own.
-    stack = (s + kernel.layout.width) * source.n_bytes_of_number * (2 if contributions else 1)
+    stack = (s + kernel.layout.width) * source.n_bytes_of_number
     learned = {
         "Kernel": repr(formula.kernel),
         "Learned": f"from rows of total weight {facts['total_weight']}{rows}",
@@ -238,8 +228,7 @@ def _header(source: Source, formula: Formula, kernel: KernelText, *, contributio
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
         "on the stack, and some 200 of calls. Nothing is allocated.",
         "Cost": f"A row takes {k} kernel values and {k * q} multiplications "
-        f"for a projection, {s} and {s * (s + 3) // 2} for an error or a novelty"
-        + (", three times as much for contributions." if contributions else "."),
+        f"for a projection, {s} and {s * (s + 3) // 2} for an error or a novelty.",
         "Accuracy": _ACCURACY[source.dtype],
         "Use": "C99 or C++, linked with the mathematics library; from any number of threads. A row with NaN gives "
         "NaN, unless the compiler is told otherwise (-ffast-math). Rows so far away that kernel values overflow, "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.export.layout import LARGEST_SINGLE, Layout, Segment
+from streamkpca.export.layout import LARGEST_SINGLE, Layout
 from streamkpca.export.model import Formula
 from streamkpca.kernels.logarithms import LARGEST, log_values
 from streamkpca.kernels.program import Arithmetic, Base
@@ -138,24 +138,14 @@ class KernelText:
         """The statements that fill ``u`` with the row in the form in which atoms are compared with it."""
         return [f"double u[{self.layout.width}];", f"{self.source.name}_prepare(x, u);"]
 
-    def entry_of_atom(self, segment: Segment) -> str:
-        """Spell number k of a segment in atom i; ``u`` has that of the row."""
-        return segment.entry(f"{self._atoms}[i]")
-
-    def column(self, segment: Segment, index: str) -> str:
-        """Spell the position among the features of column `index` of a segment."""
-        if segment.columns is None:
-            return index
-        return f"{self.source.name}_columns{self.layout.segments.index(segment)}[{index}]"
-
     def _write_preparation(self, formula: Formula) -> None:
         source = self.source
         lines, has_matrix = [], any(segment.has_matrix for segment in self.layout.segments)
         for place, segment in enumerate(self.layout.segments):
-            index = "l" if segment.has_matrix else "k"
+            index = column = "l" if segment.has_matrix else "k"
             if segment.columns is not None:
-                source.positions(f"columns{place}", segment.columns)
-            entry = f"x[{self.column(segment, index)}]"
+                column = f"{source.positions(f'columns{place}', segment.columns)}[{index}]"
+            entry = f"x[{column}]"
             if segment.centre is not None:
                 entry = f"({entry} - {source.table(f'centre{place}', segment.centre)}[{index}])"
             filled, loop = segment.entry("u"), f"for (k = 0; k < {segment.width}; ++k)"

@@ -38,7 +38,6 @@ _USES = {
     "float kpca_novelty(const float x[{d}]);": "scores a row without learning it; NaN if it would be refused.",
     "int kpca_is_novel(const float x[{d}]);": "1 if the novelty is above the threshold, which follows the rows learned,"
     " or NaN.",
-    "void kpca_contributions(const float x[{d}], float y[{d}]);": "how much each feature adds to the novelty.",
     "float kpca_expected(const float x[{d}], int feature);": "what is expected of a number, given the others of the "
     "row, of which those that are not finite do not count.",
     "void kpca_reset(void);": "begins again with what the file says; what is saved stays until the next save.",

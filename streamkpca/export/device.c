@@ -201,42 +201,6 @@ int kpca_is_novel(const float x[kpca_d])
     return !(novelty <= kpca_now.threshold * kpca_unit);
 }
 
-void kpca_contributions(const float x[kpca_d], float y[kpca_d])
-{
-    float u[kpca_d], c[kpca_m], total = 0.0f, largest = 0.0f, top, novelty;
-    const int n = (int)kpca_now.n_atoms;
-    int i, j, k;
-    novelty = kpca_novelty(x);
-    if (!(novelty >= 0.0f)) {
-        for (k = 0; k < kpca_d; ++k) y[k] = novelty;
-        return;
-    }
-    (void)kpca_scaled(x, u);
-    (void)kpca_coordinates(u, c, &top);
-    for (i = n - 1; i >= 0; --i) {
-        const float *l = kpca_now.factor + kpca_start_of(i);
-        c[i] /= l[i];
-        for (j = 0; j < i; ++j) c[j] -= l[j] * c[i];
-        total += fabsf(c[i]);
-    }
-    for (k = 0; k < kpca_d; ++k) {
-        float part = kpca_IS_RBF ? 0.0f : u[k];
-        for (i = 0; i < n; ++i) {
-            const float of_atom = kpca_now.atoms[i][k];
-            part += kpca_IS_RBF ? fabsf(c[i]) / total * fabsf(u[k] - of_atom) : -c[i] * of_atom;
-        }
-        y[k] = part;
-        if (fabsf(part) > largest) largest = fabsf(part);
-    }
-    total = 0.0f;
-    for (k = 0; k < kpca_d; ++k) {
-        y[k] = largest > 0.0f ? y[k] / largest : 1.0f;
-        y[k] *= y[k];
-        total += y[k];
-    }
-    for (k = 0; k < kpca_d; ++k) y[k] *= novelty / total;
-}
-
 float kpca_expected(const float x[kpca_d], int feature)
 {
     float u[kpca_d], c[kpca_m], sum = 0.0f, total = 0.0f, top = -1e30f;

@@ -464,11 +464,6 @@ def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, l
     return values, list(gradients)
 
 
-def own_gradients(program: Program, X: Array) -> Array:
-    """Differentiate k(x, x) of a kernel with `has_gradients` by each base matrix, for rows (n, d); shape (b, n)."""
-    return program.differentiate(program.own_base_values(X)[:, None])[1][:, 0]
-
-
 def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array) -> Array:
     """Differentiate sum_ni w_ni t(x_n, y_i), with t the entries of a base matrix, by the rows y_i.
 

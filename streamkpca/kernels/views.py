@@ -52,20 +52,6 @@ class UnitMatrix:
         return np.ascontiguousarray(self._entries.T)
 
     @cached_property
-    def column_lengths(self) -> Array:
-        """The lengths (c,) of the columns: how long a difference of 1 in one feature alone becomes."""
-        largest = np.abs(self._entries).max(axis=0, initial=0.0)
-        shares = self._entries / np.where(largest > 0.0, largest, 1.0)
-        lengths: Array = largest * np.sqrt((shares**2).sum(axis=0))
-        return lengths
-
-    @cached_property
-    def unit_columns(self) -> Array:
-        """The columns (p, c) divided by their lengths."""
-        divided: Array = self._entries / np.where(self.column_lengths > 0.0, self.column_lengths, 1.0)
-        return divided
-
-    @cached_property
     def is_invertible(self) -> bool:
         """Whether a square matrix is invertible up to rounding, whatever the units of features and of results."""
         balanced = self._entries

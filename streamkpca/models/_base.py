@@ -339,56 +339,6 @@ class Estimator(ABC):
         answers, rows = self._asked("novelty", X)
         return answers.novelty(rows)
 
-    def contributions(self, X: Any, n_components: int | None = None) -> Any:
-        """Measure how much each feature adds to the novelty of rows: why they are alarms.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        n_components : int, optional
-            None: contributions to the novelty. A number: to ``reconstruction_error(X, n_components)``, known as SPE.
-
-        Returns
-        -------
-        ndarray of shape (n, d)
-            Never negative; the contributions of a row add up to its novelty, or error.
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            As `reconstruction_error`.
-
-        Notes
-        -----
-        The projection of a row is sum_i c_i phi(z_i) over the kept rows z_i. For kernels of distances, feature j adds
-        in proportion to the square of ``sum_i |c_i| |x_j - z_ij|`` (for L1 distances, to the sum itself); for kernels
-        of inner products, to the square of the error's derivative by x_j, which with the linear kernel is the classical
-        contribution to SPE [1]_. Features are compared in the units of the kernel; see `Kernel.in_units`. O(m (m + d))
-        a row.
-
-        References
-        ----------
-        .. [1] P. Miller, R. E. Swanson, C. E. Heckler, "Contribution plots: a missing link in multivariate quality
-           control", Applied Mathematics and Computer Science 8, 1998.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.contributions([[3.0, 5.0]], n_components=1).round(6)  # the first axis holds the 3
-        array([[ 0., 25.]])
-        """
-        answers, rows = self._asked("contributions", X)
-        n_components = self._checked_axes(n_components, "contributions", answers)
-
-        def answer(part: Array) -> Array:
-            whole = answers.novelty(part) if n_components is None else answers.reconstruction_error(part, n_components)
-            shares = answers.shares(part, n_components)
-            shares *= whole[:, None]
-            return shares
-
-        return in_chunks(answer, rows, np.empty(rows.shape), 0)
-
     def expected(self, X: Any, feature: str | int) -> Any:
         """Tell what value of a feature is expected, given the others of each row.
 

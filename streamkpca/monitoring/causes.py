@@ -84,6 +84,12 @@ class EventRows(NamedTuple):
         return EventRows(positions, np.concatenate([kept.rows, row[None]]), (*kept.times, time))
 
     @classmethod
+    def of_run(cls, rows: Array, start: int, start_time: Time | None) -> "EventRows":
+        """Return some of the rows (n, lags * d) of a run, evenly spread, all at its start."""
+        few = rows[:: max(-(-len(rows) // _MOST_ROWS), 1)]
+        return cls(np.full(len(few), start), few, (start_time,) * len(few))
+
+    @classmethod
     def none(cls, width: int) -> "EventRows":
         """Return no rows."""
         return cls(np.empty(0, dtype=np.int64), np.empty((0, width)), ())

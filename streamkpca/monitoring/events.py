@@ -18,13 +18,6 @@ Array = npt.NDArray[np.float64]
 ROWS_FOR_ALARM = 20
 
 
-class Contribution(NamedTuple):
-    """How much a feature adds to a novelty."""
-
-    feature: str | int
-    contribution: float
-
-
 @dataclass(frozen=True)
 class Event:
     """A run of alarms.
@@ -86,8 +79,9 @@ class Change:
         Position of the row after which it was detected.
     share : float
         Share of alarms among the rows from `start` to `detected`.
-    features : tuple of Contribution
-        Features by their share of the largest novelties since, at most five.
+    features : tuple of Cause
+        The features that explain the alarms since that were not learned, as those of an event do; empty if there are
+        none. `since` is that of the change.
     is_accepted : bool
         Whether the alarms since `start` were learned.
     start_time, detected_time : datetime64 or float, optional
@@ -109,7 +103,7 @@ class Change:
     start: int
     detected: int
     share: float
-    features: tuple[Contribution, ...]
+    features: tuple[Cause, ...]
     is_accepted: bool
     start_time: Time | None = None
     detected_time: Time | None = None
@@ -120,19 +114,13 @@ class AlarmRun:
     """A cumulative sum of alarms, which tells when there have been many for long.
 
     It is positive since position `start`, at `start_time`. `excess` are the alarms since then, less one in twenty
-    rows, and `contributions` (d,) the sum of those to the largest novelty of each chunk.
+    rows.
     """
 
-    start: int
-    excess: float
-    n_alarms: int
-    contributions: Array
+    start: int = 0
+    excess: float = 0.0
+    n_alarms: int = 0
     start_time: Time | None = None
-
-    @classmethod
-    def none(cls, n_features: int) -> Self:
-        """Return a sum of 0."""
-        return cls(0, 0.0, 0, np.zeros(n_features))
 
     def advanced(self, is_alarm: npt.NDArray[np.bool_], first: int, times: Times | None = None) -> Self:
         """Count the alarms among rows (n,) from position `first` on."""
@@ -141,20 +129,16 @@ class AlarmRun:
         alarms = np.flatnonzero(is_alarm).tolist()
         # In rows that pay for it: whole numbers, whatever the cuts.
         left, n_alarms, n_seen = round(self.excess * ROWS_FOR_ALARM), self.n_alarms, 0
-        start, contributions, start_time = self.start, self.contributions, self.start_time
+        start, start_time = self.start, self.start_time
         for i in (*alarms, len(is_alarm)):
             left = max(left - (i - n_seen), 0)
             if not left:
-                start, n_alarms, contributions, start_time = 0, 0, np.zeros_like(contributions), None
+                start, n_alarms, start_time = 0, 0, None
             if i < len(is_alarm):
                 if not left:
                     start, start_time = first + i, time_of(times, i)
                 left, n_alarms, n_seen = left + ROWS_FOR_ALARM - 1, n_alarms + 1, i + 1
-        return type(self)(start, left / ROWS_FOR_ALARM, n_alarms, contributions, start_time)
-
-    def explained(self, contributions: Array) -> Self:
-        """Add the contributions (d,) to the largest novelty of a chunk."""
-        return replace(self, contributions=self.contributions + contributions)
+        return type(self)(start, left / ROWS_FOR_ALARM, n_alarms, start_time)
 
 
 class EventLog(NamedTuple):
@@ -197,14 +181,6 @@ def time_of(times: Times | None, i: int) -> Time | None:
         return None
     time = times[i]
     return time if isinstance(time, np.datetime64) else float(time)
-
-
-def largest_contributions(contributions: Array, names: list[str] | None, most: int = 5) -> tuple[Contribution, ...]:
-    """Return the features with the largest contributions (d,), without those that add nothing."""
-    order = np.argsort(-contributions, kind="stable")[:most]
-    return tuple(
-        Contribution(names[i] if names else int(i), float(contributions[i])) for i in order if contributions[i] > 0.0
-    )
 
 
 _OF_FEATURE = "feature direction value expected".split()

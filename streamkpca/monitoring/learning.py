@@ -66,7 +66,7 @@ def accepted(state: MonitorState, scorer: Scorer, learn: str) -> tuple[MonitorSt
         rows = rows[novelty <= healthy_level(novelty, state.scores.limit_quantile)]
     if len(normal):
         scorer.model.partial_fit(normal)
-    none, run, n_learned = state.late[:0], AlarmRun.none(state.n_features), state.n_learned + len(normal)
+    none, run, n_learned = state.late[:0], AlarmRun(), state.n_learned + len(normal)
     state = replace(state, run=run, n_learned=n_learned, late=none, is_usual=state.is_usual[:0], left_out=none)
     if len(rows) < 2:
         return state, True

@@ -17,8 +17,9 @@ from streamkpca.errors import RowError, required
 from streamkpca.kernels import RBF
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.causes import EventRows
 from streamkpca.monitoring.contract import Contract, judged, renewed
-from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, largest_contributions, time_of
+from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, time_of
 from streamkpca.monitoring.learning import CHUNK, LEARN, YOUNG, accepted, calibrated, caught_up, has_grown
 from streamkpca.monitoring.periods import checked_period, n_features_of, with_phases
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
@@ -424,7 +425,7 @@ class Monitor(SavedWithModel[MonitorState]):
         """
         with self.model.write_lock:
             if self._state is not None:
-                run, rest = AlarmRun.none(self._state.n_features), self._state.left_out[:0]
+                run, rest = AlarmRun(), self._state.left_out[:0]
                 self._state = replace(self._state, run=run, log=EventLog(), change=None, left_out=rest)
             return self.reset_context()
 
@@ -610,11 +611,8 @@ class Monitor(SavedWithModel[MonitorState]):
         """Learn the rows whose time has come, and renew the thresholds."""
         scorer, learn, n_young, kernel = self._scorer, self.learn, state.n_young, self._scorer.kernel
         if state.waiting:
-            rows, run = ScoredRows.joined(state.waiting), state.run
-            if run.excess and rows.is_alarm.any():
-                most_novel = rows.stacked[np.argmax(rows.novelty)]
-                run = run.explained(scorer.contributions(most_novel))
-            state = replaced(state, run=run, scores=state.scores.added(rows.novelty, rows.smoothed, rows.is_alarm))
+            rows = ScoredRows.joined(state.waiting)
+            state = replaced(state, scores=state.scores.added(rows.novelty, rows.smoothed, rows.is_alarm))
             if learn != "none":
                 late, is_usual = (state.late, rows.stacked), (state.is_usual, rows.usual | (learn == "all"))
                 state = replaced(state, late=np.concatenate(late), is_usual=np.concatenate(is_usual))
@@ -632,15 +630,19 @@ class Monitor(SavedWithModel[MonitorState]):
 
         Returns also whether thresholds are to be found anew.
         """
-        run, features = state.run, state.run.contributions
+        run, log = state.run, state.log
         if self.learn == "none" and state.change is not None and state.change.start == run.start:
             # It lasts. Its sum stays where it is, so that its end is noticed soon.
             return replace(state, run=replace(run, excess=float(self.accept_after))), False
+        rows = np.concatenate([state.left_out, state.late[~state.is_usual]])
+        if not len(rows) and log.rows is not None:
+            rows = log.rows.rows
+        kept = EventRows.of_run(rows, run.start, run.start_time)
         change = Change(
             start=run.start,
             detected=state.n_rows,
             share=run.n_alarms / (state.n_rows - run.start),
-            features=largest_contributions(features / max(features.sum(), 1e-300), state.names),
+            features=self._scorer.causes(kept, state.scores.threshold, state.names) if len(rows) else (),
             is_accepted=self.learn != "none",
             start_time=run.start_time,
             detected_time=state.last_time,
@@ -669,7 +671,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
     def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
-        scores, run = RecentScores.none(self.quantile), AlarmRun.none(n_features)
+        scores, run = RecentScores.none(self.quantile), AlarmRun()
         self._scorer.begin(n_features)
         none, is_usual = np.empty((0, self._scorer.width(n_features))), np.empty(0, dtype=bool)
         state = MonitorState(n_features, names, none, is_usual, none, scores, run, EventLog())

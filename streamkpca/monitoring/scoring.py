@@ -147,12 +147,6 @@ class Scorer:
         """Learn rows (n, D)."""
         self.model.partial_fit(rows)
 
-    def contributions(self, row: Array) -> Array:
-        """Return what each feature (d,) adds to the novelty of a row (D,)."""
-        n = len(row) - n_phases(self.period)
-        summed: Array = self.model.contributions(row[None])[0][:n].reshape(self.lags, -1).sum(axis=0)
-        return summed
-
     def causes(self, kept: EventRows, threshold: float, names: list[str] | None) -> tuple[Cause, ...]:
         """Return the causes of an event."""
         assert self.known is not None

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import replaced
-from streamkpca._core.parameters import check_choice, check_integer, check_real
+from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.models.saving import read_feature
 from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
 from streamkpca.monitoring.contract import Contract
-from streamkpca.monitoring.events import AlarmRun, Change, Contribution, Event, EventLog, time_of
+from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
 from streamkpca.monitoring.rules import time_passed
 from streamkpca.monitoring.thresholds import RecentScores
 from streamkpca.rows.times import Time, Times
@@ -91,6 +91,8 @@ def state_record(state: MonitorState) -> dict[str, Any]:
     waiting: Any = ScoredRows.joined(state.waiting) if state.waiting else None
     values = recorded(_STATE, replace(state, waiting=waiting))
     current, closed = state.log.current, [_recorded_event(event) for event in state.log.closed]
+    if state.change is not None:
+        values["change.features"] = [recorded(_CAUSE, cause) for cause in state.change.features]
     if state.log.rows is not None:
         values["log.rows.times"] = [recorded(_TIME, _Moment(time)) for time in state.log.rows.times]
     return {**values, "log.current": None if current is None else _recorded_event(current), "log.closed": closed}
@@ -144,8 +146,7 @@ def _made_cause(feature: Any, direction: str, **rest: Any) -> Cause:
 
 
 def _made_change(features: Any, **rest: Any) -> Change:
-    pairs = ((read_feature(name), check_real("share", share, least=0.0, where="state")) for name, share in features)
-    return Change(features=tuple(map(Contribution._make, pairs)), **rest)
+    return Change(features=tuple(restored(_CAUSE, cause, Context()) for cause in features), **rest)
 
 
 _TIME = whole_of(
@@ -202,7 +203,6 @@ _STATE = whole_of(
         start n_alarms / integer / / >= 0
         excess / real / / >= 0
         start_time / time?
-        contributions / <f8 / d / >= 0
     _made_log: log
         n_closed / integer / / >= 0
         closed current / data

@@ -4,14 +4,12 @@ No function uses pyplot: figures belong to the caller, in servers and threads to
 """
 
 from streamkpca.plots.canvas import make_figure
-from streamkpca.plots.contributions import draw_contributions
 from streamkpca.plots.events import draw_event
 from streamkpca.plots.novelty import draw_novelty
 from streamkpca.plots.projections import draw_projections
 from streamkpca.plots.spectra import draw_spectrum
 
 __all__ = [
-    "draw_contributions",
     "draw_event",
     "draw_novelty",
     "draw_projections",

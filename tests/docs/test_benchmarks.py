@@ -158,7 +158,7 @@ def test_which_feature(tmp_path: Path) -> None:
     (tmp_path / "plant" / "interpretation_label" / "one.txt").write_text("10-17:3\n50-58:1\n")
     _, found = figures(tmp_path, "which_feature.py", "plant", "--tiny")
     assert set(found["means"]) == {"ring", "curve", "arc", "sheet", "linear", "modes", "apart", "plant"}
-    assert found["means"]["plant"] == {name: [1.0, 1.0] for name in ("causes", "z-scores", "contributions", "left out")}
+    assert found["means"]["plant"] == {name: [1.0, 1.0] for name in ("causes", "z-scores", "left out")}
     assert len(found["checks"]) == 12
 
 

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 import streamkpca
 from streamkpca import Checkpointer
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.events import Cause, Contribution, Event
+from streamkpca.monitoring.events import Cause, Event
 
 mqtt = pytest.importorskip("paho.mqtt.client", reason="the service talks MQTT; needs the extra service")
 parser = pytest.importorskip("prometheus_client.parser", reason="the service is measured; needs the extra service")
@@ -395,10 +395,9 @@ def test_a_lasting_change_is_published_once(service: Any) -> None:
 def test_features_of_any_kind_become_json() -> None:
     at = np.datetime64("2024-02-28T14:02", "us")
     cause = Cause(0, 0.8, 3.1, 4.6, 4.4, 4.8, "below", 7, at)
-    event = Event(7, 8, 1, 0.5, 7, 3.0, at, at, at, (cause, Contribution(2, 0.1)))
-    first, second = json.loads(example.as_text(event, NAMES))["features"]
+    event = Event(7, 8, 1, 0.5, 7, 3.0, at, at, at, (cause,))
+    (first,) = json.loads(example.as_text(event, NAMES))["features"]
     assert first == {**cause._asdict(), "feature": "flow", "since_time": "2024-02-28T14:02:00.000000Z"}
-    assert second == {"feature": "heat", "contribution": 0.1}
 
 
 def test_times_of_messages_ascend_and_are_not_in_the_future(service: Any) -> None:

@@ -1,4 +1,4 @@
-"""C files beyond their answers in double: their accuracy, contributions, headers, and that compilers accept them."""
+"""C files beyond their answers in double: their accuracy, headers, and that compilers accept them."""
 
 import ctypes
 import re
@@ -17,7 +17,6 @@ from exports import (
     Case,
     compile_all,
     drawn_rows,
-    explains,
     plain,
     probing_rows,
     run,
@@ -25,9 +24,9 @@ from exports import (
     streamed,
 )
 
-from streamkpca import ApproximateKernelPCA, KernelPCA
+from streamkpca import KernelPCA
 from streamkpca.export import to_c
-from streamkpca.kernels import RBF, Cosine, Equal, Linear, Polynomial
+from streamkpca.kernels import RBF, Cosine, Linear, Polynomial
 
 COMPILER_OF_CPP = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 pytestmark = [
@@ -44,9 +43,9 @@ def build(tmp_path):
 
 @pytest.fixture(scope="module")
 def every_kernel(tmp_path_factory):
-    """Compile all kernels in both precisions, in one file, with contributions where there are any."""
+    """Compile all kernels in both precisions, in one file."""
     keys = [(kernel, dtype) for kernel in EXPORTABLE for dtype in NUMBERS]
-    cases = [Case(plain(kernel), dtype, contributions=explains(kernel)) for kernel, dtype in keys]
+    cases = [Case(plain(kernel), dtype) for kernel, dtype in keys]
     return dict(zip(keys, compile_all(tmp_path_factory.mktemp("kernels"), cases), strict=True))
 
 
@@ -67,25 +66,6 @@ def test_single_precision_is_as_exact_as_the_header_says(kernel, every_kernel):
         rows = (np.geomspace(10.0, 1e15, 60)[:, None] * [0.7, -1.0, 0.2]).astype(np.float32).astype(np.float64)
         far = every_kernel[kernel, "float"].answers(rows)[2]
         np.testing.assert_allclose(far, model.novelty(rows), rtol=1e-4)
-
-
-@pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
-def test_contributions_are_those_of_python_or_refused(kernel, every_kernel):
-    model = plain(kernel)
-    if not explains(kernel):
-        message = r"to_c: contributions under .* (need derivatives, which C does not|would need its matrix of units)"
-        with pytest.raises(ValueError, match=message):
-            to_c(model, contributions=True)
-        return
-    rows = probing_rows(model)
-    for dtype, tolerance in (("double", 1e-9), ("float", 1e-3)):
-        compiled = every_kernel[kernel, dtype]
-        contributions = compiled.contributions(rows)
-        beside = (scales(model, rows)[1] + model.novelty(rows))[:, None]
-        assert (np.abs(contributions - model.contributions(rows)) / beside).max() < tolerance
-        # Their sum is the novelty that the same file gives.
-        novelty = compiled.numbers("novelty", rows)
-        np.testing.assert_array_less(np.abs(contributions.sum(axis=1) - novelty) / beside[:, 0], tolerance / 100)
 
 
 def test_tiny_kernels_are_exported_in_double(build):
@@ -111,37 +91,11 @@ def test_novel_rows_are_those_above_the_threshold(build):
     assert "is_novel" not in to_c(model)
 
 
-@pytest.mark.parametrize("big", [1e100, 1e155, 1e160, 1e300])
-def test_contributions_of_far_rows_are_shared_as_in_python(big, every_kernel):
-    """Squares of such entries overflow, and shares of an infinite novelty were NaN."""
-    rows = np.array([[0.3, big, -0.2], [big, -big, 0.2]])
-    kernels = [kernel for kernel in EXPORTABLE if kernel.is_stationary and explains(kernel)]
-    assert len(kernels) > 8
-    for kernel in kernels:
-        found = every_kernel[kernel, "double"].contributions(rows)
-        np.testing.assert_allclose(found, plain(kernel).contributions(rows), rtol=1e-9)
-        far, missing = every_kernel[kernel, "float"].contributions([[0.0, 1e25, 0.0], [0.0, np.nan, 0.0]])
-        assert np.isfinite(far).all()
-        assert np.isnan(missing).all() or "Equal" in repr(kernel) or ".on(" in repr(kernel)
-
-
-def test_contributions_of_few_linear_atoms_and_of_categories_are_those_of_python(build):
-    units, rows = Linear().on([1, 0, 2]).in_units([0.5, 1.0, 2.0]), np.round(2.0 * drawn_rows(0))
-    models = [
-        ApproximateKernelPCA(1, kernel=kernel, max_atoms=2).fit(drawn_rows(0))
-        for kernel in (Linear(), 2.0 * Linear(), units, Cosine())
-    ]
-    models += [streamed(kernel, rows) for kernel in (Equal(), RBF(0.4).on(0) * (0.7 * Equal().on([2, 1])).exp())]
-    rows = np.concatenate([drawn_rows(1, 20), np.roll(rows[:20], 1, axis=1)])
-    for model, compiled in zip(models, build(*(Case(model, contributions=True) for model in models)), strict=True):
-        np.testing.assert_allclose(compiled.contributions(rows), model.contributions(rows), rtol=1e-9, atol=1e-11)
-
-
 def test_the_file_is_also_valid_cpp(tmp_path):
     if COMPILER_OF_CPP is None:
         pytest.skip("no C++ compiler (c++, g++ or clang++) on the path")
     for standard, dtype in (("c++98", "double"), ("c++17", "float")):
-        cases = [Case(plain(kernel), dtype, contributions=explains(kernel)) for kernel in EXPORTABLE]
+        cases = [Case(plain(kernel), dtype) for kernel in EXPORTABLE]
         texts = [case.text(f"kpca{i}") for i, case in enumerate(cases)]
         # log1p is not in <math.h> before 2011.
         kept = [text for text in texts if standard != "c++98" or "log1p" not in text]
@@ -162,9 +116,8 @@ def test_sanitizers_find_nothing(tmp_path):
     listed = ", ".join(f"{{{', '.join(map(repr, row))}}}" for row in rows.tolist())
     text, calls = f"static const double rows[{len(rows)}][3] = {{{listed}}};\n", ""
     for i, kernel in enumerate(EXPORTABLE):
-        text += Case(plain(kernel), contributions=explains(kernel)).text(f"kpca{i}")
+        text += Case(plain(kernel)).text(f"kpca{i}")
         calls += f"kpca{i}_transform(rows[i], y); sum += kpca{i}_is_novel(rows[i]) + y[0];\n"
-        calls += f"kpca{i}_contributions(rows[i], y); sum += y[0];\n" if explains(kernel) else ""
     main = f"int main(void) {{\nint i; double y[9], sum = 0.0;\nfor (i = 0; i < {len(rows)}; ++i) {{\n{calls}}}\n"
     source.write_text(f"{text}{main}return sum == 0.5;\n}}\n", encoding="ascii")
     run(COMPILER, *flags, source, "-o", program, "-lm")
@@ -191,15 +144,13 @@ def test_there_is_no_heap_and_no_state(tmp_path):
 def test_the_header_counts_the_operations_of_a_row():
     model = plain(RBF(0.4))
     m, k, q = model.n_atoms_, model.n_active_, len(model.eigenvalues_)
-    words = without_breaks(to_c(model, contributions=True))
+    words = without_breaks(to_c(model))
     assert f"A row takes {k} kernel values and {k * q} multiplications for a projection" in words
     # A triangle with its diagonal, and the squares of the coordinates.
-    assert f"{m} and {m * (m - 1) // 2 + 2 * m} for an error or a novelty, three times as much for contri" in words
-    # Those of the contributions, and of the novelty that they call.
-    assert f"{2 * 8 * (m + 3)} bytes of arrays on the stack" in words
+    assert f"{m} and {m * (m - 1) // 2 + 2 * m} for an error or a novelty." in words
+    assert f"{8 * (m + 3)} bytes of arrays on the stack" in words
     assert "Kernel    RBF(gamma=0.4)" in words
     assert f"Atoms     {m}; projections are made of {k}, errors are measured to {m}" in words
-    assert "void streamkpca_contributions(const double x[3], double y[3]);" in words
 
 
 def test_names_of_features_and_classes_cannot_end_the_comment(build):
@@ -225,8 +176,6 @@ def test_invalid_arguments_are_refused():
     for threshold in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="to_c: threshold must be a finite number"):
             to_c(model, threshold=threshold)
-    with pytest.raises(TypeError, match="to_c: contributions must be True or False"):
-        to_c(model, contributions="yes")
 
 
 def test_numbers_beyond_single_precision_are_refused():

@@ -55,7 +55,6 @@ def test_a_small_stack_is_enough() -> None:
     def act() -> bytes:
         learning = new_model().partial_fit(ROWS[:2000])
         learning.novelty(ROWS)
-        learning.contributions(PROBE)
         learning.inverse_transform(learning.transform(PROBE))
         learning.novelty_threshold()
         return StreamingKernelPCA.from_bytes(learning.to_bytes()).partial_fit(ROWS[2000:]).to_bytes()

@@ -96,7 +96,6 @@ def test_queries_of_single_rows_keep_nothing() -> None:
     queries = {
         "transform": (model.transform, N_CALLS),
         "novelty": (model.novelty, N_CALLS),
-        "contributions": (model.contributions, N_CALLS // 100),
         # A pre-image takes up to 40 ms while memory is traced.
         "inverse_transform": (lambda row: model.inverse_transform(row[:, :2]), N_CALLS // 1000),
     }

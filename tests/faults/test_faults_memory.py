@@ -62,8 +62,6 @@ QUERIES: dict[str, Callable[[Any, Any], Any]] = {
 SLOW_QUERIES: dict[str, Callable[[Any, Any], Any]] = {
     "weighted score": lambda model, rows: model.score(rows, sample_weight=np.ones(len(rows))),
     "inverse_transform": lambda model, rows: model.inverse_transform(rows[:, :3]),
-    "contributions": lambda model, rows: model.contributions(rows),
-    "contributions to SPE": lambda model, rows: model.contributions(rows, 2),
 }
 
 
@@ -152,13 +150,13 @@ def test_rows_refused_in_a_later_part_are_named_by_their_place() -> None:
     model = StreamingKernelPCA(3, max_atoms=16).fit(FEW)
     rows[50_000, 7], rows[55_000, 1] = np.nan, np.inf
     before = model.to_bytes()
-    for act in (model.partial_fit, model.transform, model.score, model.contributions, StreamingKernelPCA().fit):
+    for act in (model.partial_fit, model.transform, model.score, StreamingKernelPCA().fit):
         with pytest.raises(ValueError, match=r"NaN \(first at row 50000, column 7; 2 of 60000 rows"):
             act(rows)
     assert model.to_bytes() == before
     linear = StreamingKernelPCA(1, kernel="linear").fit(FEW[:500])
     far = ROWS[:30_000].astype(np.longdouble)
     far[29_000] = 1e308
-    for ask in (linear.transform, linear.novelty, linear.contributions, linear.score):
+    for ask in (linear.transform, linear.novelty, linear.score):
         with pytest.raises(ValueError, match="kernel: row 29000 is so far away"), np.errstate(all="ignore"):
             ask(far)

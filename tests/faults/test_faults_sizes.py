@@ -76,8 +76,7 @@ def test_more_axes_than_atoms_are_columns_of_zeros(tmp_path: Any) -> None:
     assert not projections[:, 6:].any()
     assert not model.eigenvalues_[6:].any()
     assert model.inverse_transform(projections[:5]).shape == (5, 3)
-    for answer in (model.reconstruction_error(rows, 400), model.contributions(rows, 400)):
-        assert np.isfinite(answer).all()
+    assert np.isfinite(model.reconstruction_error(rows, 400)).all()
     model.save(tmp_path / "model.npz")
     np.testing.assert_array_equal(load(tmp_path / "model.npz").transform(rows), projections)
 
@@ -98,7 +97,7 @@ def test_kernels_of_many_terms_take_little_memory() -> None:
     def learn_and_ask() -> StreamingKernelPCA:
         model = StreamingKernelPCA(2, kernel=kernel, max_atoms=4, block_size=64, reservoir_size=16)
         model.partial_fit(rows)
-        for ask in (model.transform, model.novelty, model.contributions, model.score, model.reconstruction_error):
+        for ask in (model.transform, model.novelty, model.score, model.reconstruction_error):
             ask(rows[:100])
             ask(rows[:2])
         return model
@@ -106,8 +105,6 @@ def test_kernels_of_many_terms_take_little_memory() -> None:
     model, peak = traced(learn_and_ask)
     # The rows that atoms are chosen from are d numbers each, in both.
     assert peak < 100 + 8 * rows.size / MIB * 3
-    contributions = model.contributions(rows[:3])
-    np.testing.assert_allclose(contributions.sum(axis=1), model.novelty(rows[:3]))
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.transform(rows), model.transform(rows))
     print(f"{d} terms: {peak:.0f} MiB")
@@ -146,7 +143,7 @@ def test_views_of_many_columns() -> None:
     model, learned = traced(
         lambda: StreamingKernelPCA(2, kernel=kernel, max_atoms=4, block_size=32, reservoir_size=8).partial_fit(rows)
     )
-    np.testing.assert_allclose(model.contributions(rows[:2]).sum(axis=1), model.novelty(rows[:2]))
+    assert np.isfinite(model.novelty(rows[:2])).all()
     # A dozen times all rows, which the model keeps to choose atoms from.
     assert learned < 64 + 12 * rows.nbytes / MIB
     print(f"views of {d} columns: {peak:.0f} MiB to compare, {learned:.0f} MiB to learn {rows.nbytes / MIB:.0f} MiB")

@@ -79,7 +79,7 @@ def test_dates_have_gaps_as_seconds_do(max_gap: Any) -> None:
 
 def test_runs_of_alarms_know_when_they_began() -> None:
     alarms = np.isin(np.arange(200), [3, *range(100, 130)])
-    run = AlarmRun.none(1).advanced(alarms[:120], 0, MINUTES[:120]).advanced(alarms[120:], 120, MINUTES[120:200])
+    run = AlarmRun().advanced(alarms[:120], 0, MINUTES[:120]).advanced(alarms[120:], 120, MINUTES[120:200])
     assert (run.start, run.start_time) == (100, MINUTES[100])
     assert run.advanced(np.zeros(800, dtype=bool), 200).start_time is None
 

@@ -174,7 +174,7 @@ def test_a_changed_number_anywhere_is_refused_or_harmless(data: st.DataObject) -
         (["state", "scores.raw"], np.array([-3.0])),
         (["state", "log.current", "features"], -3),
         (["state", "waiting.novelty"], np.zeros(3)),
-        (["state", "run.contributions"], "one"),
+        (["state", "run.excess"], "one"),
     ],
     ids=str,
 )

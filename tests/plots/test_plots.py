@@ -39,8 +39,6 @@ PICTURES = {
         model().eigenvalues_,
         {"explained": model().explained_variance_ratio_, "bounds": model().eigenvalue_bounds_},
     ),
-    "contributions of a row": ("contributions", [0.1, 0.9, 0.3, 0.0], {"names": ["load", "heat", "flow", "valve"]}),
-    "contributions of rows": ("contributions", RNG.gamma(0.3, size=(20, 38)), {"n_features": 8}),
     "projections by row": ("projections", RNG.normal(size=(200, 3)), {"components": (0, 2)}),
     "projections by group": ("projections", RNG.normal(size=(200, 2)), {"groups": RNG.integers(0, 12, 200)}),
     "projections, many": (
@@ -100,17 +98,6 @@ def test_a_single_row_and_its_threshold_are_marks():
     assert {line.get_marker() for line in plots.draw_novelty([0.5, 0.4], threshold=2.0).lines} <= {"", "None"}
 
 
-def test_the_largest_contributions_come_first_with_their_shares():
-    axes = plots.draw_contributions([[0.0, 3.0, 1.0, 0.0], [0.0, 5.0, 1.0, 0.0]], n_features=1, names="abcd")
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "3 others"]
-    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [4.0, 1.0])
-    assert [text.get_text() for text in axes.texts] == ["80%", "20%"]
-    assert axes.yaxis_inverted()
-    # One feature more is drawn rather than a bar of one other.
-    axes = plots.draw_contributions([1.0, 2.0, 3.0], n_features=2)
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["2", "1", "0"]
-
-
 def test_no_peak_is_lost_in_a_long_series():
     scores = np.full(100_000, 0.01)
     scores[77_777] = 5.0
@@ -136,8 +123,6 @@ EMPTY_OR_ODD = {
     "projections of nothing": lambda: plots.draw_projections(np.empty((0, 2))),
     "projections of one row": lambda: plots.draw_projections([[1.0, 2.0]], groups=[0]),
     "projections unknown": lambda: plots.draw_projections([[np.nan, 1.0], [np.inf, 2.0]], color=[np.nan, np.nan]),
-    "contributions of zero": lambda: plots.draw_contributions([0.0, 0.0]),
-    "contribution of one feature": lambda: plots.draw_contributions([2.0]),
     "spectrum of nothing": lambda: plots.draw_spectrum([], explained=[], bounds=np.empty((0, 2))),
     "spectrum of zeros": lambda: plots.draw_spectrum([0.0, 0.0], explained=[np.nan, np.nan]),
 }
@@ -165,12 +150,6 @@ REFUSED = [
     ("spectrum", ([np.inf],), {}, r"expected finite numbers, .* but got \[inf\]; pass"),
     ("spectrum", ([[1.0]],), {}, "expected finite numbers, one for each axis, but got"),
     ("spectrum", ([3.0, 1.0],), {"bounds": [[2.0, 4.0]]}, "expected 2 pairs of bounds but got"),
-    ("contributions", (1.0,), {}, r"expected contributions of shape \(d,\) or \(n, d\)"),
-    ("contributions", ([],), {}, r"expected contributions of shape .* but got \(0,\)"),
-    ("contributions", ([np.nan],), {}, "expected finite numbers of at least 0; pass"),
-    ("contributions", ([-1.0],), {}, "expected finite numbers of at least 0; pass"),
-    ("contributions", ([1.0],), {"names": "ab"}, "expected 1 names of features but got"),
-    ("contributions", ([1.0],), {"n_features": 0}, "n_features must be at least 1"),
 ]
 
 
@@ -202,7 +181,7 @@ def contrast_of(color, background):
 
 @pytest.mark.parametrize("style", ["default", "dark_background", "Solarize_Light2"])
 def test_text_and_lines_show_on_any_background(style):
-    for name in ("spectrum with bounds", "novelty", "contributions of a row"):
+    for name in ("spectrum with bounds", "novelty"):
         with matplotlib.style.context(style):
             axes = Figure().add_subplot()
             drawn(name, axes)
