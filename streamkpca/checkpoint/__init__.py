@@ -27,8 +27,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 # Of the caller's data. Parsers recurse, and the stack may be deep already.
 _MOST_LEVELS = 64
-# The only key of an object that stands for an array of the file.
-_ARRAY = "array in this file"
+# The only keys of objects that stand for an array of the file, or for bytes that it holds as an array.
+_ARRAY, _BYTES = "array in this file", "bytes in this file"
 _ROW_TYPES = {"float64": "<f8", "float32": "<f4"}
 # Kernel values of other machines differ in their last digits, relative to sqrt(k(x, x) k(y, y)).
 _SAME = 1e-8
@@ -46,7 +46,7 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any, where: str) -> Checkpoint:
-    """Record checked parameters, a state, and the caller's data `extra`: JSON data and arrays.
+    """Record checked parameters, a state, and the caller's data `extra`: JSON data, bytes and arrays.
 
     Raises TypeError or ValueError, which begins with `where`, if `extra` holds anything else, or is too large.
     """
@@ -76,7 +76,7 @@ def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any
     except (TypeError, ValueError) as error:
         raise type(error)(
             f"{where}: expected extra to be JSON data (strings, finite numbers, booleans, None, lists, dictionaries "
-            f"with string keys) or arrays but {error}"
+            f"with string keys), bytes or arrays but {error}"
         ) from None
 
 
@@ -171,12 +171,13 @@ def _check_passed(basis: Basis) -> None:
 
 def _encoded(value: Any, arrays: Arrays, level: int) -> Any:
     """Put the arrays in a caller's data among those of the file; refuse keys that JSON would turn into text."""
-    if isinstance(value, np.ndarray):
-        if value.ndim > 2 or value.dtype.newbyteorder("<").str not in TYPES:
-            raise TypeError(f"an array has the type {value.dtype} and {value.ndim} axes; convert it to float64")
+    if isinstance(value, bytes | np.ndarray):
+        array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value
+        if array.ndim > 2 or array.dtype.newbyteorder("<").str not in TYPES:
+            raise TypeError(f"an array has the type {array.dtype} and {array.ndim} axes; convert it to float64")
         name = f"extra.{len(arrays)}"
-        arrays[name] = value
-        return {_ARRAY: name}
+        arrays[name] = array
+        return {_BYTES if isinstance(value, bytes) else _ARRAY: name}
     if not isinstance(value, dict | list | tuple):
         return value
     if level >= _MOST_LEVELS:
@@ -186,7 +187,7 @@ def _encoded(value: Any, arrays: Arrays, level: int) -> Any:
     for key in value:
         if not isinstance(key, str):
             raise TypeError(f"the key {key!r} has the type {type(key).__name__}; write it as text")
-        if key == _ARRAY:
+        if key in (_ARRAY, _BYTES):
             raise ValueError(f"the key {key!r} stands for an array; choose another one")
     return {key: _encoded(inner, arrays, level + 1) for key, inner in value.items()}
 
@@ -197,10 +198,11 @@ def _decoded(value: Any, arrays: Arrays) -> Any:
         return [_decoded(inner, arrays) for inner in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() == {_ARRAY}:
-        if not isinstance(value[_ARRAY], str) or value[_ARRAY] not in arrays:
-            raise CheckpointError(f"its extra data lack the array {shown(value[_ARRAY])}")
-        return arrays.pop(value[_ARRAY])
+    if len(value) == 1 and (key := next(iter(value))) in (_ARRAY, _BYTES):
+        array = arrays.pop(value[key], None) if isinstance(value[key], str) else None
+        if array is None or (key == _BYTES and array.dtype != np.uint8):
+            raise CheckpointError(f"its extra data lack the {key.split()[0]} {shown(value[key])}")
+        return array.tobytes() if key == _BYTES else array
     return {key: _decoded(inner, arrays) for key, inner in value.items()}
 
 

@@ -22,7 +22,7 @@ HEADER: Final = "header.json"
 FORMAT: Final = "streamkpca"
 VERSION: Final = 1
 # Types of arrays, and the bytes of a number.
-TYPES: Final = {"<f8": 8, "<f4": 4, "<i8": 8, "|b1": 1}
+TYPES: Final = {"<f8": 8, "<f4": 4, "<i8": 8, "|b1": 1, "|u1": 1}
 
 # Room for the units of a kernel as a matrix of 2,048 columns.
 _LARGEST_HEADER = 2**27

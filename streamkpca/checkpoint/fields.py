@@ -41,7 +41,7 @@ RULES: dict[str, Callable[[AnyArray], Any]] = {
     "symmetric": lambda values: _are_finite(values) and (values == values.T).all(),
     "diagonal > 0": lambda values: _are_finite(values) and (values.diagonal() > 0).all(),
 }
-_ARRAYS = ("<f8", "<i8", "|b1", "rows")
+_ARRAYS = ("<f8", "<i8", "|b1", "|u1", "rows")
 _SCALARS = {
     "integer": int,
     "large integer": int,
@@ -56,10 +56,11 @@ _SCALARS = {
 class Field(NamedTuple):
     """An array or a scalar of a part, called `name` there.
 
-    The kind of arrays is `<f8`, `<i8`, `|b1`, or `rows`: in the precision of the stream. The letters of `shape` are
-    lengths of axes, n that of the part, and others the same wherever keys begin with the same word. The kind of scalars
-    is one of `_SCALARS`, `real or null`, where null is infinity, `kernel`, or `data`, which the part itself checks. A
-    `time` is a number, or the text of a ``datetime64``. The rule is one of `RULES`, or the least value of a scalar.
+    The kind of arrays is `<f8`, `<i8`, `|b1`, `|u1`, or `rows`: in the precision of the stream. The letters of `shape`
+    are lengths of axes, n that of the part, and others the same wherever keys begin with the same word. The kind of
+    scalars is one of `_SCALARS`, `real or null`, where null is infinity, `kernel`, or `data`, which the part itself
+    checks. A `time` is a number, or the text of a ``datetime64``. The rule is one of `RULES`, or the least value of a
+    scalar.
     """
 
     name: str

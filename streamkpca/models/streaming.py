@@ -551,9 +551,9 @@ class StreamingKernelPCA(Estimator):
             new one can be read by its owner only, because it holds rows of the data. The file at the end of a link is
             replaced. A device or a FIFO is written into.
         extra : object, optional
-            JSON data and arrays, which `load` returns as `extra_`: for example the offset in the source from which a
-            consumer continues after a restart. Keys are strings, tuples come back as lists, and lists and dictionaries
-            are nested at most 64 deep.
+            JSON data, bytes and arrays, which `load` returns as `extra_`: for example the offset in the source from
+            which a consumer continues after a restart. Keys are strings, tuples come back as lists, and lists and
+            dictionaries are nested at most 64 deep.
 
         Raises
         ------

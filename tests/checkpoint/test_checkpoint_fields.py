@@ -132,6 +132,7 @@ BROKEN = [
     ("young", entry("state/summary.basis.kernel", 0), "the scale of its kernel is not settled"),
     ("gaps", without_gaps, "is there where rows may have gaps, and only there"),
     ("young", entry("extra", {"array in this file": "nowhere"}), "lack the array 'nowhere'"),
+    ("young", entry("extra", {"bytes in this file": "pending.weights"}), "lack the bytes 'pending.weights'"),
 ]
 
 

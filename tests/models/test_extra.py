@@ -64,12 +64,19 @@ def test_odd_data_come_back(way: Callable[[Any, Path], Any], tmp_path: Path) -> 
 def test_arrays_come_back(way: Callable[[Any, Path], Any], tmp_path: Path) -> None:
     extra = {
         "rows": np.array([[1.0, np.nan], [np.inf, 2.0]]),
-        "more": [np.arange(3), np.ones(2, bool), np.float32([1])],
+        "more": [np.arange(3), np.ones(2, bool), np.float32([1]), np.uint8([[0, 255]])],
     }
     found = way(extra, tmp_path)
     for array, given_one in zip([found["rows"], *found["more"]], [extra["rows"], *extra["more"]], strict=True):
         np.testing.assert_array_equal(array, given_one)
         assert array.dtype == given_one.dtype
+
+
+@every_way
+def test_bytes_come_back_and_take_no_more_room(way: Callable[[Any, Path], Any], tmp_path: Path) -> None:
+    extra = {"model": bytes(range(256)) * 400, "more": [b"", {"a": b"\0"}]}
+    assert repr(way(extra, tmp_path)) == repr(extra), "also the types"
+    assert len(MODEL.to_bytes(extra)) - len(MODEL.to_bytes()) < 1.02 * len(extra["model"])
 
 
 JSON = st.recursive(
@@ -102,6 +109,7 @@ circle.append(circle)
         ({"a": [{0: 2}]}, TypeError, "the key 0 has the type int; write it as text"),
         ({np.int64(3): 1}, TypeError, "has the type int64; write it as text"),
         ({"array in this file": 1}, ValueError, "stands for an array; choose another"),
+        ({"bytes in this file": 1}, ValueError, "stands for an array; choose another"),
         ({"a": {1, 2}}, TypeError, "set is not JSON"),
         ([float("nan")], ValueError, "Out of range float"),
         (np.array([None]), TypeError, "an array has the type object and 1 axes; convert it to float64"),
@@ -110,7 +118,7 @@ circle.append(circle)
         (circle, ValueError, "nested more than 64 levels deep"),
         ("x" * 20_000, ValueError, "the header's text would have 2"),
     ],
-    ids=["key", "numpy key", "reserved", "set", "NaN", "objects", "axes", "deep", "circle", "long"],
+    ids=["key", "numpy key", "reserved", "also reserved", "set", "NaN", "objects", "axes", "deep", "circle", "long"],
 )
 def test_data_that_could_not_be_read_again_are_refused(
     way: Callable[[Any, Path], Any],
