@@ -5,19 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, eigh, eigvalsh
-from scipy.linalg.lapack import dpotrf
 
 from streamkpca._core.arrays import Array
 from streamkpca.dictionary.moments import Moments
 
-# From this size on, and for up to this part of the eigenpairs, Lanczos iterations are faster than LAPACK: for ten pairs
-# 2, 10 and 24 ms against 11, 36 and 190 ms at m = 256, 512 and 1024.
-_LARGE, _FEW = 128, 8
-_MOST_RESTARTS = 30
 # From this part of the pairs on LAPACK finds all of them faster than some: 41 against 90 ms for half of 512.
 _MANY = 4
-# An eigenvalue may be missed by this much, in units of the largest.
-_LANCZOS_TOLERANCE = 1e-10
 
 # Eigenvalues below this share of the largest are rounding, not variance.
 RANK_TOLERANCE = 64 * np.finfo(np.float64).eps
@@ -128,18 +121,8 @@ def likelihood_axes(
 
 
 def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
-    """Return the largest `count` eigenvalues of a symmetric matrix, largest first, and their eigenvectors as columns.
-
-    Few pairs of a large matrix come from Lanczos iterations (ARPACK), O(m^2) each. They may miss one of several equal
-    eigenvalues, so the rest is proven to have no larger one: with s beyond the last of them, s I - (A - V D V^T) has a
-    Cholesky factor.
-    """
-    m = len(matrix)
-    if m >= _LARGE and count <= m // _FEW:
-        found = _lanczos(matrix, count)
-        if found is not None:
-            return found
-    first = max(m - count, 0)
+    """Return the largest `count` eigenvalues of a symmetric matrix, descending, and their eigenvectors as columns."""
+    m, first = len(matrix), max(len(matrix) - count, 0)
     if count <= m // _MANY:
         try:
             eigenvalues, vectors = eigh(matrix, subset_by_index=[first, m - 1], check_finite=False)
@@ -160,34 +143,7 @@ def all_eigenvalues(matrix: Array) -> Array:
 
 def leading_sum(matrix: Array, count: int) -> float:
     """Sum the largest `count` eigenvalues of a symmetric matrix, or all if there are fewer."""
-    m = len(matrix)
-    if m < 2 * _LARGE or count > m // _FEW:
-        # Without vectors all of them cost less than some of the pairs: .2 against .4 ms for 10 of 90.
-        return float(all_eigenvalues(matrix)[max(m - count, 0) :].sum())
-    return float(leading_eigenpairs(matrix, count)[0].sum())
-
-
-def _lanczos(matrix: Array, count: int) -> tuple[Array, Array] | None:
-    """Return the largest eigenpairs by Lanczos iterations, or None where they cannot be proven complete."""
-    # Imported here, for sparse matrices would add a tenth to the time that importing this library takes.
-    from scipy.sparse.linalg import ArpackError, eigsh
-
-    m, unit = len(matrix), float(np.abs(matrix.diagonal()).max())
-    if not 0.0 < unit < np.inf:
-        return None
-    scaled = matrix / unit
-    try:
-        # The start is fixed, so that the same matrix has the same answer.
-        eigenvalues, vectors = eigsh(scaled, k=count, v0=np.ones(m), maxiter=_MOST_RESTARTS)
-    except ArpackError:
-        return None
-    order = np.argsort(eigenvalues)[::-1]
-    eigenvalues, vectors = eigenvalues[order], vectors[:, order]
-    rest = (vectors * eigenvalues) @ vectors.T - scaled
-    rest.flat[:: m + 1] += eigenvalues[-1] + _LANCZOS_TOLERANCE * abs(eigenvalues[0])
-    # The transposed view is what LAPACK calls column-major; the matrix is symmetric.
-    failed = dpotrf(rest.T, overwrite_a=True, clean=False)[1]
-    return None if failed else (eigenvalues * unit, vectors)
+    return float(all_eigenvalues(matrix)[max(len(matrix) - count, 0) :].sum())
 
 
 def deciding_signs(columns: Array) -> Array:

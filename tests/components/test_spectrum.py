@@ -196,8 +196,7 @@ def test_signs_are_those_of_the_largest_entries():
 
 
 @pytest.mark.parametrize("kind", ["smooth", "flat", "equal", "identity", "zero", "tiny", "huge"])
-def test_few_pairs_of_a_large_matrix_are_those_of_lapack(kind):
-    """Lanczos iterations, or what takes over where they could miss an eigenvalue."""
+def test_few_pairs_of_a_large_matrix_are_the_largest(kind):
     rng = np.random.default_rng(3)
     m = 200
     eigenvalues = {
@@ -214,6 +213,6 @@ def test_few_pairs_of_a_large_matrix_are_those_of_lapack(kind):
     matrix = 0.5 * (matrix + matrix.T)
     found, axes = leading_eigenpairs(matrix, 6)
     scale = eigenvalues.max()
-    np.testing.assert_allclose(found, np.sort(eigenvalues)[::-1][:6], rtol=0, atol=2e-10 * scale)
+    np.testing.assert_allclose(found, np.sort(eigenvalues)[::-1][:6], rtol=0, atol=1e-12 * scale)
     np.testing.assert_allclose(axes.T @ axes, np.eye(6), atol=1e-12)
     np.testing.assert_allclose(matrix @ axes, axes * found, rtol=0, atol=1e-12 * scale)
