@@ -1,8 +1,9 @@
 """Changes of distribution: a detector that knows healthy rows, and how rarely it is wrong about such rows.
 
 detector : the class `ChangeDetector`, and its record in a file
-chart : moving averages of what rows are like, against those of healthy rows; `_loops` are its compiled loops
-run_lengths : after how many healthy rows a statistic passes a level
+chart : moving averages of columns, and after how many healthy rows a statistic of them passes a level
+columns : what a chart sees of a row; `_loops` are the compiled loops of both
+autocorrelation : how long rows stay correlated, and streams that are drawn of them all the same
 shifts : the means, spreads and correlations that moved with a change
 """
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.parameters import check_integer, check_real
-from streamkpca.changes.chart import MOST_FEATURES, Chart, Columns, chart_of
-from streamkpca.changes.shifts import Moments, Shift, moments_of, read_shift, shifts_of
+from streamkpca.changes.chart import N_GROUPS, N_RATES, Chart, RunLengthTable, learn_chart
+from streamkpca.changes.columns import Columns, Projection
+from streamkpca.changes.shifts import MOST_FEATURES, FeatureMoments, Shift, find_shifts
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.errors import required
@@ -20,17 +21,14 @@ from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import checked_parts, feature_names
 from streamkpca.stream.state import answering, check_range
 
-Array = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-
-# Healthy rows: at least, by default at most, and as many as make this share of a run length.
-_LEAST_HEALTHY, _USUAL_HEALTHY, _SHARE = 200, 20_000, 0.5
-# Run lengths are extrapolated up to this many times the number of independent healthy rows.
+# Healthy rows, at least.
+_LEAST_HEALTHY = 200
+# Healthy rows by default: half of the run length, between these two.
+_USUAL_HEALTHY = (1000, 20_000)
+# Run lengths are extrapolated up to this many times the number of uncorrelated blocks of healthy rows.
 _FARTHEST = 30
-# Rows that are kept to look for the beginning of a change.
+# Rows that are kept to look for the beginning of a change, and that are taken in at once.
 _MOST_KEPT = 1024
-# Rows that are taken in at once; the chart cuts them further.
-_AT_ONCE = 1024
 # A change lasts if it is detected again within this share of the run length.
 _SOON = 0.05
 # Squares of larger numbers could not be added up.
@@ -102,18 +100,15 @@ class DetectorState:
     """The state of a detector beside its model; replaced as a whole.
 
     `rows` (m, d) are the healthy rows so far or, once there is a chart, the latest ones since the last change began;
-    `averages` (k, p) are those of the `n_since` rows since the statistics began. `moments` are those of the healthy
-    rows.
+    `averages` (K, p) are those of the `n_since` rows since the statistics began; (0, 0) without a chart.
     """
 
-    n_features: int
     names: list[str] | None
     rows: Array
+    averages: Array
     n_rows: int = 0
     n_since: int = 0
-    averages: Array | None = None
     chart: Chart | None = None
-    moments: Moments | None = None
     change: DistributionChange | None = None
 
 
@@ -133,7 +128,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     Raises
     ------
     TypeError, ValueError
-        A parameter is out of its range, `model` has learned nothing, or `run_length` is more than 20 times `n_healthy`.
+        A parameter is out of its range, `model` has learned nothing, or `run_length` is more than 30 times `n_healthy`.
 
     Notes
     -----
@@ -144,12 +139,12 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     others. So means, spreads, correlations and shapes can be seen to move, in one row or slowly. Beyond twice the size
     that one healthy row in ten exceeds, columns count by their logarithm, which makes exponential tails of power laws.
 
-    The **run length** is that of first passages. Streams are put together from runs of healthy rows, four times as long
-    as rows resemble each other, and the rows until the largest statistic passes a level are counted. Levels that are
-    passed less than once in a quarter of the healthy rows are extrapolated, as passages of rare levels are exponential,
-    at a rate that is bounded with a confidence of three quarters. Healthy rows that resemble each other count for
-    fewer; a warning tells where there are too few. A spread that itself rises and falls in spells makes detections
-    several times more frequent than promised. A run length is a mean: half of the detections come within .7 times as
+    The **run length** is that of first passages. Streams are put together from blocks of healthy rows [2]_, four times
+    as long as rows stay correlated, and the rows until the largest statistic passes a level are counted. Levels that
+    are passed less than once in a quarter of the healthy rows are extrapolated, as passages of rare levels are
+    exponential, at a rate that is bounded with a confidence of three quarters. Correlated healthy rows count for fewer;
+    a warning tells where there are too few. A spread that itself rises and falls in spells makes detections several
+    times more frequent than `run_length` says. A run length is a mean: half of the detections come within 0.7 times as
     many rows.
 
     After a detection the statistics begin anew against the same healthy rows. If they pass again within a twentieth of
@@ -162,6 +157,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     ----------
     .. [1] C. A. Lowry, W. H. Woodall, C. W. Champ, S. E. Rigdon, "A multivariate exponentially weighted moving average
        control chart", Technometrics 34, 1992.
+    .. [2] H. R. Künsch, "The jackknife and the bootstrap for general stationary observations", Annals of Statistics 17,
+       1989.
 
     Examples
     --------
@@ -180,20 +177,14 @@ class ChangeDetector(SavedWithModel[DetectorState]):
 
     _entry, _noun = "changes", "change detector"
 
-    def __init__(
-        self,
-        model: StreamingKernelPCA,
-        *,
-        run_length: float = 10_000,
-        n_healthy: int | None = None,
-    ) -> None:
+    def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:
         where = "ChangeDetector"
         check_model(model, where)
         if getattr(model, "state_", None) is None:
             raise ValueError(f"{where}: the model has seen no rows; call its partial_fit with healthy rows first")
         self.run_length = check_real("run_length", run_length, least=100.0, most=1e12, where=where)
         if n_healthy is None:
-            n_healthy = int(min(max(_SHARE * self.run_length, 1000), _USUAL_HEALTHY))
+            n_healthy = int(np.clip(0.5 * self.run_length, *_USUAL_HEALTHY))
         self.n_healthy = check_integer("n_healthy", n_healthy, least=_LEAST_HEALTHY, where=where)
         if self.run_length > _FARTHEST * self.n_healthy:
             raise ValueError(
@@ -240,32 +231,26 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         check_range(known, rows, 1.0)
         if state is None:
             given = feature_names(X) if names is None else names
-            listed = None if given is None else [str(name) for name in given]
-            state = DetectorState(known.n_features, listed, np.empty((0, known.n_features)))
+            state = DetectorState(None if given is None else [*map(str, given)], rows[:0], np.empty((0, 0)))
         record = ChangeRecord(np.ones(len(rows)), np.zeros(len(rows), dtype=bool), ())
-        snapshot = answering(known, self.model.settings(where))
-        changes: list[DistributionChange] = []
-        start = 0
+        snapshot, columns, start = answering(known, self.model.settings(where)), np.empty((0, 0)), 0
         while start < len(rows):
-            most = _AT_ONCE if state.chart else self.n_healthy - len(state.rows)
-            part = rows[start : start + most]
             if state.chart is None:
+                part = rows[start : start + self.n_healthy - len(state.rows)]
                 _check_healthy(part, start, where)
-                state = self._gathered(state, part, snapshot)
-            else:
-                few = state.chart.few(snapshot, part, state.n_rows)
-                done = 0
-                while done < len(part):
-                    lengths = record.run_length[start + done : start + len(part)]
-                    state, n = self._followed(state, state.chart, part[done:], few[done:], snapshot, lengths)
-                    done += n
-                    change = state.change
-                    if state.n_since == 0 and change is not None and change.last == change.detected:
-                        record.is_change[start + done - 1] = True
-                        changes.append(change)
-            start += len(part)
+                state, start = self._gather(state, part, snapshot), start + len(part)
+                continue
+            if not len(columns):
+                columns = state.chart.columns.compute(snapshot, rows[start : start + _MOST_KEPT], state.n_rows)
+            part = rows[start : start + len(columns)]
+            state, lengths = self._follow(state, state.chart, part, columns, snapshot)
+            record.run_length[start : start + len(lengths)] = lengths
+            columns, start, change = columns[len(lengths) :], start + len(lengths), state.change
+            if state.n_since == 0 and change is not None and change.last == change.detected:
+                record.is_change[start - 1] = True
+                record = record._replace(changes=(*record.changes, change))
         self._state = state
-        return record._replace(changes=tuple(changes))
+        return record
 
     def restart(self) -> Self:
         """Take the next `n_healthy` rows for the healthy ones; the latest change and the count of rows stay.
@@ -282,9 +267,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         >>> detector.n_rows_, detector.is_ready_
         (1, False)
         """
-        if self._state is not None:
-            none = np.empty((0, self._state.n_features))
-            self._state = replace(self._state, rows=none, n_since=0, averages=None, chart=None, moments=None)
+        if (state := self._state) is not None:
+            self._state = replace(state, rows=state.rows[:0], averages=np.empty((0, 0)), n_since=0, chart=None)
         return self
 
     @property
@@ -300,81 +284,65 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     def __repr__(self) -> str:
         state = self._state
         if state is None or state.chart is None:
-            n = 0 if state is None else len(state.rows)
-            return f"<ChangeDetector: {n:,} of {self.n_healthy:,} healthy rows>"
+            return f"<ChangeDetector: {0 if state is None else len(state.rows):,} of {self.n_healthy:,} healthy rows>"
         since = "no change" if state.change is None else f"latest change since row {state.change.start:,}"
         return f"<ChangeDetector: {state.n_rows:,} rows, {since}, run_length={self.run_length:,.0f}>"
 
     def _record(self) -> dict[str, Any]:
-        state, found = self._state, None
-        if state is not None:
-            found = recorded(_STATE, state)
-            if state.change is not None:
-                found["change.features"] = [list(shift) for shift in state.change.features]
-        return {"run_length": self.run_length, "n_healthy": self.n_healthy, "state": found}
+        state = None if self._state is None else recorded(_STATE, self._state)
+        return {"run_length": self.run_length, "n_healthy": self.n_healthy, "state": state}
 
     @classmethod
     def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
         if record["state"] is not None:
-            d = model.n_features_in_
-            context = Context(lengths={"d": (d,), "c": (d if d <= MOST_FEATURES else 0,)})
+            d, m = model.n_features_in_, len(answering(model.state_, model.settings("load")).span_atoms)
+            few = d if d <= MOST_FEATURES else 0
+            context = Context(lengths={"d": (d,), "c": (few,), "m": (m,), "K": (N_RATES,), "G": (N_GROUPS,)})
             detector._state = state = restored(_STATE, record["state"], context)
-            _check(state, detector.n_healthy, d, model)
+            _check(state, detector.n_healthy)
         return detector
 
-    def _gathered(self, state: DetectorState, rows: Array, snapshot: Snapshot) -> DetectorState:
+    def _gather(self, state: DetectorState, rows: Array, snapshot: Snapshot) -> DetectorState:
         """Take in healthy rows, and make a chart of them once they are complete."""
-        kept, n_rows = np.concatenate([state.rows, rows]), state.n_rows + len(rows)
-        if len(kept) < self.n_healthy:
-            return replace(state, rows=kept, n_rows=n_rows)
-        chart = chart_of(kept, snapshot)
-        moments = moments_of(kept, chart.length)
-        if self.run_length > _FARTHEST * chart.n_independent:
+        state = replace(state, rows=np.concatenate([state.rows, rows]), n_rows=state.n_rows + len(rows))
+        if len(state.rows) < self.n_healthy:
+            return state
+        chart, autocorrelation = learn_chart(state.rows, snapshot)
+        longest = _FARTHEST * autocorrelation.n_blocks
+        if self.run_length > longest:
             warnings.warn(
                 f"ChangeDetector: {self.n_healthy:,} healthy rows resemble each other so much that they hold "
-                f"{chart.n_independent:,.0f} independent runs, too few for run_length={self.run_length:,.0f}: expect "
-                f"more detections, give a larger n_healthy, or a run_length of {_FARTHEST * chart.n_independent:,.0f}",
-                UserWarning,
+                f"{autocorrelation.n_blocks:,.0f} independent runs, too few for run_length={self.run_length:,.0f}: "
+                f"expect more detections, give a larger n_healthy, or a run_length of {longest:,.0f}",
                 stacklevel=3,
             )
-        averages = chart.new_averages
-        return replace(state, rows=kept[:0], n_rows=n_rows, n_since=0, averages=averages, chart=chart, moments=moments)
+        return replace(state, rows=state.rows[:0], n_since=0, averages=0.0 * chart.precision, chart=chart)
 
-    def _followed(
-        self,
-        state: DetectorState,
-        chart: Chart,
-        rows: Array,
-        few: Array,
-        snapshot: Snapshot,
-        run_length: Array,
-    ) -> tuple[DetectorState, int]:
-        """Take in rows up to the first that detects a change, and write their run lengths; return how many they are."""
-        assert state.averages is not None
-        assert state.moments is not None
-        averages = state.averages.copy()
-        values, n, place = chart.follow(few, averages, chart.level_of(self.run_length))
-        run_length[:n] = chart.run_lengths(values)
-        n_rows, n_since = state.n_rows + n, state.n_since + n
-        kept = np.concatenate([state.rows, rows[:n]])[-_MOST_KEPT:]
+    def _follow(
+        self, state: DetectorState, chart: Chart, rows: Array, columns: Array, snapshot: Snapshot
+    ) -> tuple[DetectorState, Array]:
+        """Take in rows up to the first that detects a change, and return the run lengths of those taken."""
+        averages, change = state.averages.copy(), state.change
+        statistics, place = chart.follow(columns, averages, chart.run_lengths.find_level(self.run_length))
+        run_lengths = chart.run_lengths.find_run_lengths(statistics)
+        n_rows, n_since = state.n_rows + len(statistics), state.n_since + len(statistics)
+        kept = np.concatenate([state.rows, rows[: len(statistics)]])[-_MOST_KEPT:]
         if place < 0:
-            return replace(state, rows=kept, n_rows=n_rows, n_since=n_since, averages=averages), n
-        reached = float(run_length[n - 1])
-        confidence, change = math.exp(-n_since / reached), state.change
-        lasts = change is not None and change.last == n_rows - n_since and n_since <= self.run_length * _SOON
-        if change is not None and lasts:
+            return replace(state, rows=kept, n_rows=n_rows, n_since=n_since, averages=averages), run_lengths
+        reached = float(run_lengths[-1])
+        confidence = math.exp(-n_since / reached)
+        if change is not None and change.last == n_rows - n_since and n_since <= self.run_length * _SOON:
             # Healthy rows would hardly be taken for changed ones again so soon: it lasts, and more is known of it.
             surest = max(change.run_length, reached), max(change.confidence, confidence)
             change = replace(change, last=n_rows, run_length=surest[0], confidence=surest[1])
         else:
             since = kept[-n_since:]
-            start = chart.beginning(chart.few(snapshot, since, n_rows - len(since)), averages, place)
-            start += len(kept) - len(since)
-            change = DistributionChange(n_rows - len(kept) + start, n_rows, n_rows, reached, confidence)
-            kept = kept[start:]
-        change = replace(change, features=shifts_of(state.moments, kept, state.names))
-        return replace(state, rows=kept, n_rows=n_rows, n_since=0, averages=0.0 * averages, change=change), n
+            columns = chart.columns.compute(snapshot, since, n_rows - len(since))
+            kept = since[chart.locate_start(columns, averages, place) :]
+            change = DistributionChange(n_rows - len(kept), n_rows, n_rows, reached, confidence)
+        change = replace(change, features=find_shifts(chart.moments, kept, state.names))
+        return replace(state, rows=kept, n_rows=n_rows, n_since=0, averages=0.0 * averages, change=change), run_lengths
 
 
 def _check_healthy(rows: Array, first: int, where: str) -> None:
@@ -387,74 +355,61 @@ def _check_healthy(rows: Array, first: int, where: str) -> None:
         )
 
 
-def _made_change(features: Any, **rest: Any) -> DistributionChange:
-    return DistributionChange(features=tuple(read_shift(*entry) for entry in features), **rest)
-
-
-def _check(state: DetectorState, n_healthy: int, d: int, model: StreamingKernelPCA) -> None:
+def _check(state: DetectorState, n_healthy: int) -> None:
     """Refuse parts that do not fit together."""
-    chart, averages, moments = state.chart, state.averages, state.moments
-    if state.n_features != d or (state.names is not None and len(state.names) != d):
-        raise ValueError("its features are not those of the model")
-    if len({part is None for part in (chart, averages, moments)}) > 1:
-        raise ValueError("it has a chart without averages or moments, or these without a chart")
-    if len(state.rows) > (_MOST_KEPT if chart else n_healthy - 1):
-        raise ValueError("it keeps too many rows")
-    if state.n_rows < max(state.n_since, len(state.rows), state.change.last if state.change else 0):
-        raise ValueError("a change or a count is outside of the stream")
-    if chart is None or averages is None or moments is None:
-        return
-    n_atoms = len(answering(model.state_, model.settings("load")).span_atoms)
-    if averages.shape != chart.new_averages.shape or chart.power.shape != (len(chart.rates), len(chart.bounds) - 1):
-        raise ValueError("its averages are not those of the columns of its chart")
-    columns = chart.columns
-    n_before, n_products = len(columns.middle), len(columns.product_mean)
-    if n_before + n_products != averages.shape[1] or n_before != columns.bounds[-2]:
-        raise ValueError("its chart has too few or too many columns")
-    if len(columns.coordinate_mean) != n_atoms:
-        raise ValueError("its chart belongs to another model")
-    rising = (np.diff(chart.levels) > 0.0).all() and (np.diff(chart.log_lengths) > 0.0).all()
-    scales = chart.power, chart.scale, columns.scale, columns.product_scale, moments.deviation
-    if not rising or not all((scale > 0.0).all() for scale in scales) or columns.least_novelty <= 0.0:
-        raise ValueError("its chart has no scale")
+    chart, (n_kept, d), most = state.chart, state.rows.shape, _MOST_KEPT if state.chart else n_healthy - 1
+    if n_kept > most or state.n_rows < max(state.n_since, n_kept, state.change.last if state.change else 0):
+        raise ValueError("it keeps too many rows, or a change or a count is outside of the stream")
+    if len(state.names or range(d)) != d or state.averages.shape != (chart.precision.shape if chart else (0, 0)):
+        raise ValueError("it has too few or too many names or averages")
+    if chart is not None:
+        *_, n_raw, p = chart.columns.bounds.tolist()
+        widths = chart.precision.shape[1], len(chart.columns.middle), len(chart.columns.product_mean)
+        if widths != (p, n_raw, p - n_raw):
+            raise ValueError("its chart has too few or too many columns")
 
 
-# Lengths: d features, m atoms, r, f and k columns, p of all, a averages, K rates, g groups, q levels, c correlated
-# features.
+_DIRECTIONS = " | ".join(f"{what} {way}" for what in ("mean", "spread", "correlation") for way in ("up", "down"))
+# Lengths: d features, c of them if they are few; m atoms; K rates; G groups; r, k, h and t columns, p of all; q levels.
 _STATE = whole_of(
-    """
+    f"""
     DetectorState:
-        n_features n_rows n_since / integer / / >= 0
+        n_rows n_since / integer / / >= 0
         names / texts?
         rows / <f8 / nd
-        averages / <f8? / ap
-    _made_change: change?
+        averages / <f8 / kp
+    DistributionChange: change?
         start detected last / integer / / >= 0
         run_length confidence / real / / >= 0
-        features / data
-    Moments: moments?
+    Shift: change.features*
+        feature / feature
+        direction / text / / {_DIRECTIONS}
+        before after / real
+        other / feature?
+    Chart: chart?
+        rates / <f8 / K / >= 0
+        precision / <f8 / Kp / >= 0
+        power scale / <f8 / KG / > 0
+    FeatureMoments: chart.moments
         n_rows / integer / / >= 1
         mean / <f8 / d
-        deviation / <f8 / d / >= 0
+        deviation / <f8 / d / > 0
         error / <f8 / 2d / >= 0
         correlation / <f8 / cc
-    Chart: chart?
-        levels log_lengths / <f8 / q
-        length / integer / / >= 1
-        n_independent / real / / >= 0
-        rates / <f8 / K / >= 0
-        power scale / <f8 / Kg / >= 0
-        precision / <f8 / Kp / >= 0
+    RunLengthTable: chart.run_lengths
+        levels log_lengths / <f8 / q / ascending
     Columns: chart.columns
+        middle / <f8 / h
+        bound scale / <f8 / h / > 0
+        product_mean / <f8 / t
+        product_scale / <f8 / t / > 0
+    Projection: chart.columns.projection
         coordinate_mean / <f8 / m
         whitening / <f8 / mr
         feature_middle / <f8 / d
-        features / <f8 / df
+        feature_scale / <f8 / c
         axes / <f8 / dk
-        least_novelty / real / / >= 0
-        middle / <f8 / h
-        bound scale / <f8 / h / >= 0
-        product_mean product_scale / <f8 / t
+        least_novelty / real / / > 0
     """,
-    (DetectorState, _made_change, Moments, Chart, Columns),
+    (DetectorState, DistributionChange, Shift, Chart, FeatureMoments, RunLengthTable, Columns, Projection),
 )

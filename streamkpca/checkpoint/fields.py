@@ -7,7 +7,7 @@ value, such as `summary.record.settled.second`.
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ RULES: dict[str, Callable[[AnyArray], Any]] = {
     "": _are_finite,
     "or NaN": lambda values: not np.isinf(values).any(),
     ">= 0": _are_not_negative,
+    "> 0": lambda values: _are_not_negative(values) and (values > 0).all(),
     "weights >= 0": lambda values: _are_finite(values) and _are_not_negative(values[0]),
     "ascending": lambda values: _are_finite(values) and (values[1:] >= values[:-1]).all(),
     "descending, >= 0": lambda values: _are_not_negative(values) and (values[1:] <= values[:-1]).all(),
@@ -42,14 +43,16 @@ RULES: dict[str, Callable[[AnyArray], Any]] = {
     "diagonal > 0": lambda values: _are_finite(values) and (values.diagonal() > 0).all(),
 }
 _ARRAYS = ("<f8", "<i8", "|b1", "|u1", "rows")
-_SCALARS = {
-    "integer": int,
-    "large integer": int,
-    "real": float,
-    "flag": bool,
-    "text": str,
-    "texts": list,
-    "time": float,
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "large integer": (int,),
+    "real": (float,),
+    "flag": (bool,),
+    "text": (str,),
+    "texts": (list,),
+    "time": (float,),
+    "times": (list,),
+    "feature": (str, int),
 }
 
 
@@ -59,8 +62,8 @@ class Field(NamedTuple):
     The kind of arrays is `<f8`, `<i8`, `|b1`, `|u1`, or `rows`: in the precision of the stream. The letters of `shape`
     are lengths of axes, n that of the part, and others the same wherever keys begin with the same word. The kind of
     scalars is one of `_SCALARS`, `real or null`, where null is infinity, `kernel`, or `data`, which the part itself
-    checks. A `time` is a number, or the text of a ``datetime64``. The rule is one of `RULES`, or the least value of a
-    scalar.
+    checks. A `time` is a number, or the text of a ``datetime64``; `times` are a list of times and nulls; a `feature` is
+    a name or a position. The rule is one of `RULES`, the least value of a scalar, or the texts that are allowed.
     """
 
     name: str
@@ -76,11 +79,15 @@ class Field(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The object at a path: what makes it of its fields and children, and whether it may be None, or be its `twin`."""
+    """The object at a path: what makes it of its fields and children, and whether it may be None, or be its `twin`.
+
+    A listed part stands for a tuple of such objects, each with keys of its own.
+    """
 
     path: str
     make: Callable[..., Any]
     is_optional: bool
+    is_listed: bool
     twin: str
     fields: list[Field]
     children: list["Part"]
@@ -92,34 +99,38 @@ class Part(NamedTuple):
 
     def key(self, name: str) -> str:
         """Return the key of a field."""
-        return f"{self.path}.{name}" if self.path else name
+        return f"{self.path}.{name}" if self.path and not self.is_listed else name
 
 
 def whole_of(table: str, makers: Sequence[Callable[..., Any]]) -> Part:
     """Read a table: lines that name a maker and the path of a part, then the fields of these parts.
 
-    A part stands in front of those that it holds. `PATH?` may be None, `PATH? = TWIN` the part of that name before it.
+    A part stands in front of those that it holds. `PATH?` may be None, `PATH? = TWIN` the part of that name before it,
+    and `PATH*` is a tuple of parts.
     A line of fields has their names, kind (`KIND?` may be None), shape and rule, between slashes; `-` stands for none.
     """
     known = {make.__name__: make for make in makers}
     parts: dict[str, Part] = {}
     group: list[Part] = []
-    is_listed = False
+    has_fields = False
     for line in filter(None, map(str.strip, table.splitlines())):
         make, is_part, path = line.partition(":")
         if is_part:
             path, _, twin = path.strip().partition(" = ")
-            part = parts[path.rstrip("?")] = Part(path.rstrip("?"), known[make], path.endswith("?"), twin, [], [])
-            group = [part] if is_listed else [*group, part]
-            if path:
-                parts[path.rpartition(".")[0]].children.append(part)
+            whole = path.rstrip("?*")
+            before, _, name = whole.rpartition(".")
+            key = parts[before].key(name) if whole else ""
+            part = parts[whole] = Part(key, known[make], path.endswith("?"), path.endswith("*"), twin, [], [])
+            group = [part] if has_fields else [*group, part]
+            if whole:
+                parts[before].children.append(part)
         elif line != "-":
             names, kind, shape, rule = (*(cell.strip() for cell in line.split("/")), "", "")[:4]
             for part in group:
                 part.fields.extend(
                     Field(name, kind.rstrip("?"), shape, rule, kind.endswith("?")) for name in names.split()
                 )
-        is_listed = not is_part
+        has_fields = not is_part
     return parts[""]
 
 
@@ -138,13 +149,14 @@ def recorded(part: Part, value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for entry in part.fields:
         kept = getattr(value, entry.name)
-        if isinstance(kept, np.datetime64):
-            kept = str(kept)
+        kept = list(map(_plain, kept)) if entry.kind == "times" else _plain(kept)
         found[part.key(entry.name)] = None if entry.kind == "real or null" and kept == math.inf else kept
     for child in part.children:
         inner = getattr(value, child.name)
         is_twin = inner is not None and child.twin and inner is getattr(value, child.twin)
-        if inner is None or is_twin:
+        if child.is_listed:
+            found[child.path] = [recorded(child, item) for item in inner]
+        elif inner is None or is_twin:
             found[child.path] = child.twin if is_twin else None
         else:
             found |= recorded(child, inner)
@@ -169,6 +181,9 @@ def _made(part: Part, left: dict[str, Any], context: Context) -> Any:
             raise CheckpointError(f"{key} is missing")
         fields[entry.name] = _checked(key, entry, left.pop(key), context)
     for child in part.children:
+        if child.is_listed:
+            fields[child.name] = _made_list(child, left, context)
+            continue
         if not child.is_optional or child.path not in left:
             fields[child.name] = _made(child, left, context)
             continue
@@ -177,6 +192,19 @@ def _made(part: Part, left: dict[str, Any], context: Context) -> Any:
             raise CheckpointError(f"{child.path} is {shown(twin)}, but should be null or have fields")
         fields[child.name] = None if twin is None else fields[twin]
     return part.make(**fields)
+
+
+def _made_list(part: Part, left: dict[str, Any], context: Context) -> tuple[Any, ...]:
+    """Make the objects of a listed part of the values that are left, and take them."""
+    items = left.pop(part.path, None)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise CheckpointError(f"{part.path} is {shown(items)} but should be a list of JSON objects")
+    return tuple(restored(part, item, replace(context, lengths=dict(context.lengths))) for item in items)
+
+
+def _plain(value: Any) -> Any:
+    """Return the text of a time in UTC, and anything else as it is."""
+    return str(value) if isinstance(value, np.datetime64) else value
 
 
 def _checked(key: str, entry: Field, value: Any, context: Context) -> Any:
@@ -190,11 +218,17 @@ def _checked(key: str, entry: Field, value: Any, context: Context) -> Any:
     if entry.kind == "time" and isinstance(value, str):
         return _date(key, value)
     kind = entry.kind.partition(" or ")[0]
-    is_right = type(value) is _SCALARS[kind]
+    is_right = type(value) in _SCALARS[kind]
+    if is_right and kind == "times":
+        return tuple(_checked(key, Field(entry.name, "time", is_optional=True), time, context) for time in value)
     if is_right and kind == "texts":
         is_right = all(isinstance(text, str) for text in value)
+    elif kind == "feature":
+        is_right &= isinstance(value, str) or 0 <= value <= _LARGEST["integer"]
+    elif is_right and kind == "text" and entry.rule:
+        is_right = value in entry.rule.split(" | ")
     elif is_right and entry.rule:
-        is_right = value >= int(entry.rule.removeprefix(">= "))
+        is_right = value > 0 if entry.rule == "> 0" else value >= int(entry.rule.removeprefix(">= "))
     if not is_right or (kind in _LARGEST and abs(value) > _LARGEST[kind]):
         raise CheckpointError(
             f"{key} is {shown(value)} but should be of the kind {' '.join((kind, entry.rule)).rstrip()}"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamkpca import CheckpointError, StreamingKernelPCA, kernels
+from streamkpca.changes.detector import _STATE as CHANGES
 from streamkpca.checkpoint.archive import header_text, read_archive, write_archive
 from streamkpca.checkpoint.fields import RULES, Field, Part
 from streamkpca.checkpoint.table import STATE
@@ -78,8 +79,14 @@ def test_the_file_holds_what_the_table_says() -> None:
         assert set(arrays) <= {key for key, entry in FIELDS.items() if entry.is_array}
         assert loaded(header, arrays).to_bytes() == model.to_bytes()
     assert found == set(FIELDS)
-    assert {entry.rule for entry in FIELDS.values() if entry.is_array} == set(RULES)
-    assert all(entry.rule in RULES for part in parts_of(MONITOR) for entry in part.fields if entry.is_array)
+    rules = {
+        entry.rule
+        for whole in (STATE, MONITOR, CHANGES)
+        for part in parts_of(whole)
+        for entry in part.fields
+        if entry.is_array
+    }
+    assert rules == set(RULES)
 
 
 @pytest.mark.parametrize("name", MODELS)

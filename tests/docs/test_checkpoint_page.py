@@ -34,7 +34,11 @@ def on_the_page(heading: str) -> dict[str, tuple[str, ...]]:
         for path in parts:
             found.setdefault(path, ())
             for name in re.findall("`(.*?)`", fields):
-                found[f"{path.rstrip('?')}.{name}"] = kind.replace("`", "").replace("\\", ""), shape, rule
+                found[f"{path.rstrip('?*')}.{name}"] = (
+                    kind.replace("`", "").replace("\\", ""),
+                    shape,
+                    rule.replace("\\", ""),
+                )
     return found
 
 
@@ -43,7 +47,7 @@ def test_the_tables_are_those_of_the_code(heading: str, whole: Part) -> None:
     expected: dict[str, tuple[str, ...]] = {}
 
     def add(part: Part) -> None:
-        expected[part.path + "?" * part.is_optional] = ()
+        expected[part.path + "?" * part.is_optional + "*" * part.is_listed] = ()
         for entry in part.fields:
             kind = entry.kind + "?" * entry.is_optional
             expected[f"{part.path}.{entry.name}"] = (kind, entry.shape, entry.rule)
