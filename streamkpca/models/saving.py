@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from streamkpca._core.files import FileName
-from streamkpca._core.parameters import check_integer
 from streamkpca.errors import CheckpointError, plainly, required
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
@@ -158,8 +157,3 @@ def check_model(model: Any, where: str) -> None:
     """Refuse what is no model of a stream."""
     if not isinstance(model, StreamingKernelPCA):
         raise TypeError(f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows")
-
-
-def read_feature(record: Any) -> str | int:
-    """Read the name or the position of a feature."""
-    return record if isinstance(record, str) else check_integer("feature", record, least=0, where="state")

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.concurrency import replaced
-from streamkpca._core.parameters import check_choice, check_integer
+from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
-from streamkpca.models.saving import read_feature
-from streamkpca.monitoring.causes import DIRECTIONS, Cause, EventRows
+from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
 from streamkpca.monitoring.rules import time_passed
@@ -89,13 +88,7 @@ class MonitorState:
 def state_record(state: MonitorState) -> dict[str, Any]:
     """Return JSON data and arrays that determine a state, by the table of its fields."""
     waiting: Any = ScoredRows.joined(state.waiting) if state.waiting else None
-    values = recorded(_STATE, replace(state, waiting=waiting))
-    current, closed = state.log.current, [_recorded_event(event) for event in state.log.closed]
-    if state.change is not None:
-        values["change.features"] = [recorded(_CAUSE, cause) for cause in state.change.features]
-    if state.log.rows is not None:
-        values["log.rows.times"] = [recorded(_TIME, _Moment(time)) for time in state.log.rows.times]
-    return {**values, "log.current": None if current is None else _recorded_event(current), "log.closed": closed}
+    return recorded(_STATE, replace(state, waiting=waiting))
 
 
 def state_from_record(record: dict[str, Any], context: Callable[[int], Context], quantile: float) -> MonitorState:
@@ -118,68 +111,6 @@ def state_from_record(record: dict[str, Any], context: Callable[[int], Context],
     return replace(state, waiting=(state.waiting,) if isinstance(state.waiting, ScoredRows) else ())
 
 
-def _recorded_event(event: Event) -> dict[str, Any]:
-    return {**recorded(_EVENT, event), "features": [recorded(_CAUSE, cause) for cause in event.features]}
-
-
-class _Moment(NamedTuple):
-    time: Time | None
-
-
-def _made_rows(times: Any, **rest: Any) -> EventRows:
-    return EventRows(times=tuple(restored(_TIME, time, Context()).time for time in times), **rest)
-
-
-def _made_log(closed: Any, current: Any, n_closed: int, rows: EventRows | None) -> EventLog:
-    opened = None if current is None else restored(_EVENT, current, Context())
-    return EventLog(tuple(restored(_EVENT, event, Context()) for event in closed), opened, n_closed, rows)
-
-
-def _made_event(features: Any, **rest: Any) -> Event:
-    return Event(features=tuple(restored(_CAUSE, cause, Context()) for cause in features), **rest)
-
-
-def _made_cause(feature: Any, direction: str, **rest: Any) -> Cause:
-    return Cause(
-        read_feature(feature), direction=check_choice("direction", direction, choices=DIRECTIONS, where="state"), **rest
-    )
-
-
-def _made_change(features: Any, **rest: Any) -> Change:
-    return Change(features=tuple(restored(_CAUSE, cause, Context()) for cause in features), **rest)
-
-
-_TIME = whole_of(
-    """
-    _Moment:
-        time / time?
-    """,
-    (_Moment,),
-)
-_CAUSE = whole_of(
-    """
-    _made_cause:
-        feature / data
-        share / real / / >= 0
-        value expected low high / real
-        direction / text
-        since / integer / / >= 0
-        since_time / time?
-    """,
-    (_made_cause,),
-)
-_EVENT = whole_of(
-    """
-    _made_event:
-        start end peak_row / integer / / >= 0
-        n_alarms / integer / / >= 1
-        peak severity / real / / >= 0
-        start_time end_time peak_time / time?
-        features / data
-        is_open / flag
-    """,
-    (_made_event,),
-)
 # Lengths: d columns, D those of a row with its L predecessors, n rows of the part.
 _STATE = whole_of(
     """
@@ -203,19 +134,33 @@ _STATE = whole_of(
         start n_alarms / integer / / >= 0
         excess / real / / >= 0
         start_time / time?
-    _made_log: log
+    EventLog: log
         n_closed / integer / / >= 0
-        closed current / data
-    _made_rows: log.rows?
+    EventRows: log.rows?
         positions / <i8 / n
         rows / <f8 / nD / or NaN
-        times / data
-    _made_change: change?
+        times / times
+    Event: log.closed*
+    Event: log.current?
+        start end peak_row / integer / / >= 0
+        n_alarms / integer / / >= 1
+        peak severity / real / / >= 0
+        start_time end_time peak_time / time?
+        is_open / flag
+    Change: change?
         start detected / integer / / >= 0
         share / real / / >= 0
         start_time detected_time / time?
-        features / data
         is_accepted / flag
+    Cause: log.closed.features*
+    Cause: log.current.features*
+    Cause: change.features*
+        feature / feature
+        share / real / / >= 0
+        value expected low high / real
+        direction / text / / above | below
+        since / integer / / >= 0
+        since_time / time?
     Contract: contract?
         false_alarms / real / / >= 0
         maxima / <f8 / n / >= 0
@@ -228,5 +173,5 @@ _STATE = whole_of(
         novelty smoothed / <f8 / n / >= 0
         is_alarm usual / |b1 / n
     """,
-    (MonitorState, RecentScores, AlarmRun, _made_log, _made_rows, _made_change, Contract, ScoredRows),
+    (MonitorState, RecentScores, AlarmRun, EventLog, EventRows, Event, Change, Cause, Contract, ScoredRows),
 )

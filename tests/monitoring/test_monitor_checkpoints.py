@@ -119,8 +119,14 @@ def restored(record: Any) -> Monitor:
 def test_the_record_has_all_parts() -> None:
     state = RECORD["state"]
     assert state["log.closed"]
-    assert state["log.current"]
-    assert {"change.start", "waiting.stacked", "run.excess"} <= set(state)
+    assert {
+        "log.current.start",
+        "log.rows.times",
+        "change.start",
+        "change.features",
+        "waiting.stacked",
+        "run.excess",
+    } <= set(state)
     assert len(state["left_out"])
     assert restored(RECORD).to_bytes() == MONITOR.to_bytes()
 
@@ -172,7 +178,10 @@ def test_a_changed_number_anywhere_is_refused_or_harmless(data: st.DataObject) -
         (["state", "last_time"], "now"),
         (["state", "n_features"], -3),
         (["state", "scores.raw"], np.array([-3.0])),
-        (["state", "log.current", "features"], -3),
+        (["state", "log.current.features"], -3),
+        (["state", "change.features", 0, "direction"], "sideways"),
+        (["state", "change.features", 0, "feature"], -1),
+        (["state", "log.rows.times", 0], "now"),
         (["state", "waiting.novelty"], np.zeros(3)),
         (["state", "run.excess"], "one"),
     ],
