@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamkpca._core.cusum import Cusum
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.checkpoint.fields import AnyArray, whole_of
 from streamkpca.components.snapshot import Snapshot
@@ -14,7 +15,7 @@ from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, RowDistribution
 from streamkpca.stream.blocks import RowBuffer
 from streamkpca.stream.state import State
-from streamkpca.stream.summary import PageCusum, SearchSchedule, Summary
+from streamkpca.stream.summary import ResidualTrend, SearchSchedule, Summary
 
 
 def _state(kernel: Kernel, names: list[str] | None, settling: RowBuffer | None, **rest: Any) -> State:
@@ -43,7 +44,7 @@ def _snapshot(weights: AnyArray, atoms: AnyArray, factor: AnyArray, **rest: Any)
     return Snapshot(weights=weights, atoms=atoms, active_atoms=active, span_atoms=atoms, factor=factor, **rest)
 
 
-_CLASSES = (AtomStats, Basis, ColumnSums, Moments, PageCusum, ProjectionLoss, Record, RowDistribution, RowSums)
+_CLASSES = (AtomStats, Basis, ColumnSums, Moments, ProjectionLoss, Record, RowDistribution, RowSums)
 # Lengths: d columns, m atoms, k active ones, q axes, n rows of the part; P and E are d, d, or of wide rows d and 0, 0.
 STATE: Final = whole_of(
     """
@@ -94,11 +95,15 @@ STATE: Final = whole_of(
         countdown n_blocks n_rows_searched / integer / / >= 0
         usual_residual / real or null / / >= 0
         spread / real / / >= 0
-    PageCusum: summary.trend
+    ResidualTrend: summary.trend
         n_blocks / integer / / >= 0
         level / real
-        variance cusum_up cusum_down / real / / >= 0
+        variance / real / / >= 0
         signalled / flag
+    Cusum: summary.trend.rise
+    Cusum: summary.trend.fall
+        total / real / / >= 0
+        n / integer / / >= 0
     ColumnSums: summary.column_sums?
         origin / <f8 / d
         sums / <f8 / 3P / weights >= 0
@@ -128,5 +133,5 @@ STATE: Final = whole_of(
         scale / <f8 / d / >= 0
         precision / <f8 / E / symmetric
     """,
-    (_state, _buffer, _reservoir, _snapshot, Summary, SearchSchedule, *_CLASSES),
+    (_state, _buffer, _reservoir, _snapshot, Summary, SearchSchedule, ResidualTrend, Cusum, *_CLASSES),
 )

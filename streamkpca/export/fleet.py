@@ -15,7 +15,7 @@ from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSu
 from streamkpca.export.device_state import DeviceState, encode, origin_of, read, values_of
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 from streamkpca.stream.state import record_pending
-from streamkpca.stream.summary import PageCusum, SearchSchedule, Summary
+from streamkpca.stream.summary import ResidualTrend, SearchSchedule, Summary
 
 # Rounding in single precision, in units of that in double.
 _SINGLE = float(np.finfo(np.float32).eps / np.finfo(np.float64).eps)
@@ -119,7 +119,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
         atom_stats=AtomStats(positions_outside(basis.atoms), np.zeros(basis.size), age),
         n_rows=n_new,
         schedule=SearchSchedule(),
-        trend=PageCusum(),
+        trend=ResidualTrend(),
     )
     empty.state_ = replaced(empty.state_, summary=summary, n_rejected=max(device.n_refused - n_refused, 0))
     return empty

@@ -1,6 +1,6 @@
 """The summary, an immutable value: all that is kept of the rows of full blocks.
 
-`SearchSchedule` and `PageCusum` are the parts of it that tell when a block is searched for atoms.
+`SearchSchedule` and `ResidualTrend` are the parts of it that tell when a block is searched for atoms.
 """
 
 import math
@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from streamkpca._core.arrays import Array, Positions
+from streamkpca._core.cusum import Cusum
 from streamkpca._core.reservoir import Reservoir, arrival_times, shifted
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, Record
@@ -33,30 +34,30 @@ _LEAST_DEVIATION = 1e-9
 
 
 @dataclass(frozen=True)
-class PageCusum:
-    """Page's cumulative sum test on the share of each block's energy that the atoms leave unexplained.
+class ResidualTrend:
+    """Page's test of the share of each block's energy that the atoms leave unexplained, see `Cusum`.
 
-    `level` and `variance` are the mean and the variance of the shares of `n_blocks` since the level began,
-    the cumulative sums are of standardised deviations, and `signalled` tells whether the last level ended with a rise.
+    `level` and `variance` are the mean and the variance of the shares of `n_blocks` since the level began, `rise` and
+    `fall` sum up standardised deviations, and `signalled` tells whether the last level ended with a rise.
 
     With z the block's deviation from the level in standard deviations, between blocks or as the spread within a block
-    predicts, cusum_up <- max(0, cusum_up + z - 1/2) [1]_; it signals at 10. A fall ends the level without a signal.
+    predicts, the rise is that of z - 1/2; it signals at 10. A fall ends the level without a signal. The level is
+    estimated from the stream [1]_.
 
-    .. [1] E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; with the level estimated from the stream as
-       in D. V. Hinkley, "Inference about the change-point from cumulative sum tests", Biometrika 58, 1971.
+    .. [1] D. V. Hinkley, "Inference about the change-point from cumulative sum tests", Biometrika 58, 1971.
     """
 
     n_blocks: int = 0
     level: float = 0.0
     variance: float = 0.0
-    cusum_up: float = 0.0
-    cusum_down: float = 0.0
+    rise: Cusum = field(default_factory=Cusum)
+    fall: Cusum = field(default_factory=Cusum)
     signalled: bool = False
 
     @property
     def strength(self) -> float:
         """The upward sum as a share of the threshold: 0 is no rise, 1 a signal."""
-        return self.cusum_up / _THRESHOLD
+        return self.rise.total / _THRESHOLD
 
     @property
     def is_fresh(self) -> bool:
@@ -69,12 +70,11 @@ class PageCusum:
         step = min(max((share - self.level) / deviation, -_LARGEST_STEP), _LARGEST_STEP)
         if self.n_blocks < _FIRST_BLOCKS:
             return self._learned(share)
-        cusum_up = max(0.0, self.cusum_up + step - _ALLOWANCE)
-        cusum_down = max(0.0, self.cusum_down - step - _ALLOWANCE)
-        if max(cusum_up, cusum_down) >= _THRESHOLD:
-            return type(self)(n_blocks=1, level=share, signalled=cusum_up >= _THRESHOLD)
+        rise, fall = self.rise.add(step - _ALLOWANCE), self.fall.add(-step - _ALLOWANCE)
+        if max(rise.total, fall.total) >= _THRESHOLD:
+            return type(self)(n_blocks=1, level=share, signalled=rise.total >= _THRESHOLD)
         # An outlier moves the level by no more than the largest step.
-        return replace(self._learned(self.level + step * deviation), cusum_up=cusum_up, cusum_down=cusum_down)
+        return replace(self._learned(self.level + step * deviation), rise=rise, fall=fall)
 
     def _learned(self, share: float) -> Self:
         """Average in a block's share; after 64 blocks the old ones fade."""
@@ -236,7 +236,7 @@ class Summary:
     reservoir: Reservoir
     n_rows: int = 0
     schedule: SearchSchedule = field(default_factory=SearchSchedule)
-    trend: PageCusum = field(default_factory=PageCusum)
+    trend: ResidualTrend = field(default_factory=ResidualTrend)
     last_drift: int | None = None
     column_sums: ColumnSums | None = None
 
@@ -376,7 +376,7 @@ class Summary:
             n_rows=self.n_rows + other.n_rows,
             last_drift=self.last_drift if other.last_drift is None else other.last_drift + self.n_rows,
             # How well the union explains later rows is not known yet.
-            trend=PageCusum(),
+            trend=ResidualTrend(),
             schedule=SearchSchedule(),
         )
         if self.column_sums is None or other.column_sums is None:
@@ -390,7 +390,7 @@ class Summary:
             atom_stats=self.atom_stats.from_outside(self.basis.atoms),
             selection_sample=self.selection_sample.emptied(),
             schedule=replace(self.schedule, n_blocks=min(self.schedule.n_blocks, 1), n_rows_searched=0),
-            trend=PageCusum(),
+            trend=ResidualTrend(),
             last_drift=None,
         )
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from streamkpca.stream.summary import PageCusum
+from streamkpca.stream.summary import ResidualTrend
 
 
 def watched(shares, error=0.0, trend=None):
     """Feed shares; return the trend and the positions of its signals."""
-    trend, signals = trend or PageCusum(), []
+    trend, signals = trend or ResidualTrend(), []
     for i, share in enumerate(shares):
         before, trend = trend.n_blocks, trend.observe(float(share), error)
         if trend.n_blocks == 1 and before and trend.signalled:
