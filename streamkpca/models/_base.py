@@ -32,7 +32,7 @@ class Fitted:
     singular_values: Array | None = None
 
 
-class Estimator(ABC):
+class Estimator(_params.Parameterised, ABC):
     """Base of all estimators; a subclass has `fit` and the hooks below, and stores its arguments by their names.
 
     Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum.
@@ -566,66 +566,6 @@ class Estimator(ABC):
                 f"{type(self).__name__} has no feature_names_in_: its first rows came without column names"
             )
         return names
-
-    # Parameters
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments.
-
-        Parameters
-        ----------
-        deep : bool
-            Include the parameters of kernels, as ``kernel__gamma``.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA, kernels
-        >>> KernelPCA(kernel=kernels.RBF(0.5)).get_params()
-        {'n_components': 10, 'kernel': RBF(gamma=0.5), 'center': True, 'kernel__gamma': 0.5}
-        """
-        kind = type(self)
-        params = dict(zip(_params.constructor_parameters(kind), _params.argument_reader(kind)(self), strict=True))
-        if deep:
-            for name, value in list(params.items()):
-                if isinstance(value, Kernel):
-                    params |= {f"{name}__{path}": part for path, part in value.parameters().items()}
-        return params
-
-    def set_params(self, **params: Any) -> Self:
-        """Set constructor arguments; they are checked when they are used.
-
-        Parameters
-        ----------
-        **params
-            Names and values. A kernel's parameter, such as ``kernel__gamma``, replaces the kernel by a changed copy.
-
-        Returns
-        -------
-        Estimator
-
-        Raises
-        ------
-        TypeError, ValueError
-            A name is not a parameter, or a kernel refuses a value; then nothing is set.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA().set_params(n_components=3, kernel__gamma=2.0)
-        KernelPCA(n_components=3, kernel=RBF(gamma=2.0))
-        """
-        for name, value in _params.resolved_parameters(self, params, f"{type(self).__name__}.set_params").items():
-            setattr(self, name, value)
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy, made in one step: pickle and deepcopy iterate over what they get, while another thread may set
-        # attributes.
-        return vars(self).copy()
-
-    def __repr__(self) -> str:
-        shown = [f"{name}={value!r}" for name, value in _params.changed_parameters(self).items()]
-        return f"{type(self).__name__}({', '.join(shown)})"
 
     # scikit-learn's protocol. Only scikit-learn calls these, so it is loaded by then; it is never imported here.
 

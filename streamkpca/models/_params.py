@@ -9,7 +9,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache, wraps
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,75 @@ def resolved_parameters(estimator: Any, params: Mapping[str, Any], where: str) -
                 raise ValueError(f"{where}: {whole}={kernel!r} has no parameter {path!r}; only kernels have them")
             own[whole] = kernel_from(kernel, where=where).with_parameter(path, value, where=where)
     return own
+
+
+class Parameterised:
+    """Base of all estimators: the constructor's arguments, stored by their names, can be read, changed and shown.
+
+    Examples
+    --------
+    >>> from streamkpca import OutlierDetector
+    >>> OutlierDetector(0.05).set_params(max_samples=1024)
+    OutlierDetector(contamination=0.05, max_samples=1024)
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments.
+
+        Parameters
+        ----------
+        deep : bool
+            Include the parameters of kernels, as ``kernel__gamma``.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA, kernels
+        >>> KernelPCA(kernel=kernels.RBF(0.5)).get_params()
+        {'n_components': 10, 'kernel': RBF(gamma=0.5), 'center': True, 'kernel__gamma': 0.5}
+        """
+        kind: type = type(self)
+        params = dict(zip(constructor_parameters(kind), argument_reader(kind)(self), strict=True))
+        if deep:
+            for name, value in list(params.items()):
+                if isinstance(value, Kernel):
+                    params |= {f"{name}__{path}": part for path, part in value.parameters().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments; they are checked when they are used.
+
+        Parameters
+        ----------
+        **params
+            Names and values. A kernel's parameter, such as ``kernel__gamma``, replaces the kernel by a changed copy.
+
+        Returns
+        -------
+        Parameterised
+
+        Raises
+        ------
+        TypeError, ValueError
+            A name is not a parameter, or a kernel refuses a value; then nothing is set.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA().set_params(n_components=3, kernel__gamma=2.0)
+        KernelPCA(n_components=3, kernel=RBF(gamma=2.0))
+        """
+        for name, value in resolved_parameters(self, params, f"{type(self).__name__}.set_params").items():
+            setattr(self, name, value)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, made in one step: pickle and deepcopy iterate over what they get, while another thread may set
+        # attributes.
+        return vars(self).copy()
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in changed_parameters(self).items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def explaining_unknown_arguments(kind: Kind) -> Kind:
