@@ -139,11 +139,16 @@ class Reservoir:
 
     def emptied(self) -> Self:
         """Return a reservoir of the same size, width and precision without rows."""
-        return self.empty(self.size, self.sorted_draws.rows.shape[1], self.sorted_draws.rows.dtype.name)
+        return self.empty(self.size, self.n_features, self.sorted_draws.rows.dtype.name)
 
     def __len__(self) -> int:
         """Return the number k of rows kept."""
         return min(self.size, len(self.sorted_draws.keys) + self._n_unsorted)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the rows."""
+        return int(self.sorted_draws.rows.shape[1])
 
     @property
     def rows(self) -> Array:

@@ -1,6 +1,7 @@
 """The relation view: how surprising each number of a row is, given its others, by linear prediction."""
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -16,14 +17,12 @@ from streamkpca.rows.gaps import gaps_in
 _RIDGE = 0.01
 # Quantile of the healthy residuals that is the unit of a feature; 0.9 costs 0.03 of the average precision.
 _UNIT_QUANTILE = 0.99
-# The same quantile of the sizes of normal numbers with deviation 1.
-_NORMAL_QUANTILE = 2.5758
 # Smallest unit, in standard deviations of the column: what is off by less is rounding.
 _SMALLEST_UNIT = 0.01
 # A deviation below this share of the mean is the rounding of numbers that are all the same.
 _ROUNDING = 1e-12
 # Numbers farther off than this, in standard deviations, count as this far: their squares are finite.
-_FARTHEST = 1e100
+_FARTHEST = 1e60
 
 
 class RowMoments(NamedTuple):
@@ -62,6 +61,10 @@ class RowMoments(NamedTuple):
     def add(self, rows: Array) -> Self:
         """Add rows (n, d), which may have gaps; O(n d^2)."""
         return self.merge(_moments_of(rows)) if len(rows) else self
+
+    def without_correlations(self) -> Self:
+        """Return the moments of columns that say nothing about each other."""
+        return self._replace(scatter=np.diag(np.diagonal(self.scatter)))
 
     def merge(self, other: "RowMoments") -> Self:
         """Add the moments of other rows; O(d^2)."""
@@ -137,7 +140,9 @@ class Relation:
     precision : ndarray of shape (d, d)
         P = (C + 0.01 I)^-1 with the correlations C of the columns.
     units : ndarray of shape (d,)
-        The 0.99 quantiles of the sizes of healthy residuals, at least 0.01.
+        Quantiles of the sizes of healthy residuals, at least 0.01.
+    quantile : float
+        Which quantiles these are.
 
     Notes
     -----
@@ -159,27 +164,35 @@ class Relation:
     scale: Array
     precision: Array
     units: Array
+    quantile: float = _UNIT_QUANTILE
 
     @classmethod
-    def fit(cls, moments: RowMoments, healthy_rows: Array) -> Self:
-        """Take predictions from moments, and units from healthy rows (n, d) that are not in them; O(d^3 + n d^2).
+    def fit(cls, moments: RowMoments, healthy_rows: Array, quantile: float = _UNIT_QUANTILE) -> Self:
+        """Take predictions from moments, and units from healthy rows (n, d); O(d^3 + n d^2).
 
-        A feature without healthy numbers takes the unit that normal residuals would have.
+        Units of rows that are in the moments too are smaller than those of other rows, the more so the fewer rows there
+        are. A feature without healthy numbers takes the unit that normal residuals would have.
         """
         mean, deviation = moments.mean, moments.deviation
         size = np.where(mean != 0.0, np.abs(mean), 1.0)
         with one_blas_thread():
             precision = np.linalg.inv(moments.correlation + _RIDGE * np.eye(len(mean)))
         precision = 0.5 * (precision + precision.T)
-        begun = cls(mean, np.where(deviation > 0.0, deviation, size), precision, np.ones(len(mean)))
+        begun = cls(mean, np.where(deviation > 0.0, deviation, size), precision, np.ones(len(mean)), quantile)
         squares, added = begun._squared_residuals(healthy_rows)
-        usual = _NORMAL_QUANTILE / np.sqrt(np.diagonal(precision))
-        units = [_unit_of(*column) for column in zip((squares - added).T, usual, strict=True)]
+        usual = begun._normal_quantile / np.sqrt(np.diagonal(precision))
+        units = [_unit_of(*column, quantile) for column in zip((squares - added).T, usual, strict=True)]
         return replace(begun, units=np.array(units))
+
+    def standardise(self, X: Array) -> Array:
+        """Return rows (n, d) less the mean, over the scale; of size 1e60 at most."""
+        with np.errstate(over="ignore"):
+            rows: Array = np.clip((X - self.mean) / self.scale, -_FARTHEST, _FARTHEST)
+        return rows
 
     def residuals(self, X: Array) -> Array:
         """Return what the numbers of rows (n, d) differ from their predictions, in scales: (n, d), NaN in gaps."""
-        rows = self._standardise(X)
+        rows = self.standardise(X)
         return np.where(np.isnan(rows), np.nan, self._predict(rows)[0])
 
     def terms(self, X: Array) -> Array:
@@ -195,26 +208,26 @@ class Relation:
 
     def expected(self, X: Array) -> Array:
         """Return the prediction of each number of rows (n, d) by the others that are there, in its own unit: (n, d)."""
-        rows = self._standardise(X)
+        rows = self.standardise(X)
         residuals, _ = self._predict(rows)
         expected: Array = self.mean + self.scale * (np.where(np.isnan(rows), 0.0, rows) - residuals)
         return expected
+
+    @property
+    def _normal_quantile(self) -> float:
+        """The quantile of the sizes of normal numbers with deviation 1."""
+        return NormalDist().inv_cdf(0.5 + 0.5 * self.quantile)
 
     @cached_property
     def _residual_view(self) -> FeatureView:
         """Multiplies rows, each by itself, by P with its rows divided by the diagonal."""
         return FeatureView(units=UnitMatrix(self.precision / np.diagonal(self.precision)[:, None]))
 
-    def _standardise(self, X: Array) -> Array:
-        with np.errstate(over="ignore"):
-            rows: Array = np.clip((X - self.mean) / self.scale, -_FARTHEST, _FARTHEST)
-        return rows
-
     def _squared_residuals(self, X: Array) -> tuple[Array, Array | float]:
         """Return squared residuals (n, d), NaN in gaps, and what gaps add to the squared units."""
-        rows = self._standardise(X)
+        rows = self.standardise(X)
         residuals, variance = self._predict(rows)
-        return np.where(np.isnan(rows), np.nan, residuals * residuals), _NORMAL_QUANTILE**2 * variance
+        return np.where(np.isnan(rows), np.nan, residuals * residuals), self._normal_quantile**2 * variance
 
     def _predict(self, rows: Array) -> tuple[Array, Array | float]:
         """Return residuals (n, d) of standardised rows, and the variances (n, d) that gaps add to them.
@@ -232,7 +245,7 @@ class Relation:
         return np.where(missing, -completed, residuals), np.maximum(1.0 / precision - 1.0 / own, 0.0)
 
 
-def _unit_of(squares: Array, usual: float) -> float:
+def _unit_of(squares: Array, usual: float, quantile: float) -> float:
     """Return the unit of a feature from squared residuals (n,), NaN in gaps, or the usual one if there are none."""
     sizes = np.sqrt(np.maximum(squares[~np.isnan(squares)], 0.0))
-    return max(float(np.quantile(sizes, _UNIT_QUANTILE)) if len(sizes) else usual, _SMALLEST_UNIT)
+    return max(float(np.quantile(sizes, quantile)) if len(sizes) else usual, _SMALLEST_UNIT)
