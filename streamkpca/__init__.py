@@ -6,6 +6,7 @@ StreamingKernelPCA : one pass, bounded memory.
 KernelPCA : all rows at once, exact.
 SparseKernelPCA : all rows at once, few of them active by maximum likelihood.
 ApproximateKernelPCA : in the span of few rows, chosen greedily.
+OutlierDetector : the outliers of a table, found among its own rows.
 
 Functions
 ---------
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from streamkpca.models.checkpointer import Checkpointer, load
     from streamkpca.models.exact import KernelPCA
     from streamkpca.models.model_bank import ModelBank
+    from streamkpca.models.outliers import OutlierDetector
     from streamkpca.models.sparse import SparseKernelPCA
     from streamkpca.models.streaming import StreamingKernelPCA, merge
 
@@ -54,6 +56,7 @@ __all__ = [
     "KernelPCA",
     "ModelBank",
     "NotFittedError",
+    "OutlierDetector",
     "SparseKernelPCA",
     "SparsityError",
     "SparsityWarning",
@@ -73,6 +76,7 @@ _HOMES = {
     "models.checkpointer": "Checkpointer load",
     "models.exact": "KernelPCA",
     "models.model_bank": "ModelBank",
+    "models.outliers": "OutlierDetector",
     "models.sparse": "SparseKernelPCA",
     "models.streaming": "StreamingKernelPCA merge",
 }

@@ -15,6 +15,7 @@ from streamkpca._core.jit import n_unsaved
 from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear
 from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
+from streamkpca.models.outliers import OutlierDetector
 from streamkpca.models.sparse import SparseKernelPCA
 from streamkpca.models.streaming import StreamingKernelPCA, merge
 from streamkpca.rows.gaps import WIDEST_TOGETHER
@@ -92,6 +93,7 @@ def warmup() -> Warmth:
                 rows = np.where(np.eye(len(rows), n_features) > 0.0, np.nan, rows)
                 _ask(copy.copy(gapped).partial_fit(rows), rows)
         _use_monitoring(StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS).partial_fit(np.eye(4, 2)))
+        OutlierDetector().fit(np.random.default_rng(0).normal(size=(40, 2))).predict(np.eye(2))
         # Rows without energy give no atoms.
         _ask(StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((2, 2))), np.zeros((2, 2)))
     return warmth()

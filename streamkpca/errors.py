@@ -131,6 +131,15 @@ def required(value: Known | None, estimator: str, request: str) -> Known:
     return value
 
 
+# What fits an estimator; others are fitted by `fit` alone.
+_CALLS = {
+    "Monitor": "'update'",
+    "ChangeDetector": "'update'",
+    "StreamingKernelPCA": "'fit' or 'partial_fit'",
+    "OutlierDetector": "'fit' or 'partial_fit'",
+}
+
+
 def not_fitted(estimator: str, request: str) -> NotFittedError:
     """Make the error for a request, a method or attribute, that needs a fitted model.
 
@@ -138,7 +147,13 @@ def not_fitted(estimator: str, request: str) -> NotFittedError:
     scikit-learn catches it. scikit-learn is never imported for this.
     """
     watches = estimator in ("Monitor", "ChangeDetector")
-    calls = "'update'" if watches else "'fit' or 'partial_fit'" if estimator.startswith("Streaming") else "'fit'"
+    calls = (
+        "'update'"
+        if watches
+        else "'fit' or 'partial_fit'"
+        if estimator in ("StreamingKernelPCA", "OutlierDetector")
+        else "'fit'"
+    )
     message = f"{request} needs a fitted {estimator}, but this one has seen no rows yet; call {calls} first"
     peer = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
     if peer is None:

@@ -26,7 +26,9 @@ print(found.ready, found.compiled, found.folder)
 USE = """
 import copy
 import numpy as np
-from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, merge
+from streamkpca import (
+    ApproximateKernelPCA, KernelPCA, OutlierDetector, SparseKernelPCA, StreamingKernelPCA, merge
+)
 from streamkpca.kernels import Matern, Polynomial, RBF
 from streamkpca.monitoring import Monitor
 rows = np.tanh(np.random.default_rng(7).normal(size=(300, 20)))
@@ -47,6 +49,7 @@ for X in (rows, frozen, rows[:, :5].tolist(), np.asfortranarray(rows), rows[:, :
         model.fit(X[:200]).transform(X[:1])
         model.score_samples(X[:1])
 Monitor().update(rows)
+OutlierDetector().fit(rows).predict(rows[:1])
 rng = np.random.default_rng(3)
 for X in (rows, np.tanh(rng.normal(size=(300, 300)))):
     X = np.where(rng.random(X.shape) < 0.01, np.nan, X)

@@ -6,10 +6,10 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from streamkpca import KernelPCA, StreamingKernelPCA
+from streamkpca import KernelPCA, OutlierDetector, StreamingKernelPCA
 
 # The batch estimators share what the checks reach.
-ESTIMATORS = [StreamingKernelPCA(), KernelPCA()]
+ESTIMATORS = [StreamingKernelPCA(), KernelPCA(), OutlierDetector()]
 
 
 def named_checks():
