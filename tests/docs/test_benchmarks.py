@@ -429,3 +429,27 @@ def test_changes_of_distribution(tmp_path: Path) -> None:
         assert len(cases) == 8
         assert all(set(case) == {"ours", "MMDEW", "NEWMA", "Scan-B", "OKCUSUM"} for case in cases.values())
     assert found["delays"]["1e+03"]["uniform +-4"]["ours"][0] < 3.0
+
+
+def test_outliers_in_a_table(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "outliers_in_a_table.py", "--tiny")
+    assert "holds: contaminated, less 5th neighbour" in output
+    for kind in ("contaminated", "clean"):
+        assert set(found["areas"][kind]) >= {"OutlierDetector", "novelty", "5th neighbour", "IsolationForest"}
+        for method, areas in found["areas"][kind].items():
+            assert len(areas) == len(found["tables"]) == 5
+            assert found["means"][kind][method][0] == pytest.approx(np.mean(areas))
+    # Rows that were learned are not novel.
+    assert (
+        found["means"]["contaminated"]["novelty"][0] < 0.7 < 0.9 < found["means"]["contaminated"]["OutlierDetector"][0]
+    )
+    assert found["holds"] is all(value >= least for value, least in found["bounds"].values())
+    rng = np.random.default_rng(0)
+    table = {"X": rng.normal(size=(90, 4)), "y": np.arange(90) < 5}
+    table["X"][:5] += 8.0
+    (tmp_path / "folder").mkdir()
+    np.savez(tmp_path / "folder" / "one.npz", **table)
+    np.savez(tmp_path / "folder" / "wide.npz", **table | {"X": rng.normal(size=(90, 400))})
+    _, found = figures(tmp_path, "outliers_in_a_table.py", "--data", "folder", "--tiny")
+    assert set(found["tables"]) == {"one"}
+    assert found["means"]["contaminated"]["OutlierDetector"][0] > 0.95
