@@ -140,13 +140,14 @@ def _use_batches(kernel: Kernel, rows: Array, weights: Array | None) -> None:
 
 
 def _use_monitoring(model: StreamingKernelPCA) -> None:
-    """Make a chart of a few rows, and follow one; find what is expected of one; smooth a score, and find a level."""
+    """Make a chart of a few rows, and follow one; find what is expected of one; smooth a score, and rank it."""
     # Loading it with the estimators would make the first answer of a process a tenth later.
     from streamkpca.changes.chart import learn_chart
-    from streamkpca.monitoring.thresholds import healthy_level, smoothed_run
+    from streamkpca.monitoring.rarity import RarityScale, ViewScale
+    from streamkpca.monitoring.scoring import smooth
 
-    healthy_level(np.zeros(1), 0.5)
-    smoothed_run(np.zeros(1), 0.5, None)
+    ViewScale(RarityScale.fit(np.ones(1)), ViewScale.none().counts).rank(np.zeros(1))
+    smooth(np.zeros(1), 0.5, None)
     rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), answering(model.state_, model.settings("warmup"))
     chart, _ = learn_chart(rows, snapshot)
     chart.follow(chart.columns.compute(snapshot, rows[:1], 0), 0.0 * chart.precision, 1.0)

@@ -1,66 +1,17 @@
-"""Compiled loops: the level of healthy scores, and moving averages of scores."""
+"""Compiled loops: moving averages of scores, and their ranks among all earlier ones."""
 
 import math
-
-import numpy as np
 
 from streamkpca._core.arrays import Array
 from streamkpca._core.jit import jit
 
-# Share of the lowest scores that are healthy for certain, and levels among healthy scores between which the logarithms
-# rise as they go on to rise: their tail is exponential, as that of scores is where some healthy rows are far out.
-_CERTAIN, _MIDDLE, _UPPER = 0.88, 0.5, 0.85
-# Level, at least, that healthy scores may reach.
-_HEALTHY = 0.99
-# A valley has at most this share of the farther scores, where an exponential tail would have .39 of them and one three
-# times as heavy .15, in a step of this share of the tail's slope; at least so many are farther.
-_VALLEY, _STEP, _FEWEST = 0.125, 0.5, 10
-# Scores below this, in units of k(x, x), are rounding.
-_ROUNDING = 1e-12
-
-
-@jit
-def _upper_tail(scores: Array, n: int) -> tuple[float, float]:
-    """Return the upper level of the n lowest logarithms, and the slope of the tail through it and their middle."""
-    upper = math.log(max(scores[round(_UPPER * (n - 1))], _ROUNDING))
-    middle = math.log(max(scores[round(_MIDDLE * (n - 1))], _ROUNDING))
-    return upper, (upper - middle) / math.log((1.0 - _MIDDLE) / (1.0 - _UPPER))
-
-
-@jit
-def level_of_ordered(scores: Array, quantile: float) -> float:
-    """Return the level that the share 1 - `quantile` of healthy ones among ascending scores exceeds.
-
-    `monitoring.thresholds.healthy_level` says which of them are healthy.
-    """
-    n, end = len(scores), max(quantile, _HEALTHY)
-    certain = healthy = math.ceil(_CERTAIN * n)
-    grows = True
-    while grows:
-        upper, slope = _upper_tail(scores, healthy)
-        reached, grows = upper - slope * math.log((1.0 - end) / (1.0 - _UPPER)), False
-        while healthy < n and math.log(max(scores[healthy], _ROUNDING)) <= reached:
-            healthy += 1
-            grows = True
-    # The end of a step from the place before each.
-    stop, deepest, least = certain, certain, np.inf
-    for place in range(certain, min(healthy, n - max(_FEWEST, round((1.0 - end) * n)))):
-        stop = max(stop, place)
-        reached = math.log(max(scores[place - 1], _ROUNDING)) + _STEP * slope
-        while stop < n and math.log(max(scores[stop], _ROUNDING)) <= reached:
-            stop += 1
-        share = (stop - place) / (n - place)
-        if share < least:
-            least, deepest = share, place
-    if least <= _VALLEY:
-        healthy = deepest
-        upper, slope = _upper_tail(scores, healthy)
-    # The quantile of split-conformal prediction, for which a newcomer counts as the largest.
-    n_healthy = min(float(n), healthy * (1.0 + 0.5 * (1.0 - end)))
-    level = math.log(max(scores[min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1], _ROUNDING))
-    if quantile > _UPPER:
-        level = min(level, upper - slope * math.log((1.0 - quantile) / (1.0 - _UPPER)))
-    return math.exp(level)
+# Levels of logarithms that scores are counted at, a power of two, so many of them for a factor of e; from the logarithm
+# of rounding on, to scores of 1e15.
+N_LEVELS, _PER_UNIT, _LOWEST = 2048, 32.0, -27.631021115928547
+# Scores counted, from which on all counts are halved, so that those of months ago count less.
+_MOST_COUNTED = 2.0**18
+# Earlier scores that there must be before a rank among them says anything.
+_LEAST_COUNTED = 64.0
 
 
 @jit
@@ -73,3 +24,29 @@ def smooth_roots(scores: Array, smoothing: float, last: float, smoothed: Array) 
     for i in range(len(scores)):
         mean += smoothing * (math.sqrt(scores[i]) - mean)
         smoothed[i] = mean * mean
+
+
+@jit
+def limit_by_counts(logs: Array, rarity: Array, most: float, counts: Array, limited: Array) -> None:
+    """Write the rarities of scores (n,), at most `most` times what their ranks among all earlier scores say.
+
+    The scores are then counted in `counts`: the total first, and a Fenwick tree of the numbers at each level.
+    """
+    for i in range(len(logs)):
+        level = int(min(max((logs[i] - _LOWEST) * _PER_UNIT, 0.0), N_LEVELS - 1.0))
+        below, place = 0.0, level
+        while place > 0:
+            below += counts[place]
+            place -= place & -place
+        total = counts[0]
+        limited[i] = rarity[i]
+        if total >= _LEAST_COUNTED:
+            limited[i] = min(rarity[i], most * (total + 1.0) / (total - below + 1.0))
+        if total >= _MOST_COUNTED:
+            for k in range(N_LEVELS + 1):
+                counts[k] *= 0.5
+        counts[0] += 1.0
+        place = level + 1
+        while place <= N_LEVELS:
+            counts[place] += 1.0
+            place += place & -place

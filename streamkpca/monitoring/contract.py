@@ -59,7 +59,7 @@ class Contract:
     false_alarms : float
         Alarm runs for each healthy row, at most.
     maxima : ndarray of shape (n,)
-        The reference: largest ratio of a score to the monitor's threshold in each block of healthy rows.
+        The reference: largest ratio of a rarity to the monitor's threshold in each block of healthy rows.
     level : float
         The ratio to the threshold above which an alarm run begins; infinite while too little is known.
     n_blocks, n_new, n_since : int
@@ -71,20 +71,19 @@ class Contract:
 
     Notes
     -----
-    **Alarms.** A run begins with a score above `level` times the monitor's threshold, and lasts while scores are above
-    the threshold. So scores that waver around the level make one run. After n < 512 learned rows, ratios to the
-    threshold are damped, to their power n / 512, as all that comes is new to a young model.
+    **Alarms.** A run begins with a rarity above `level` times the monitor's threshold, and lasts while rows are rarer
+    than the threshold. So rarities that waver around the level make one run.
 
-    **The level.** Scores of rows that no model has learned, as damped ratios to the threshold of their time, are cut
-    into blocks; the reference keeps those of the latest 4 / `false_alarms` healthy rows, without the first 512 once
-    1,024 others are known. Let p(u) be an upper bound of the probability that the maximum M of a healthy block of b
-    rows exceeds u. Then e = 1{M > u} / p(u) is an e-value: E e <= 1. So is an average of e-values, and the level is the
-    lowest u at which b / p(u), averaged over several lengths b, reaches 1 / `false_alarms`. The shortest length is the
-    first at which high maxima do not follow each other, but for a fifth of them, beyond chance (the autocorrelation of
-    exceedances, the extremogram [5]_); those of twice and four times as many rows join it, as far as there are 16
-    blocks. p(u) comes from an exponential tail through the logarithms of the highest 8 to 16 maxima, at 96% confidence.
-    Nor is the level below the highest maximum of the reference, until fewer exceedances would be improbable, at 96%, if
-    the promise were broken.
+    **The level.** Rarities of rows that no model has learned, as ratios to the threshold, are cut into blocks; the
+    reference keeps those of the latest 4 / `false_alarms` healthy rows, without the first 512 once 1,024 others are
+    known. Let p(u) be an upper bound of the probability that the maximum M of a healthy block of b rows exceeds u. Then
+    e = 1{M > u} / p(u) is an e-value: E e <= 1. So is an average of e-values, and the level is the lowest u at which b
+    / p(u), averaged over several lengths b, reaches 1 / `false_alarms`. The shortest length is the first at which high
+    maxima do not follow each other, but for a fifth of them, beyond chance (the autocorrelation of exceedances, the
+    extremogram [5]_); those of twice and four times as many rows join it, as far as there are 16 blocks. p(u) comes
+    from an exponential tail through the logarithms of the highest 8 to 16 maxima, at 96% confidence. Nor is the level
+    below the highest maximum of the reference, until fewer exceedances would be improbable, at 96%, if the promise were
+    broken.
 
     **The theorem.** If blocks to come are distributed as those of the reference, and p(u) is a bound, the expected
     number of alarm blocks among n healthy rows is at most n `false_alarms`, however blocks depend on each other, as
@@ -223,28 +222,24 @@ class Contract:
         return math.exp(min(high, _FARTHEST))
 
 
-def judged(
-    contract: Contract, scores: Array, threshold: float, is_new: bool, n_learned: int = _YOUNG
-) -> tuple[Contract, Flags, Array]:
-    """Judge rows (n,) of one threshold, anew or after the last one: which are alarms, and the level of each."""
+def judge_by_bound(contract: Contract, scores: Array, threshold: float, is_new: bool) -> tuple[Contract, Flags, Array]:
+    """Judge rows (n,) by their rarity, anew or after the last one: which are alarms, and the level of each."""
     if math.isinf(threshold):
         return contract, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
-    power = min(max(n_learned, 1) / _YOUNG, 1.0)
-    with np.errstate(over="ignore"):
-        begin = threshold * float(np.power(contract.level, 1.0 / power))
+    begin = threshold * contract.level
     was_open, ends = contract.is_open and not is_new, np.arange(len(scores))
     begins = np.maximum.accumulate(np.where(scores > begin, ends, -1 - (not was_open)))
     is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
     goes_on = np.concatenate([[was_open], is_alarm[:-1]])
     level = np.where(goes_on, threshold, begin)
-    ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), (scores / threshold) ** power)
+    ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)
     pending = np.concatenate([contract.pending, ratios])
     blocks = pending[: len(pending) // contract._length * contract._length].reshape(-1, contract._length)
     judged = replace(contract, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))
     return judged._added(blocks) if len(blocks) else judged, is_alarm, level
 
 
-def renewed(contract: Contract) -> Contract:
+def renew_level(contract: Contract) -> Contract:
     """Find the level anew if enough blocks have come since."""
     if contract.n_new * _REFRESH_SHARE < max(len(contract.maxima), 1):
         return contract

@@ -1,21 +1,29 @@
 """Runs of alarms, and changes that last."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
+from scipy.special import xlogy
 
+from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.parameters import check_choice
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.rows.times import Time, Times
 
-Array = npt.NDArray[np.float64]
-
 # One alarm in so many rows is no lasting change.
 ROWS_FOR_ALARM = 20
+# Rows of the bins that alarms are counted in at first, and most bins.
+_BIN = 32
+_MOST_BINS = 512
+# Features, of those that explain events, by which these are alike.
+_LEADING = 2
+
+
+def _no_positions() -> Positions:
+    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -27,13 +35,17 @@ class Event:
     start, end : int
         Positions of the first alarm and of the row after the last one, counted from the first row of the monitor.
     n_alarms : int
-    peak : float
-        The largest novelty.
-    peak_row : int
-        Position of its row.
     severity : float
-        The largest ratio of a smoothed score to its threshold; while the model has learned few rows, n, its power
-        n / (n + 512), as a part of the stream that is new to a young model is as far off as a fault.
+        Rarity of its rarest row: once in so many healthy rows.
+    peak_row : int
+        Position of this row.
+    peak : float
+        Its novelty.
+    kind : {"place", "relation"}
+        What makes that row rare: it lies where no row was before, or its numbers do not fit each other.
+    group : int
+        `start` of the first event that is like this one: of the same kind, with the same two leading features and
+        directions.
     start_time, end_time, peak_time : datetime64 or float, optional
         Times of the first alarm, of the last one and of the peak, in UTC.
     features : tuple of Cause
@@ -57,9 +69,11 @@ class Event:
     start: int
     end: int
     n_alarms: int
-    peak: float
-    peak_row: int
     severity: float
+    peak_row: int
+    peak: float
+    kind: str
+    group: int
     start_time: Time | None = None
     end_time: Time | None = None
     peak_time: Time | None = None
@@ -111,18 +125,24 @@ class Change:
 
 @dataclass(frozen=True)
 class AlarmRun:
-    """A cumulative sum of alarms, which tells when there have been many for long.
+    """A cumulative sum of rows that exceed the threshold, which tells when there have been many for long.
 
-    It is positive since position `start`, at `start_time`. `excess` are the alarms since then, less one in twenty
-    rows.
+    It is positive since position `start`, at `start_time`. `excess` are the rows since then that exceed it, less one in
+    twenty rows. They are counted in bins of `width` rows: those numbered `bins` (b,) have `counts` (b,) of them, the
+    first at the positions `firsts` (b,) and at `first_times`.
     """
 
     start: int = 0
     excess: float = 0.0
     n_alarms: int = 0
     start_time: Time | None = None
+    width: int = _BIN
+    bins: Positions = field(default_factory=_no_positions)
+    counts: Positions = field(default_factory=_no_positions)
+    firsts: Positions = field(default_factory=_no_positions)
+    first_times: tuple[Time | None, ...] = ()
 
-    def advanced(self, is_alarm: npt.NDArray[np.bool_], first: int, times: Times | None = None) -> Self:
+    def advance(self, is_alarm: Flags, first: int, times: Times | None = None) -> Self:
         """Count the alarms among rows (n,) from position `first` on."""
         if not self.excess and not np.count_nonzero(is_alarm):
             return self
@@ -130,15 +150,68 @@ class AlarmRun:
         # In rows that pay for it: whole numbers, whatever the cuts.
         left, n_alarms, n_seen = round(self.excess * ROWS_FOR_ALARM), self.n_alarms, 0
         start, start_time = self.start, self.start_time
-        for i in (*alarms, len(is_alarm)):
+        counted = self
+        since = 0
+        for k, i in enumerate((*alarms, len(is_alarm))):
             left = max(left - (i - n_seen), 0)
             if not left:
                 start, n_alarms, start_time = 0, 0, None
+                counted, since = type(self)(), k
             if i < len(is_alarm):
                 if not left:
                     start, start_time = first + i, time_of(times, i)
                 left, n_alarms, n_seen = left + ROWS_FOR_ALARM - 1, n_alarms + 1, i + 1
-        return type(self)(start, left / ROWS_FOR_ALARM, n_alarms, start_time)
+        counted = counted._count(np.array(alarms[since:], dtype=np.int64), first, times)
+        return replace(counted, start=start, excess=left / ROWS_FOR_ALARM, n_alarms=n_alarms, start_time=start_time)
+
+    def _count(self, alarms: Positions, first: int, times: Times | None) -> Self:
+        """Count alarms (a,), given by their places behind position `first`, in bins."""
+        if not len(alarms):
+            return self
+        position = np.concatenate([self.firsts, first + alarms])
+        at = (*self.first_times, *(time_of(times, int(i)) for i in alarms))
+        number = np.concatenate([self.counts, np.ones(len(alarms), dtype=np.int64)])
+        width = self.width
+        while True:
+            bins, places = np.unique(position // width, return_index=True)
+            if len(bins) <= _MOST_BINS:
+                break
+            width *= 2
+        sums = np.add.reduceat(number, places)
+        return replace(
+            self,
+            width=width,
+            bins=bins,
+            counts=sums,
+            firsts=position[places],
+            first_times=tuple(at[i] for i in places.tolist()),
+        )
+
+    def n_alarms_since(self, position: int) -> int:
+        """Return how many alarms there were from the first one of a bin on."""
+        return int(self.counts[self.firsts >= position].sum())
+
+    def find_start(self, n_rows: int) -> tuple[int, Time | None]:
+        """Return since when there have been more alarms, up to row `n_rows`: the likeliest place of two levels.
+
+        The sum begins with the first alarm after which it never was zero, which may be one of chance, long before. The
+        likelihood is that of independent alarms with one probability before a place and a higher one from it on.
+        """
+        before = np.concatenate([[0], np.cumsum(self.counts)[:-1]]).astype(float)
+        total, n_before = float(self.counts.sum()), (self.firsts - self.start).astype(float)
+        n, n_after = float(n_rows - self.start), float(n_rows - self.start) - n_before
+        likelihood = _bernoulli(before, n_before) + _bernoulli(total - before, n_after)
+        rises = before * n_after <= (total - before) * n_before
+        rises |= n_before == 0.0
+        best = int(np.argmax(np.where(rises & (n > 0.0), likelihood, -np.inf)))
+        return int(self.firsts[best]), self.first_times[best]
+
+
+def _bernoulli(alarms: Array, rows: Array) -> Array:
+    """Return the largest log likelihood of so many alarms in so many rows."""
+    rows = np.maximum(rows, alarms)
+    likelihood: Array = xlogy(alarms, alarms) + xlogy(rows - alarms, rows - alarms) - xlogy(rows, rows)
+    return likelihood
 
 
 class EventLog(NamedTuple):
@@ -149,30 +222,40 @@ class EventLog(NamedTuple):
     n_closed: int = 0
     rows: EventRows | None = None
 
-    def alarmed(
-        self, position: int, row: Array, novelty: float, severity: float, time: Time | None = None
-    ) -> "EventLog":
+    def add_alarm(self, position: int, row: Array, novelty: float, rarity: float, kind: str, time: Time | None) -> Self:
         """Add an alarm to the open event, or open one."""
         event = self.current
         if self.rows is None or event is None:
-            event = Event(position, position + 1, 1, novelty, position, severity, time, time, time)
+            event = Event(position, position + 1, 1, rarity, position, novelty, kind, position, time, time, time)
             return self._replace(current=event, rows=EventRows.none(len(row)).added(0, position, row, time))
         rows = self.rows.added(event.n_alarms, position, row, time)
-        severity = max(event.severity, severity)
-        event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1, severity=severity, end_time=time)
-        if novelty > event.peak:
-            event = replace(event, peak=novelty, peak_row=position, peak_time=time)
+        event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1, end_time=time)
+        if rarity > event.severity:
+            event = replace(event, severity=rarity, peak_row=position, peak=novelty, kind=kind, peak_time=time)
         return self._replace(current=event, rows=rows)
 
     def is_over(self, position: int, end_after: int) -> bool:
         """Tell whether the open event cannot go on with a row at this position."""
         return self.current is not None and position - self.current.end >= end_after
 
-    def ended(self, event: Event | None, most: int) -> "EventLog":
+    def explain(self, features: tuple[Cause, ...]) -> Event:
+        """Return the open event with its features, in the group of the first event that is like it."""
+        assert self.current is not None
+        event = replace(self.current, features=features)
+        alike = (other.group for other in self.closed if _likeness(other) == _likeness(event))
+        return replace(event, group=next(alike, event.start)) if features else event
+
+    def end(self, event: Event | None, most: int) -> Self:
         """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
         if event is None:
-            return EventLog(self.closed, None, self.n_closed)
-        return EventLog((*self.closed, replace(event, is_open=False))[-most:], None, self.n_closed + 1)
+            return self._replace(current=None, rows=None)
+        closed = (*self.closed, replace(event, is_open=False))[-most:]
+        return type(self)(closed, None, self.n_closed + 1)
+
+
+def _likeness(event: Event) -> tuple[Any, ...]:
+    """Return what events that are alike share."""
+    return event.kind, *((cause.feature, cause.direction) for cause in event.features[:_LEADING])
 
 
 def time_of(times: Times | None, i: int) -> Time | None:
@@ -184,7 +267,7 @@ def time_of(times: Times | None, i: int) -> Time | None:
 
 
 _OF_FEATURE = "feature direction value expected".split()
-_COLUMNS = "start end start_time end_time n_alarms severity peak peak_row peak_time is_open".split()
+_COLUMNS = "start end start_time end_time n_alarms severity kind group peak peak_row peak_time is_open".split()
 
 
 def events_frame(events: Sequence[Event], to: str, where: str) -> Any:

@@ -1,107 +1,133 @@
-"""What a monitor learns of the rows that it scored: normal ones, and changes that last; and its thresholds."""
+"""What a monitor learns of the rows that it judged, and the scales that it makes of rows it holds out."""
 
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import replaced
+from streamkpca.components.relation import Relation
 from streamkpca.monitoring.events import AlarmRun
 from streamkpca.monitoring.periods import has_passed
-from streamkpca.monitoring.scoring import WHOLE, Scorer
-from streamkpca.monitoring.state import MonitorState
-from streamkpca.monitoring.thresholds import healthy_level, is_quiet, smoothed_run
-from streamkpca.stream.calibration import calibrate, rows_for_level
-
-Flags = npt.NDArray[np.bool_]
+from streamkpca.monitoring.rarity import RarityScale, count_views
+from streamkpca.monitoring.scoring import MOST_RELATED, Scorer, smooth
+from streamkpca.monitoring.state import MonitorState, ScoredRows
+from streamkpca.monitoring.young import YOUNG
+from streamkpca.stream.calibration import calibrate
 
 LEARN = ("normal", "all", "none")
-# Rows that are scored with one model and one threshold, at least.
+# Rows that are judged by one model and one scale, at least.
 CHUNK = 32
-# Learned rows between which a model is young: it is refitted, and its thresholds come from the rows learned so far.
-YOUNG, _OLD = 64, 4096
-# Rows that are learned at once. Of those that follow, the later half waits, up to so many: a slow fault is noticed by a
-# model that has not learned its beginning. They are learned together, this many at most.
-_AT_ONCE, _LATE, _TOGETHER = 2048, 1024, 256
-# Neighbours that are learned, or scored, together when a change is accepted.
+# One chunk in so many is held out: its rows are not learned, and their scores tell what healthy rows score.
+_HELD_OUT = 4
+# Most rows that are held out: they resolve once in 2,000 rows.
+_MOST_HELD = 2048
+# Share of a chunk that may be left out for it to count whole among those held out. Otherwise its usual rows do.
+_MOST_UNUSUAL = 0.5
+# Neighbours that are learned, or held out, together when a change is accepted.
 _RUN = 16
-# Most numbers kept of rows that wait to be learned, and of unlearned rows until a change is accepted; the oldest rows
-# go first.
-_MOST_LATE, _MOST_KEPT = 1_000_000, 100_000
+# Most numbers kept of rows that are held out, and of rows that were left out until a change is accepted.
+_MOST_HELD_NUMBERS, _MOST_LEFT_NUMBERS = 1_000_000, 100_000
+# Scores of learned rows that are enough to begin with, where a model was given.
+_ENOUGH = 250
 
 
-def caught_up(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
-    """Learn the normal ones among the rows that have waited long enough."""
-    n, is_late = len(state.late), learn == "normal" and np.isfinite(state.scores.threshold)
-    most = min(_LATE, _MOST_LATE // state.late.shape[1])
-    n_due = n - (min(max(state.n_rows - _AT_ONCE, 0) // 2, most) if is_late else 0)
-    if n_due < (min(max(state.n_learned // 8, CHUNK), _TOGETHER) if is_late else 1):
-        return state
-    due, chosen, left_out = state.late[:n_due], _are_normal(state, learn)[:n_due], state.left_out[:0]
-    if chosen.any():
-        scorer.learn(due[chosen])
-    if state.run.excess and not chosen.all():
-        most = max(_MOST_KEPT // due.shape[1], CHUNK)
-        left_out = np.concatenate([state.left_out, due[~chosen]])[-most:]
-    late, is_usual = state.late[n_due:], state.is_usual[n_due:]
-    n_learned = state.n_learned + int(np.count_nonzero(chosen))
-    return replaced(state, n_learned=n_learned, late=late, is_usual=is_usual, left_out=left_out)
+def learn_chunk(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
+    """Learn the usual rows of a chunk, or hold it out, and renew the scales when it is time."""
+    kernel, n_chunks = scorer.kernel, state.n_chunks + 1
+    rows = ScoredRows.joined(state.waiting)
+    state = replaced(state, waiting=(), n_chunks=n_chunks)
+    is_usual = rows.is_usual | (learn == "all")
+    # The second chunk is held out, too, so that there is a scale soon.
+    if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
+        is_whole = np.count_nonzero(is_usual) >= (1.0 - _MOST_UNUSUAL) * len(is_usual)
+        state = _hold_out(state, rows.stacked if is_whole else rows.stacked[is_usual], n_chunks)
+    elif is_usual.any():
+        state = _learn(state, scorer, rows.stacked[is_usual])
+    state = replaced(state, left_out=_leave_out(state, rows.stacked[~is_usual]))
+    return renew(state, scorer) if _is_due(state, scorer) or _has_moved(state, scorer, kernel) else state
 
 
-def _are_normal(state: MonitorState, learn: str) -> Flags:
-    """Tell which rows that wait to be learned are usual and, once the model knows enough, with few alarms near."""
-    if learn == "all" or state.n_learned < WHOLE:
-        return state.is_usual
-    is_alarm = state.scores.is_alarm
-    return state.is_usual & is_quiet(is_alarm)[len(is_alarm) - len(state.is_usual) :]
+def _learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
+    scorer.model.partial_fit(rows)
+    related, moments = scorer.related(rows), state.moments
+    if related.shape[1] <= MOST_RELATED:
+        moments = moments.add(related)
+    return replaced(state, moments=moments, n_learned=state.n_learned + len(rows))
 
 
-def accepted(state: MonitorState, scorer: Scorer, learn: str) -> tuple[MonitorState, bool]:
-    """Learn the rows since a lasting change; tell also whether thresholds are to be found anew."""
-    is_normal = _are_normal(state, learn)
-    normal, rows = state.late[is_normal], np.concatenate([state.left_out, state.late[~is_normal]])
-    # Rows that stand out among the others are no part of the change.
-    novelty = scorer.novelty(rows)
-    if len(rows):
-        rows = rows[novelty <= healthy_level(novelty, state.scores.limit_quantile)]
-    if len(normal):
-        scorer.model.partial_fit(normal)
-    none, run, n_learned = state.late[:0], AlarmRun(), state.n_learned + len(normal)
-    state = replace(state, run=run, n_learned=n_learned, late=none, is_usual=state.is_usual[:0], left_out=none)
-    if len(rows) < 2:
-        return state, True
-    # Every other run of neighbours shows how novel such rows are for a model that knows the others.
-    is_shown = np.arange(len(rows)) // min(_RUN, len(rows) // 2) % 2 == 1
-    scorer.model.partial_fit(rows[~is_shown]).refit()
-    novelty = scorer.novelty(rows[is_shown])
-    scorer.model.partial_fit(rows[is_shown]).refit()
-    smoothed = smoothed_run(novelty, scorer.smoothing, None)
-    scores = state.scores.replaced(novelty, smoothed, np.zeros(len(novelty), dtype=bool))
-    n_learned += len(rows)
-    return replace(state, n_learned=n_learned, n_young=n_learned, scores=scores), False
+def _hold_out(state: MonitorState, rows: Array, run: int) -> MonitorState:
+    most = min(_MOST_HELD, max(_MOST_HELD_NUMBERS // state.held.shape[1], CHUNK))
+    held = np.concatenate([state.held, rows])[-most:]
+    runs = np.concatenate([state.held_runs, np.full(len(rows), run)])[-most:]
+    return replaced(state, held=held, held_runs=runs)
 
 
-def has_grown(state: MonitorState, scorer: Scorer) -> bool:
-    """Tell whether enough more rows are learned to find thresholds for the first time, or anew while few are."""
-    if state.n_young:
-        return 2 * state.n_young <= state.n_learned < _OLD
-    return state.n_learned >= YOUNG and has_passed(scorer.period, state.n_rows, state.all_time_passed)
+def _leave_out(state: MonitorState, rows: Array) -> Array:
+    """Return the rows (k, D) that were not learned since alarms have been many."""
+    if not state.run.excess:
+        return state.left_out[:0]
+    most = max(_MOST_LEFT_NUMBERS // rows.shape[1], CHUNK)
+    return np.concatenate([state.left_out, rows])[-most:] if len(rows) else state.left_out
 
 
-def calibrated(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
-    """Take the thresholds from rows that the published axes have not seen; before the first block, publish some.
+def _is_due(state: MonitorState, scorer: Scorer) -> bool:
+    """Tell whether enough more rows are learned to make scales for the first time, or anew."""
+    return (
+        len(state.held) > 0
+        and state.n_learned >= max(YOUNG.n_first, YOUNG.growth * state.n_renewed)
+        and has_passed(scorer.period, state.n_rows, state.all_time_passed)
+    )
 
-    They are those that wait to be learned and, while these are few, learned rows that are left out in turn.
-    """
-    # Later, the schedule of the model publishes soon enough, and a refit would search for atoms among few rows.
-    if learn != "none" and (scorer.known is None or scorer.known.scheduled is None):
+
+def _has_moved(state: MonitorState, scorer: Scorer, kernel: object) -> bool:
+    """Tell whether the kernel has another scale, whose scores cannot be compared with those in the last one."""
+    return state.n_renewed > 0 and len(state.held) > 0 and scorer.kernel != kernel
+
+
+def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
+    """Make the scales of both views anew, from the rows that are held out."""
+    known = scorer.known
+    if state.n_learned < YOUNG.n_refitted or known is None or known.scheduled is None:
         scorer.model.refit()
-    n, before, n_wanted = len(state.late), state.scores.is_alarm, rows_for_level(state.scores.quantile)
-    is_alarm, runs = before[len(before) - n :], [scorer.novelty(state.late, learn != "none")]
-    if np.count_nonzero(is_quiet(before)[len(before) - n :]) < n_wanted:
-        found = calibrate(scorer.model.state_, scorer.model.settings("Monitor"), n_wanted)
-        runs = [*np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1), *runs]
-        is_alarm = np.concatenate([np.zeros(len(found.novelty), dtype=bool), is_alarm])
-    smoothed = np.concatenate([smoothed_run(scores, scorer.smoothing, None) for scores in runs])
-    scores = state.scores.replaced(np.concatenate(runs), smoothed, is_alarm)
-    return replace(state, scores=scores, n_young=state.n_learned)
+    held = scorer.related(state.held)
+    predictor = None
+    if held.shape[1] <= MOST_RELATED and state.moments.weights.max() >= YOUNG.n_first:
+        predictor = Relation.fit(state.moments, held)
+    edges = np.flatnonzero(np.diff(state.held_runs)) + 1
+    scores = [scorer.score(run, predictor, None) for run in np.split(state.held, edges)]
+    found = [np.concatenate([score.place for score in scores])]
+    if predictor is not None:
+        found.append(np.concatenate([score.relation for score in scores if score.relation is not None]))
+    scales = [RarityScale.fit(given) for given in found]
+    return replace(
+        state,
+        place=replace(state.place, scale=scales[0]),
+        relation=replace(state.relation, scale=None if predictor is None else scales[1]),
+        predictor=predictor,
+        n_views=count_views(scales, found),
+        n_renewed=state.n_learned,
+        # Scores of another relation are nothing to go on from.
+        last_scores=None,
+    )
+
+
+def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
+    """Take the first scale from a model that has learned rows: scores of rows that it leaves out in turn."""
+    found = calibrate(scorer.model.state_, scorer.model.settings("Monitor"), _ENOUGH)
+    runs = np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1)
+    scale = RarityScale.fit(np.concatenate([smooth(run, scorer.smoothing, None) for run in runs]))
+    return replace(state, place=replace(state.place, scale=scale), n_renewed=state.n_learned)
+
+
+def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
+    """Learn the rows since a lasting change, but for some that are held out in place of those before it."""
+    rows = state.left_out
+    state = replace(state, run=AlarmRun(), left_out=rows[:0])
+    if len(rows) < 2 * _RUN:
+        return state
+    runs = np.arange(len(rows)) // _RUN
+    is_held = runs % _HELD_OUT == 1
+    state = _learn(state, scorer, rows[~is_held])
+    state = replace(state, held=rows[is_held], held_runs=-1 - runs[is_held])
+    return renew(state, scorer)

@@ -1,30 +1,35 @@
-"""How rows are scored: with their predecessors and the phase of a cycle, by the model of these."""
+"""How rows are scored: with their predecessors and the phase of a cycle, by where they lie and by how they relate."""
 
 import copy
 import itertools
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Flags
 from streamkpca.checkpoint.fields import Context
+from streamkpca.components.relation import Relation
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.kinds import kernel_from
 from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring._loops import smooth_roots
 from streamkpca.monitoring.causes import Cause, EventRows, causes_of
 from streamkpca.monitoring.periods import Period, check_knows_phases, kernel_with_phases, n_phases, with_phases
-from streamkpca.monitoring.state import MonitorState, ScoredRows
-from streamkpca.monitoring.thresholds import smoothed_run
+from streamkpca.monitoring.state import MonitorState
 from streamkpca.rows.times import Times
 from streamkpca.rows.validation import finite_rows, rows_with_numbers
 from streamkpca.stream.state import State, answering, check_range
 
-Array = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
+# Numbers of a row up to which each is predicted by the others, as that takes the square of their number.
+MOST_RELATED = 1024
 
-# Learned rows up to which a model knows too little to leave rows out, except gross ones, so many times above the limit.
-WHOLE, _GROSS = 512, 10.0
+
+class Scores(NamedTuple):
+    """Scores of rows (n,) by both views, smoothed; those of the relation are None without one."""
+
+    place: Array
+    relation: Array | None
 
 
 @dataclass(eq=False)
@@ -88,9 +93,14 @@ class Scorer:
         """Return how many numbers D a row (d,) becomes."""
         return d * self.lags + n_phases(self.period)
 
+    def related(self, rows: Array) -> Array:
+        """Return the columns of rows (n, D) that are related to each other: all but the phases."""
+        return rows[:, : rows.shape[1] - n_phases(self.period)]
+
     def record_context(self, d: int) -> Context:
         """Return what the table of the monitor's state asks for: lengths of axes, and whether rows may have NaN."""
         shapes: dict[str, tuple[int, ...]] = {"d": (d,), "D": (self.width(d),), "L": (self.lags - 1,)}
+        shapes["R"] = (d * self.lags,)
         return Context(has_gaps=self.model.on_missing == "marginal", lengths=shapes)
 
     def runs(self, rows: Array, breaks: Flags) -> list[tuple[int, int, bool]]:
@@ -107,33 +117,30 @@ class Scorer:
         edges = [0, *(np.flatnonzero(breaks[1:] | (bad[1:] != bad[:-1])) + 1).tolist(), len(bad)]
         return [(start, stop, not bad[start]) for start, stop in itertools.pairwise(edges)]
 
-    def scored(self, state: MonitorState, rows: Array, times: Times | None, learns: bool) -> MonitorState:
-        """Score a run of rows (n, d) that follow each other, and let them wait, as the last ones of the new state."""
-        context, n_made_up = state.context, state.n_made_up
+    def stack(self, state: MonitorState, rows: Array, times: Times | None) -> tuple[Array, Array, int]:
+        """Return rows (n, d) that follow each other as (n, D), the context of the next one, and how many are padded."""
+        context, n_padded = state.context, state.n_padded
         if context is None:
             context = np.repeat(rows[:1], self.lags - 1, axis=0)
-            # Rows whose predecessors are made up are not learned, except the first rows of all.
-            n_made_up = self.lags - 1 if state.n_rows else 0
+            # Rows whose predecessors are padded are not learned, except the first rows of all.
+            n_padded = self.lags - 1 if state.n_rows else 0
         stacked, context = with_predecessors(rows, context)
         stacked = with_phases(stacked, self.period, state.n_rows, times, "Monitor.update")
         # Among rows that wait to be learned, those that the model would refuse would make every later call fail.
         check_range(self.known or State.begin(self.model.settings("Monitor.update"), stacked.shape[1]), stacked, 1.0)
-        novelty = self.novelty(stacked, learns)
-        smoothed = smoothed_run(novelty, self.smoothing, state.last_smoothed)
-        usual = novelty <= state.scores.limit * (_GROSS if state.n_learned < WHOLE else 1.0)
-        if n_made_up:
-            usual[:n_made_up] = False
-        scored = ScoredRows(stacked, novelty, smoothed, smoothed > state.scores.threshold, usual)
-        return state.passed(
-            len(rows),
-            times,
-            context=context,
-            n_made_up=max(n_made_up - len(rows), 0),
-            last_smoothed=float(smoothed[-1]),
-            waiting=(*state.waiting, scored),
-        )
+        return stacked, context, n_padded
 
-    # The model
+    # Scores
+
+    def score(self, stacked: Array, relation: Relation | None, last: Array | None, learns: bool = True) -> Scores:
+        """Score a run of rows (n, D), smoothed after the last scores (2,), if there are any."""
+        place = smooth(self.novelty(stacked, learns), self.smoothing, None if last is None else float(last[0]))
+        if relation is None:
+            return Scores(place, None)
+        # The numbers of the row itself, given all others, its predecessors among them.
+        d = len(relation.mean) // self.lags
+        surprise = relation.terms(self.related(stacked))[:, :d].sum(axis=1)
+        return Scores(place, smooth(surprise, self.smoothing, None if last is None else float(last[1])))
 
     def novelty(self, rows: Array, learns: bool = True) -> Array:
         """Score rows, as the model sees them; 0 before the first refit of a model that learns."""
@@ -142,10 +149,6 @@ class Scorer:
             return np.zeros(len(rows))
         novelty: Array = answering(known, self.model.settings("Monitor.update")).novelty_by_row(rows)
         return novelty
-
-    def learn(self, rows: Array) -> None:
-        """Learn rows (n, D)."""
-        self.model.partial_fit(rows)
 
     def causes(self, kept: EventRows, threshold: float, names: list[str] | None) -> tuple[Cause, ...]:
         """Return the causes of an event."""
@@ -161,3 +164,16 @@ def with_predecessors(rows: Array, before: Array) -> tuple[Array, Array]:
     series = np.concatenate([before[::-1], rows])
     lags = [series[lag : lag + len(rows)] for lag in range(len(before), -1, -1)]
     return np.concatenate(lags, axis=1), series[len(rows) :][::-1].copy()
+
+
+def smooth(scores: Array, smoothing: float | None, last: float | None) -> Array:
+    """Return the exponentially weighted means of a run of scores (n,), after the last mean if there is one.
+
+    Roots are averaged, and the mean squared: s_t = ((1 - a) s_(t-1)^1/2 + a x_t^1/2)^2. Novelty behaves like a sum of
+    squares, whose roots are nearer to symmetric; in the plain mean one far row would outweigh the next ten.
+    """
+    if smoothing is None or not len(scores):
+        return scores
+    smoothed = np.empty(len(scores))
+    smooth_roots(scores, smoothing, scores[0] if last is None else last, smoothed)
+    return smoothed

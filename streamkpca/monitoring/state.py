@@ -1,34 +1,29 @@
 """The state of a monitor beside its model, as a value, and as data of its checkpoint."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
+from streamkpca.components.relation import Relation, RowMoments
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
+from streamkpca.monitoring.rarity import RarityScale, ViewScale
 from streamkpca.monitoring.rules import time_passed
-from streamkpca.monitoring.thresholds import RecentScores
 from streamkpca.rows.times import Time, Times
-
-Array = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 
 class ScoredRows(NamedTuple):
-    """Rows with their predecessors, their scores, and which of them are alarms, or usual enough to be learned."""
+    """Rows (n, D) with their predecessors, and which of them are usual enough to be learned."""
 
     stacked: Array
-    novelty: Array
-    smoothed: Array
-    is_alarm: Flags
-    usual: Flags
+    is_usual: Flags
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -41,32 +36,46 @@ class ScoredRows(NamedTuple):
 class MonitorState:
     """The state of a monitor besides that of its model; replaced as a whole.
 
-    `context` (lags - 1, d) are the predecessors of the next row, the latest first, and `n_made_up` counts the rows
-    to come whose predecessors were made up after a gap. `waiting` are parts of the present chunk, `late`
-    (n, lags * d) the latest ones before it, which are to be learned if `is_usual` (n,), and `left_out` (n, lags * d)
-    rows that were not learned.
+    `place` and `relation` are the scales of the two views, `moments` those of the learned rows, and `predictor` the
+    relation that they had when the scales were made. `held` (m, D) are rows held out, in chunks of the numbers
+    `held_runs` (m,), and `left_out` (k, D) rows that were not learned since alarms have been many. `context`
+    (lags - 1, d) are the predecessors of the next row, the latest first, and `n_padded` counts the rows to come whose
+    predecessors were padded after a gap. `last_scores` (2,) are the latest smoothed ones of both views, and `waiting`
+    parts of the present chunk. By the rarer view, `n_views` times as many healthy rows are rare as by one.
     """
 
     n_features: int
     names: list[str] | None
-    late: Array
-    is_usual: Flags
+    held: Array
+    held_runs: Positions
     left_out: Array
-    scores: RecentScores
-    run: AlarmRun
-    log: EventLog
+    place: ViewScale
+    relation: ViewScale
+    moments: RowMoments
+    predictor: Relation | None = None
+    run: AlarmRun = field(default_factory=AlarmRun)
+    log: EventLog = field(default_factory=EventLog)
     change: Change | None = None
     n_rows: int = 0
     n_learned: int = 0
-    n_young: int = 0
-    last_smoothed: float | None = None
+    n_renewed: int = 0
+    n_chunks: int = 0
+    n_views: float = 1.0
+    last_scores: Array | None = None
     time_passed: float = 0.0
     first_time: Time | None = None
     last_time: Time | None = None
     context: Array | None = None
-    n_made_up: int = 0
+    n_padded: int = 0
     contract: Contract | None = None
     waiting: tuple[ScoredRows, ...] = ()
+
+    @classmethod
+    def begin(cls, n_features: int, names: list[str] | None, width: int, n_related: int) -> Self:
+        """Return the state before the first row, of rows that become `width` numbers, so many of them related."""
+        rows, scale = np.empty((0, width)), ViewScale.none()
+        runs = np.empty(0, dtype=np.int64)
+        return cls(n_features, names, rows, runs, rows, scale, scale, RowMoments.none(n_related))
 
     @property
     def all_time_passed(self) -> float:
@@ -82,7 +91,7 @@ class MonitorState:
 
     def begun_anew(self) -> Self:
         """Forget what lags and smoothing know of the latest rows."""
-        return replaced(self, context=None, last_smoothed=None)
+        return replaced(self, context=None, last_scores=None)
 
 
 def state_record(state: MonitorState) -> dict[str, Any]:
@@ -91,19 +100,26 @@ def state_record(state: MonitorState) -> dict[str, Any]:
     return recorded(_STATE, replace(state, waiting=waiting))
 
 
-def state_from_record(record: dict[str, Any], context: Callable[[int], Context], quantile: float) -> MonitorState:
+def state_from_record(record: dict[str, Any], context: Callable[[int], Context]) -> MonitorState:
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1, where="state")
     state: MonitorState = restored(_STATE, record, context(d))
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")
-    if state.scores.quantile != quantile:
-        raise ValueError("its thresholds belong to another quantile")
-    if len(state.late) > len(state.scores.is_alarm):
-        raise ValueError("rows wait to be learned that have no score")
+    scales = [view.scale for view in (state.place, state.relation)]
+    if any(scale is not None and not len(scale.logs) for scale in scales):
+        raise ValueError("a scale has no scores")
+    if (scales[1] is None) != (state.predictor is None):
+        raise ValueError("a relation has no scale, or a scale no relation")
+    if any(view.counts.shape != ViewScale.none().counts.shape for view in (state.place, state.relation)):
+        raise ValueError("its counts of scores have another length")
+    if state.last_scores is not None and len(state.last_scores) != 2:
+        raise ValueError("there is a score too many or too few")
     log = state.log
     if (log.current is None) != (log.rows is None) or (log.rows and not len(log.rows.rows) == len(log.rows.times) > 0):
         raise ValueError("the open event has no rows, or too many times")
+    if len(state.run.firsts) != len(state.run.first_times):
+        raise ValueError("alarms have too many or too few times")
     last = max((event.end for event in [*log.closed, *([log.current] if log.current else [])]), default=0)
     last = max(last, state.run.start, state.change.detected if state.change else 0)
     if last > state.n_rows or state.log.n_closed < len(state.log.closed):
@@ -111,29 +127,43 @@ def state_from_record(record: dict[str, Any], context: Callable[[int], Context],
     return replace(state, waiting=(state.waiting,) if isinstance(state.waiting, ScoredRows) else ())
 
 
-# Lengths: d columns, D those of a row with its L predecessors, n rows of the part.
+# Lengths: d columns, D those of a row with its L predecessors, R those that are related, n rows of the part.
 _STATE = whole_of(
     """
     MonitorState:
-        n_features n_rows n_learned n_young n_made_up / integer / / >= 0
+        n_features n_rows n_learned n_renewed n_chunks n_padded / integer / / >= 0
         names / texts?
-        last_smoothed / real? / / >= 0
+        last_scores / <f8? / s / >= 0
         time_passed / real / / >= 0
+        n_views / real / / >= 1
         first_time last_time / time?
         context / <f8? / Ld / or NaN
-        left_out / <f8 / mD / or NaN
-        late / <f8 / nD / or NaN
-        is_usual / |b1 / n
-    RecentScores: scores
-        quantile / real / / >= 0
-        raw smoothed / <f8 / n / >= 0
-        is_alarm / |b1 / n
-        limit threshold / real or null / / >= 0
-        n_new / integer / / >= 0
+        held / <f8 / mD / or NaN
+        held_runs / <i8 / m
+        left_out / <f8 / kD / or NaN
+    ViewScale: place
+        counts / <f8 / c / >= 0
+    RarityScale: place.scale?
+        logs / <f8 / n / ascending
+    ViewScale: relation
+        counts / <f8 / c / >= 0
+    RarityScale: relation.scale?
+        logs / <f8 / n / ascending
+    RowMoments: moments
+        weights / <f8 / vv / >= 0
+        means / <f8 / vR
+        scatter / <f8 / RR / symmetric
+    Relation: predictor?
+        mean / <f8 / R
+        scale units / <f8 / R / > 0
+        precision / <f8 / RR / symmetric
     AlarmRun: run
         start n_alarms / integer / / >= 0
+        width / integer / / >= 1
         excess / real / / >= 0
         start_time / time?
+        bins counts firsts / <i8 / b
+        first_times / times
     EventLog: log
         n_closed / integer / / >= 0
     EventRows: log.rows?
@@ -144,6 +174,8 @@ _STATE = whole_of(
     Event: log.current?
         start end peak_row / integer / / >= 0
         n_alarms / integer / / >= 1
+        group / integer / / >= 0
+        kind / text / / place | relation
         peak severity / real / / >= 0
         start_time end_time peak_time / time?
         is_open / flag
@@ -170,8 +202,21 @@ _STATE = whole_of(
         is_open / flag
     ScoredRows: waiting?
         stacked / <f8 / nD / or NaN
-        novelty smoothed / <f8 / n / >= 0
-        is_alarm usual / |b1 / n
+        is_usual / |b1 / n
     """,
-    (MonitorState, RecentScores, AlarmRun, EventLog, EventRows, Event, Change, Cause, Contract, ScoredRows),
+    (
+        MonitorState,
+        ViewScale,
+        RarityScale,
+        RowMoments,
+        Relation,
+        AlarmRun,
+        EventLog,
+        EventRows,
+        Event,
+        Change,
+        Cause,
+        Contract,
+        ScoredRows,
+    ),
 )

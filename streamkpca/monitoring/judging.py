@@ -1,0 +1,52 @@
+"""What the scores of rows say: how rare they are, whether they are alarms, and whether they may be learned."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamkpca._core.arrays import Array, Flags
+from streamkpca._core.concurrency import replaced
+from streamkpca.monitoring.scoring import Scores
+from streamkpca.monitoring.state import MonitorState
+from streamkpca.monitoring.young import YOUNG
+
+# A share of rows has a whole number of rows for one; the quotient that gives it may be off in the last digit.
+_ROUNDING = 1e-9
+
+
+class Verdict(NamedTuple):
+    """What is said of rows (n,): their rarity, which view finds them rarer, and what follows from it.
+
+    `exceeds` are rows at least as rare as the threshold, and `is_usual` those that may be learned.
+    """
+
+    rarity: Array
+    is_relation: Flags
+    exceeds: Flags
+    is_usual: Flags
+
+
+def judge(state: MonitorState, scores: Scores, threshold: float, learns: bool) -> tuple[MonitorState, Verdict]:
+    """Judge rows by their scores: a row is as rare as its rarer view says.
+
+    While the monitor is young, all rows but gross ones may be learned, later those that are not rare among those that
+    were learned. A monitor that does not learn compares with these alone, not with the rows that came since.
+    """
+    place, limited_place, place_scale = state.place.rank(scores.place)
+    relation, limited_relation, relation_scale = place, limited_place, state.relation
+    if scores.relation is not None:
+        relation, limited_relation, relation_scale = state.relation.rank(scores.relation)
+    # Two views that differ are rare twice as often as one.
+    among_healthy = np.maximum(np.maximum(place, relation) / state.n_views, 1.0)
+    rarity, is_relation = among_healthy, relation > place
+    if learns:
+        rarity = np.maximum(np.maximum(limited_place, limited_relation) / state.n_views, 1.0)
+        is_relation = limited_relation > limited_place
+        state = replaced(state, place=place_scale, relation=relation_scale)
+    least = threshold * (1.0 - _ROUNDING)
+    is_usual = among_healthy < least
+    if state.n_learned < YOUNG.n_grown:
+        is_usual = ~state.place.is_gross(scores.place, YOUNG.gross)
+        if scores.relation is not None:
+            is_usual &= ~state.relation.is_gross(scores.relation, YOUNG.gross)
+    return state, Verdict(rarity, is_relation, rarity >= least, is_usual)

@@ -1,0 +1,33 @@
+"""What "young" means: the numbers by which a monitor that has learned little differs from a grown one."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class YoungPolicy:
+    """The numbers of learned rows at which a monitor changes what it does, and what it does until then.
+
+    Parameters
+    ----------
+    n_first : int
+        From here on rows are judged. With 32, average precision on short streams was 0.05 lower.
+    growth : float
+        Each time that the learned rows have grown by this factor, the rows held out are scored again.
+    n_refitted : int
+        Until here the model is refitted each time, as its own schedule publishes too late for young streams.
+    n_grown : int
+        Until here all rows but gross ones are learned, later those that raise no alarm. A stream has four rows for
+        three that are learned; with 1.5 to 4 times as many, average precision was the same.
+    gross : float
+        A row is gross if an exponential tail would bring less than one in so many. Lower limits keep a model in the
+        state that it began in.
+    """
+
+    n_first: int = 64
+    growth: float = 1.25
+    n_refitted: int = 2048
+    n_grown: int = 3072
+    gross: float = 1e6
+
+
+YOUNG = YoungPolicy()
