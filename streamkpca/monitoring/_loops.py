@@ -5,9 +5,16 @@ import math
 from streamkpca._core.arrays import Array
 from streamkpca._core.jit import jit
 
-# Levels of logarithms that scores are counted at, a power of two, so many of them for a factor of e; from the logarithm
-# of rounding on, to scores of 1e15.
-N_LEVELS, _PER_UNIT, _LOWEST = 2048, 32.0, -27.631021115928547
+# Scores below this are rounding, in units of k(x, x).
+ROUNDING = 1e-12
+# Logarithm of the factor beyond the number of healthy scores up to which rarity grows as an exponential tail has it.
+EXTRAPOLATED = 2.302585092994046
+# Levels of logarithms that scores are counted at, a power of two, from rounding on to scores of 1e15.
+N_LEVELS = 2048
+# Levels for a factor of e.
+_PER_UNIT = 32.0
+# Logarithm of the lowest level, that of rounding.
+_LOWEST = -27.631021115928547
 # Scores counted, from which on all counts are halved, so that those of months ago count less.
 _MOST_COUNTED = 2.0**18
 # Earlier scores that there must be before a rank among them says anything.
@@ -27,19 +34,34 @@ def smooth_roots(scores: Array, smoothing: float, last: float, smoothed: Array) 
 
 
 @jit
-def limit_by_counts(logs: Array, rarity: Array, most: float, counts: Array, limited: Array) -> None:
-    """Write the rarities of scores (n,), at most `most` times what their ranks among all earlier scores say.
+def rank_scores(
+    scores: Array, ordered: Array, slope: float, most: float, counts: Array, rarity: Array, limited: Array
+) -> None:
+    """Write the rarities of scores (n,) among healthy ones, and these limited by their ranks among all earlier scores.
 
-    The scores are then counted in `counts`: the total first, and a Fenwick tree of the numbers at each level.
+    `ordered` (h,) are the logarithms of the healthy scores, ascending, beyond which rarity grows by their tail's
+    `slope`. By its rank among all earlier scores a row is at most `most` times rarer. The scores are then counted in
+    `counts`: the total first, and a Fenwick tree of the numbers at each level.
     """
-    for i in range(len(logs)):
-        level = int(min(max((logs[i] - _LOWEST) * _PER_UNIT, 0.0), N_LEVELS - 1.0))
+    n_healthy = len(ordered)
+    for i in range(len(scores)):
+        logarithm = math.log(max(scores[i], ROUNDING))
+        low, high = 0, n_healthy
+        while low < high:
+            middle = (low + high) // 2
+            if ordered[middle] < logarithm:
+                low = middle + 1
+            else:
+                high = middle
+        beyond = max(logarithm - ordered[n_healthy - 1], 0.0) / slope
+        grown = math.exp(min(beyond, EXTRAPOLATED)) * (1.0 + max(beyond - EXTRAPOLATED, 0.0))
+        rarity[i] = limited[i] = (n_healthy + 1.0) / (n_healthy - low + 1.0) * grown
+        level = int(min(max((logarithm - _LOWEST) * _PER_UNIT, 0.0), N_LEVELS - 1.0))
         below, place = 0.0, level
         while place > 0:
             below += counts[place]
             place -= place & -place
         total = counts[0]
-        limited[i] = rarity[i]
         if total >= _LEAST_COUNTED:
             limited[i] = min(rarity[i], most * (total + 1.0) / (total - below + 1.0))
         if total >= _MOST_COUNTED:

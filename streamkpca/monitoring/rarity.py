@@ -1,17 +1,15 @@
 """Rarity: in how many healthy rows one as odd is found, the one scale of scores, thresholds and severities."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
-from streamkpca._core.concurrency import cached_property
-from streamkpca.monitoring._loops import N_LEVELS, limit_by_counts
+from streamkpca._core.concurrency import cached_property, replaced
+from streamkpca.monitoring._loops import EXTRAPOLATED, N_LEVELS, ROUNDING, rank_scores
 
-# Scores below this are rounding, in units of k(x, x).
-_ROUNDING = 1e-12
 # Share of the highest healthy scores that may be of anomalies.
 _MOST_ANOMALIES = 0.125
 # Fewest scores that a gap is looked for in.
@@ -24,8 +22,6 @@ _DISTINCT = 0.5
 _TAIL = 0.9
 # Least step of a logarithm that makes rows e times rarer: where healthy scores agree in all digits, rounding does not.
 _LEAST_SLOPE = 0.5
-# Factor beyond the number of healthy scores up to which rarity grows as an exponential tail of logarithms has it.
-_EXTRAPOLATED = math.log(10.0)
 # Rarity at which the views are compared: enough rows are as rare.
 _COMPARED = 20.0
 # Exceedances of a level that may be anomalies: three of four, so that a row is at most four times rarer than among all
@@ -87,12 +83,13 @@ class RarityScale:
 
     def rarity_of(self, scores: Array) -> Array:
         """Return in how many healthy rows one has such scores (k,) or higher ones: (k,), at least 1."""
-        logs, n = _logarithms(scores), len(self.logs)
-        as_high = n - np.searchsorted(self.logs, logs, side="left")
-        beyond = np.maximum(logs - self.logs[-1], 0.0) / self._tail[1]
-        slowly = np.maximum(beyond - _EXTRAPOLATED, 0.0)
-        rarity: Array = (n + 1.0) / (as_high + 1.0) * np.exp(np.minimum(beyond, _EXTRAPOLATED)) * (1.0 + slowly)
+        rarity, unlimited = np.empty(len(scores)), np.empty(len(scores))
+        self.rank(scores, 1.0, np.zeros(N_LEVELS + 1), rarity, unlimited)
         return rarity
+
+    def rank(self, scores: Array, most: float, counts: Array, rarity: Array, limited: Array) -> None:
+        """Write the rarities (k,) of scores, as they are and limited by ranks, as `_loops.rank_scores` says."""
+        rank_scores(scores, self.logs, self._tail[1], most, counts, rarity, limited)
 
     def level(self, rarity: float) -> float:
         """Return the highest score that is not rarer than once in so many rows."""
@@ -101,8 +98,8 @@ class RarityScale:
         if as_high > 0:
             return math.exp(self.logs[n - min(as_high, n)])
         beyond = math.log(rarity / (n + 1.0))
-        if beyond > _EXTRAPOLATED:
-            beyond = _EXTRAPOLATED + math.exp(beyond - _EXTRAPOLATED) - 1.0
+        if beyond > EXTRAPOLATED:
+            beyond = EXTRAPOLATED + math.exp(beyond - EXTRAPOLATED) - 1.0
         return math.exp(min(float(self.logs[-1]) + beyond * self._tail[1], math.log(np.finfo(float).max)))
 
     def is_gross(self, scores: Array, rarity: float) -> Flags:
@@ -142,9 +139,9 @@ class ViewScale:
         """Rank the next scores (k,) of a stream: their rarities (k,) among healthy ones, and limited by all so far."""
         if self.scale is None:
             return np.ones(len(scores)), np.ones(len(scores)), self
-        rarity, counts, limited = self.scale.rarity_of(scores), self.counts.copy(), np.empty(len(scores))
-        limit_by_counts(_logarithms(scores), rarity, _MOST_TIMES_RARER, counts, limited)
-        return rarity, limited, replace(self, counts=counts)
+        counts, rarity, limited = self.counts.copy(), np.empty(len(scores)), np.empty(len(scores))
+        self.scale.rank(scores, _MOST_TIMES_RARER, counts, rarity, limited)
+        return rarity, limited, replaced(self, counts=counts)
 
     def is_gross(self, scores: Array, rarity: float) -> Flags:
         """Tell which scores (k,) are gross by the scale; none is without one."""
@@ -161,5 +158,5 @@ def count_views(scales: list[RarityScale], scores: list[Array]) -> float:
 
 
 def _logarithms(scores: Array) -> Array:
-    logs: Array = np.log(np.maximum(scores, _ROUNDING))
+    logs: Array = np.log(np.maximum(scores, ROUNDING))
     return logs
