@@ -231,3 +231,33 @@ def expect_numbers(X: Array, closeness: Array, H: Array, slopes: Array, logarith
                 for s in range(n):
                     values[i, k, s] += slopes[k, j] * away[s]
         _take_logarithms(product, logarithms[i], 0.0)
+
+
+@jit
+def sum_relation_terms(
+    rows: Array,
+    mean: Array,
+    scale: Array,
+    weights: Array,
+    inverse_squared_units: Array,
+    n: int,
+    farthest: float,
+    sums: Array,
+) -> None:
+    """Write the sums of the first `n` terms of rows (k, d) without gaps, as `relation.Relation` defines them.
+
+    `weights` (d, d) are the rows of the precision divided by its diagonal. Each row is summed by itself: no bit depends
+    on others.
+    """
+    d = rows.shape[1]
+    standardised = np.empty(d)
+    for i in range(len(rows)):
+        for j in range(d):
+            standardised[j] = min(max((rows[i, j] - mean[j]) / scale[j], -farthest), farthest)
+        total = 0.0
+        for j in range(n):
+            residual = 0.0
+            for k in range(d):
+                residual += weights[j, k] * standardised[k]
+            total += math.log1p(residual * residual * inverse_squared_units[j])
+        sums[i] = total

@@ -10,6 +10,7 @@ from streamkpca._core._loops import condition_precision, fill_expected
 from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import one_blas_thread
+from streamkpca.components._loops import sum_relation_terms
 from streamkpca.kernels.views import FeatureView, UnitMatrix
 from streamkpca.rows.gaps import gaps_in
 
@@ -201,10 +202,16 @@ class Relation:
         terms: Array = np.log1p(np.nan_to_num(squares) / (self.units**2 + added))
         return terms
 
-    def score(self, X: Array) -> Array:
-        """Return how surprising rows (n, d) are: (n,), the sums of their terms."""
-        scores: Array = self.terms(X).sum(axis=1)
-        return scores
+    def score(self, X: Array, n_terms: int | None = None) -> Array:
+        """Return how surprising rows (n, d) are: (n,), the sums of their terms, or of the first `n_terms`."""
+        n_terms = len(self.mean) if n_terms is None else n_terms
+        sums, missing = np.empty(len(X)), gaps_in(X)
+        weights, squares = self._weights
+        sum_relation_terms(np.ascontiguousarray(X), self.mean, self.scale, weights, squares, n_terms, _FARTHEST, sums)
+        if missing is not None:
+            has_gaps = missing.any(axis=1)
+            sums[has_gaps] = self.terms(X[has_gaps])[:, :n_terms].sum(axis=1)
+        return sums
 
     def expected(self, X: Array) -> Array:
         """Return the prediction of each number of rows (n, d) by the others that are there, in its own unit: (n, d)."""
@@ -217,6 +224,11 @@ class Relation:
     def _normal_quantile(self) -> float:
         """The quantile of the sizes of normal numbers with deviation 1."""
         return NormalDist().inv_cdf(0.5 + 0.5 * self.quantile)
+
+    @cached_property
+    def _weights(self) -> tuple[Array, Array]:
+        """The weights (d, d) of standardised numbers in residuals, and the inverse squares of the units (d,)."""
+        return self.precision / np.diagonal(self.precision)[:, None], 1.0 / self.units**2
 
     @cached_property
     def _residual_view(self) -> FeatureView:

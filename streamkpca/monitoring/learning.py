@@ -73,9 +73,10 @@ def _leave_out(state: MonitorState, rows: Array) -> Array:
 
 def _is_due(state: MonitorState, scorer: Scorer) -> bool:
     """Tell whether enough more rows are learned to make scales for the first time, or anew."""
+    due = min(YOUNG.growth * state.n_renewed, state.n_renewed + YOUNG.n_between)
     return (
         len(state.held) > 0
-        and state.n_learned >= max(YOUNG.n_first, YOUNG.growth * state.n_renewed)
+        and state.n_learned >= max(YOUNG.n_first, due)
         and has_passed(scorer.period, state.n_rows, state.all_time_passed)
     )
 

@@ -139,7 +139,7 @@ class Scorer:
             return Scores(place, None)
         # The numbers of the row itself, given all others, its predecessors among them.
         d = len(relation.mean) // self.lags
-        surprise = relation.terms(self.related(stacked))[:, :d].sum(axis=1)
+        surprise = relation.score(self.related(stacked), d)
         return Scores(place, smooth(surprise, self.smoothing, None if last is None else float(last[1])))
 
     def novelty(self, rows: Array, learns: bool = True) -> Array:

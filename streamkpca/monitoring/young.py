@@ -13,6 +13,9 @@ class YoungPolicy:
         From here on rows are judged. With 32, average precision on short streams was 0.05 lower.
     growth : float
         Each time that the learned rows have grown by this factor, the rows held out are scored again.
+    n_between : int
+        Learned rows after which they are scored again, at the latest. With growth alone, slow drifts outran the scale:
+        on 14 drifting streams, the mean area under the ROC curve was 0.02 lower.
     n_refitted : int
         Until here the model is refitted each time, as its own schedule publishes too late for young streams.
     n_grown : int
@@ -24,7 +27,8 @@ class YoungPolicy:
     """
 
     n_first: int = 64
-    growth: float = 1.25
+    growth: float = 1.5
+    n_between: int = 512
     n_refitted: int = 2048
     n_grown: int = 3072
     gross: float = 1e6
