@@ -144,7 +144,7 @@ class Monitor(SavedWithModel[MonitorState]):
     **Rarity.** Scores, smoothed if asked for, are ranked among those of the latest 2,048 rows that were held out, as in
     conformal prediction [1]_; an eighth of these may be anomalies that a gap sets apart. They are scored again each
     time that the learned rows have grown by a quarter. For exchangeable rows the share of false alarms is
-    1 - `quantile`, up to chance. Nor is a row rarer than four times what its rank among all rows so far says: so the
+    1 - `quantile`, up to chance. Nor is a row rarer than five times what its rank among all rows so far says: so the
     scale follows where the stream moves, and what returns again and again becomes common. Where neighbours resemble
     each other or the stream moves, expect several times the promised alarms.
 
