@@ -34,6 +34,13 @@ def smooth_roots(scores: Array, smoothing: float, last: float, smoothed: Array) 
 
 
 @jit
+def take_logarithms(scores: Array, logs: Array) -> None:
+    """Write the logarithms of scores (n,), with the digits that `rank_scores` compares: those of numpy may differ."""
+    for i in range(len(scores)):
+        logs[i] = math.log(max(scores[i], ROUNDING))
+
+
+@jit
 def rank_scores(
     scores: Array, ordered: Array, slope: float, most: float, counts: Array, rarity: Array, limited: Array
 ) -> None:

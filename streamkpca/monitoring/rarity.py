@@ -8,7 +8,7 @@ import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import cached_property, replaced
-from streamkpca.monitoring._loops import EXTRAPOLATED, N_LEVELS, ROUNDING, rank_scores
+from streamkpca.monitoring._loops import EXTRAPOLATED, N_LEVELS, rank_scores, take_logarithms
 
 # Share of the highest healthy scores that may be of anomalies.
 _MOST_ANOMALIES = 0.125
@@ -159,5 +159,6 @@ def count_views(scales: list[RarityScale], scores: list[Array]) -> float:
 
 
 def _logarithms(scores: Array) -> Array:
-    logs: Array = np.log(np.maximum(scores, ROUNDING))
+    logs = np.empty(len(scores))
+    take_logarithms(scores, logs)
     return logs
