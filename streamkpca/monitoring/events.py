@@ -83,7 +83,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Change:
-    """A lasting change: many rows since some row are alarms.
+    """A lasting change: many rows since some row are as rare among healthy ones as alarms are.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ class Change:
     detected : int
         Position of the row after which it was detected.
     share : float
-        Share of alarms among the rows from `start` to `detected`.
+        Share of such rows among those from `start` to `detected`.
     features : tuple of Cause
-        The features that explain the alarms since that were not learned, as those of an event do; empty if there are
+        The features that explain the rows since that were not learned, as those of an event do; empty if there are
         none. `since` is that of the change.
     is_accepted : bool
-        Whether the alarms since `start` were learned.
+        Whether the rows since `start` were learned.
     start_time, detected_time : datetime64 or float, optional
         Times of the row that it began with, and of the row after which it was detected, in UTC.
 

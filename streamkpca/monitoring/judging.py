@@ -17,11 +17,13 @@ _ROUNDING = 1e-9
 class Verdict(NamedTuple):
     """What is said of rows (n,): their rarity, which view finds them rarer, and what follows from it.
 
-    `exceeds` are rows at least as rare as the threshold, and `is_usual` those that may be learned.
+    `is_alarm` are rows at least as rare as the threshold, `exceeds` those as rare among the healthy ones alone, and
+    `is_usual` those that may be learned.
     """
 
     rarity: Array
     is_relation: Flags
+    is_alarm: Flags
     exceeds: Flags
     is_usual: Flags
 
@@ -44,9 +46,11 @@ def judge(state: MonitorState, scores: Scores, threshold: float, learns: bool) -
         is_relation = limited_relation > limited_place
         state = replaced(state, place=place_scale, relation=relation_scale)
     least = threshold * (1.0 - _ROUNDING)
-    is_usual = among_healthy < least
+    # Rows of a change that lasts become common, and their alarms end long before it can be told from an event.
+    exceeds = among_healthy >= least
+    is_usual = ~exceeds
     if state.n_learned < YOUNG.n_grown:
         is_usual = ~state.place.is_gross(scores.place, YOUNG.gross)
         if scores.relation is not None:
             is_usual &= ~state.relation.is_gross(scores.relation, YOUNG.gross)
-    return state, Verdict(rarity, is_relation, rarity >= least, is_usual)
+    return state, Verdict(rarity, is_relation, rarity >= least, exceeds, is_usual)

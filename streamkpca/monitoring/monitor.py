@@ -107,8 +107,8 @@ class Monitor(SavedWithModel[MonitorState]):
         later those that raise no alarm. One chunk of four is held out, and never learned. With "none" the monitor
         compares with what it has learned alone.
     accept_after : int, default=4096
-        Rows as rare as the threshold, beyond one in twenty rows, after which they are a lasting change, and with
-        ``learn="normal"`` are learned; at least 32.
+        Rows that are as rare as the threshold among healthy ones, beyond one in twenty rows, after which they are a
+        lasting change, and with ``learn="normal"`` are learned; at least 32.
     max_gap : float or timedelta, optional
         Largest time between two rows, in seconds where times are dates. After a longer one, or after a row that was
         skipped, lags and smoothing start anew: the first row stands for its predecessors, and rows with such
@@ -149,9 +149,10 @@ class Monitor(SavedWithModel[MonitorState]):
     each other or the stream moves, expect several times the promised alarms.
 
     **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
-    cumulative sum [2]_ of rows as rare as the threshold, less one in twenty rows. When it reaches `accept_after`, the
-    change is reported as `change_detected_`, dated by the likelihood of two levels, and with ``learn="normal"`` the
-    latest of these rows are learned. With ``learn="none"`` it is reported once.
+    cumulative sum [2]_ of rows that are as rare as the threshold among healthy ones, common as they may have become,
+    less one in twenty rows. When it reaches `accept_after`, the change is reported as `change_detected_`, dated by the
+    likelihood of two levels, and with ``learn="normal"`` the latest of these rows are learned. With ``learn="none"`` it
+    is reported once.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
     rows. `model`, `period`, `lags`, `smoothing`, `quantile` and `false_alarms` cannot change; the other parameters may
@@ -575,13 +576,13 @@ class Monitor(SavedWithModel[MonitorState]):
     def _judge_run(
         self, state: MonitorState, rows: Array, threshold: float, record: MonitorRecord
     ) -> tuple[MonitorState, Flags]:
-        """Judge rows (n, d) that follow each other into their record; tell also which are as rare as the threshold."""
+        """Judge rows (n, d) that follow each other into their record; tell also which are as rare among healthy ones."""
         scorer, learns, first, is_new = self._scorer, self.learn != "none", state.n_rows, state.last_scores is None
         stacked, context, n_padded = scorer.stack(state, rows, record.time)
         scores = scorer.score(stacked, state.predictor, state.last_scores, learns)
         state, verdict = judge(state, scores, threshold, learns)
         verdict.is_usual[:n_padded] = False
-        record.novelty[:], record.rarity[:], record.is_alarm[:] = scores.place, verdict.rarity, verdict.exceeds
+        record.novelty[:], record.rarity[:], record.is_alarm[:] = scores.place, verdict.rarity, verdict.is_alarm
         contract = state.contract
         if contract is not None:
             contract, record.is_alarm[:], record.threshold[:] = judge_by_bound(
