@@ -106,7 +106,7 @@ class Monitor(SavedWithModel[MonitorState]):
         Rows that the model learns: normal ones, all, or none. Of the first 4,000 rows all but gross ones are normal,
         later those that raise no alarm. One chunk of four is held out, and never learned. With "none" the monitor
         compares with what it has learned alone.
-    accept_after : int, default=4096
+    accept_after : int, default=16384
         Rows that are as rare as the threshold among healthy ones, beyond one in twenty rows, after which they are a
         lasting change, and with ``learn="normal"`` are learned; at least 32.
     max_gap : float or timedelta, optional
@@ -193,7 +193,7 @@ class Monitor(SavedWithModel[MonitorState]):
         quantile: float = _QUANTILE,
         false_alarms: float | None = None,
         learn: str = "normal",
-        accept_after: int = 4096,
+        accept_after: int = 16_384,
         max_gap: float | timedelta | np.timedelta64 | None = None,
         end_after: int = 10,
         min_duration: float | timedelta | np.timedelta64 | None = None,
