@@ -71,11 +71,12 @@ def watch(**options: Any) -> None:
     streamkpca watch log.csv --model plant.npz --follow --json
 
     First the file is looked at; a message says what was found and decided, and which line says so in full. Then each
-    row is scored by what was normal before it, and learned if it is normal itself. Rows above a threshold are alarms,
-    and alarms with few rows between them an event, which is told with its times, its severity (how many times the
-    threshold) and the columns that explain it.
+    row is scored by what was normal before it, and learned if it is normal itself. Rare rows are alarms, and alarms
+    with few rows between them an event, which is told with its times, its severity (in how many healthy rows one as odd
+    is found once) and the columns that explain it.
 
-    With --follow, events are told as they come. With --json, each is an object on a line of its own.
+    Events are told that are rarer than once in the rows read, those that are alike in one line. With --follow, they are
+    told as they come. With --json, each event is an object on a line of its own.
     """  # noqa: D301
     from streamkpca.cli.watch import watch
 

@@ -152,7 +152,7 @@ monitor_options = _grouped(
     click.option(
         "--accept-after",
         type=click.IntRange(32, 2**31 - 1),
-        default=1000,
+        default=4096,
         help="Alarms, beyond one in twenty rows, that are a lasting change; --learn normal learns them then.",
     ),
 )
@@ -195,7 +195,7 @@ table_options = _grouped(
 )
 
 picture_option = click.option(
-    "--plot", type=FILE, help="Draw scores, alarms and events; the name ends in .png, .svg or .pdf."
+    "--plot", type=FILE, help="Draw rarities, alarms and events; the name ends in .png, .svg or .pdf."
 )
 labels_option = click.option(
     "--labels", metavar="COLUMN", help="Column that is not 0 in rows known as faults: measure how well they are found."

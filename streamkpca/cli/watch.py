@@ -27,10 +27,10 @@ from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
 
 Facts = dict[str, Any]
 
-# Events that are kept, rows whose numbers are, and events and features that are shown.
+# Events that are kept, rows whose numbers are, and groups of events and features that are shown.
 _MOST_EVENTS = 1000
 _MOST_ROWS = 200_000
-_SHOWN_EVENTS = 10
+_SHOWN_GROUPS = 10
 _SHOWN_FEATURES = 3
 _MANY_ALARMS = 0.1
 _MEASURES = ("labelled_faults", "area_under_roc_curve", "average_precision")
@@ -127,10 +127,10 @@ def _go_through(
             with at(table, batch):
                 record = found.take(batch)
             if writer:
-                scores = {"novelty": record.novelty, "smoothed": record.smoothed, "threshold": record.threshold}
+                scores = {"novelty": record.novelty, "rarity": record.rarity, "threshold": record.threshold}
                 writer.write(row_columns(table, batch) | scores | {"alarm": record.is_alarm})
             if tells and (as_json or follows):
-                for one in found.news(least=0.0 if as_json else found.chance_level, live=follows):
+                for one in found.news(least=1.0 if as_json else found.n_rows, live=follows):
                     _tell(one, table, as_json=as_json)
             if keeper:
                 keeper.note(table, batch)
@@ -169,8 +169,7 @@ class Watch:
         # The positions, among all rows that the monitor has seen, of the first one here and of the latest batches.
         self._first = getattr(monitor, "n_rows_", 0)
         self._batches: deque[tuple[int, Any]] = deque()
-        self._change = getattr(monitor, "change_detected_", None)
-        self._n_known = getattr(monitor, "n_events_", 0)
+        self._change, self._n_known = monitor.change_detected_, monitor.n_events_
 
     def take(self, batch: Batch) -> MonitorRecord:
         """Score the next rows, and learn those that are to be learned."""
@@ -230,6 +229,8 @@ class Watch:
             **self._place("peak", event.peak_row, event.peak_time),
             "alarms": event.n_alarms,
             "severity": event.severity,
+            "event_kind": event.kind,
+            "group": event.group,
             "is_open": event.is_open,
             "features": [self._cause(cause) for cause in event.features],
         }
@@ -251,13 +252,16 @@ class Watch:
     def _name(self, feature: str | int) -> str:
         return self._table.names[feature] if isinstance(feature, int) else feature
 
-    @property
-    def chance_level(self) -> float:
-        """The severity that scores with an exponential tail reach once in as many rows; many have a longer one.
+    def groups(self) -> list[list[Facts]]:
+        """Return the events that are rarer than once in the rows read, those that are alike together, the worst first.
 
-        A share 1 - quantile of them is above the threshold, and a share (1 - quantile)^s above s times the threshold.
+        Of healthy rows, about one is as rare.
         """
-        return max(1.0, math.log(max(self.n_rows, 1)) / -math.log(1.0 - self.monitor.quantile))
+        alike: dict[int, list[Facts]] = {}
+        for event in self.events.values():
+            if event["severity"] >= self.n_rows:
+                alike.setdefault(event["group"], []).append(event)
+        return sorted(alike.values(), key=lambda events: -_worst(events)["severity"])
 
     def news(self, *, least: float, live: bool) -> Iterator[Facts]:
         """Yield changes, and events of a severity from `least` on, that were not told yet.
@@ -276,10 +280,10 @@ class Watch:
         """Return a summary as JSON has it."""
         n_alarms = None if self.threshold is None else self.n_alarms
         found: Facts = {"kind": "summary", "rows": self.n_rows, "events": self.n_events, "alarms": n_alarms}
-        found |= {"threshold": self.threshold, "chance_severity": self.chance_level}
+        found["threshold"] = self.threshold
         if self._kept and self._kept[0][1] is not None:
             records, labels = zip(*self._kept, strict=True)
-            is_fault, scores = np.concatenate(labels) != 0, np.concatenate([one.smoothed for one in records])
+            is_fault, scores = np.concatenate(labels) != 0, np.concatenate([one.rarity for one in records])
             found["labelled_faults"] = int(is_fault.sum())
             if 0 < is_fault.mean() < 1:
                 found["area_under_roc_curve"] = auroc(is_fault, scores)
@@ -287,17 +291,17 @@ class Watch:
         return found
 
     def drawn(self) -> Any:
-        """Draw scores, thresholds, alarms, severe events and lasting changes."""
+        """Draw rarities, thresholds, alarms, rare events and lasting changes."""
         records, labels = zip(*self._kept, strict=True)
-        threshold = np.concatenate([record.threshold for record in records])
         times = None if records[0].time is None else np.concatenate([record.time for record in records])
-        level = self.chance_level
-        events = [e for e in self.monitor.events_ if e.start in self.events and e.severity >= level]
+        events = [e for e in self.monitor.events_ if e.start in self.events and e.severity >= self.n_rows]
         figure, change = plots.make_figure(), self._change if self.changes else None
         plots.draw_novelty(
-            np.concatenate([record.smoothed for record in records]),
+            np.concatenate([record.rarity for record in records]),
+            name="rarity",
             time=times,
-            threshold=np.where(np.isfinite(threshold), threshold, np.nan),
+            threshold=np.concatenate([record.threshold for record in records]),
+            alarms=np.concatenate([record.is_alarm for record in records]),
             labels=None if labels[0] is None else np.concatenate(labels),
             events=[replace(e, start=max(e.start - self._first, 0), end=e.end - self._first) for e in events],
             changes=[replace(change, start=max(change.start - self._first, 0))] if change else [],
@@ -309,20 +313,25 @@ class Watch:
 def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> None:
     """Print what is still to be told, a summary, and what looks wrong."""
     facts = found.facts() | bad_facts([table])
-    n, n_alarms, level = found.n_rows, found.n_alarms, found.chance_level
-    severe = sorted((e for e in found.events.values() if e["severity"] >= level), key=lambda e: -e["severity"])
+    n, n_alarms = found.n_rows, found.n_alarms
     if as_json:
-        for one in [*found.news(least=0.0, live=True), facts]:
+        for one in [*found.news(least=1.0, live=True), facts]:
             print_json(one)
     elif not follows:
-        which = f"{len(severe):,} events" if len(severe) != 1 else "1 event"
-        order = f"the {_SHOWN_EVENTS} most severe" if len(severe) > _SHOWN_EVENTS else "the most severe first"
-        click.echo(f"{table.path}, {n:,} rows: {which}{', ' + order if len(severe) > 1 else ''}")
-        for one in [*severe[:_SHOWN_EVENTS], *found.changes]:
-            _tell(one, table)
-        n_more, n_weak = max(len(severe) - _SHOWN_EVENTS, 0), found.n_events - len(severe)
+        groups = found.groups()
+        n_rare = sum(map(len, groups))
+        which = f"{n_rare:,} events" if n_rare != 1 else "1 event"
+        kinds = f" of {len(groups):,} kinds" if 1 < len(groups) < n_rare else ""
+        order = ", the rarest first" if len(groups) > 1 else ""
+        click.echo(f"{table.path}, {n:,} rows: {which}{kinds}{order}")
+        for alike in groups[:_SHOWN_GROUPS]:
+            _tell(_gathered(alike), table)
+        for change in found.changes:
+            _tell(change, table)
+        n_more, n_weak = sum(map(len, groups[_SHOWN_GROUPS:])), found.n_events - n_rare
         if n_more or n_weak:
-            click.echo(f"\nNot shown: {n_more:,} more, and {n_weak:,} below severity {level:.2g}; --json lists all")
+            less = f"{n_weak:,} less rare than once in the {n:,} rows"
+            click.echo(f"\nNot shown: {n_more:,} more events, and {less}; --json lists all")
     if not as_json and "labelled_faults" in facts:
         print_facts("Labels", {name: facts.get(name) for name in _MEASURES})
     if found.n_back:
@@ -351,14 +360,29 @@ def _tell(found: Facts, table: Table, *, as_json: bool = False) -> None:
         head = f"Lasting change from {begin} on, noticed at {end}, {state}"
         lines = [", ".join(map(printable, causes))]
     else:
-        span = f"{begin}, 1 alarm" if found["alarms"] == 1 else f"{begin} to {end}, {found['alarms']:,} alarms"
-        head = f"Severity {_rounded(found['severity'])}: {span}" + ", still open" * found["is_open"]
+        span = begin if found["alarms"] == 1 else f"{begin} to {end}"
+        counts = f"{found['alarms']:,} alarms" if found["alarms"] != 1 else "1 alarm"
+        if (n_events := found.get("events", 1)) > 1:
+            counts = f"{n_events:,} events, {counts}"
+        head = f"Once in {_rounded(found['severity'])} rows: {span}, {counts}" + ", still open" * found["is_open"]
         lines = [f"{printable(cause['feature'])}: {_deviation(cause, table.unit)}" for cause in causes]
     click.echo("\n  ".join(["\n" + head, *lines]))
 
 
+def _worst(events: list[Facts]) -> Facts:
+    return max(events, key=lambda event: event["severity"])
+
+
+def _gathered(events: list[Facts]) -> Facts:
+    """Return events that are alike, in the order of time, as one with the features of the worst."""
+    first, last = events[0], events[-1]
+    span = {name: first[name] for name in ("first_row", "first_time") if name in first}
+    span |= {name: last[name] for name in ("last_row", "last_time", "is_open") if name in last}
+    return _worst(events) | span | {"events": len(events), "alarms": sum(event["alarms"] for event in events)}
+
+
 def _rounded(severity: float) -> str:
-    return f"{severity:,.0f}" if severity >= 100.0 else f"{severity:.2g}"
+    return f"{float(f'{severity:.2g}'):,.0f}"
 
 
 def _deviation(cause: Facts, unit: str) -> str:

@@ -29,9 +29,10 @@ _LOWEST_SHARE = 1e-4
 def draw_novelty(
     novelty: "npt.ArrayLike | Monitor",
     *,
-    name: str = "novelty",
+    name: str | None = None,
     time: npt.ArrayLike | None = None,
     threshold: npt.ArrayLike | None = None,
+    alarms: npt.ArrayLike | None = None,
     labels: npt.ArrayLike | None = None,
     label_names: Sequence[str] = ("healthy", "anomalous"),
     events: "Sequence[Event]" = (),
@@ -43,14 +44,16 @@ def draw_novelty(
     Parameters
     ----------
     novelty : array-like of shape (n,), or Monitor
-        Scores; the higher, the more novel. NaN for a row without a score. Of a monitor, the answers to its last call of
-        `update`, with their times, thresholds, events and change.
-    name : str
-        Name of the scores: another for Hotelling's T^2, for example.
+        Scores; the higher, the more novel. NaN for a row without a score. Of a monitor, the rarities that its last call
+        of `update` returned, with their times, threshold, alarms, events and change.
+    name : str, optional
+        Name of the scores, "novelty" if None, or "rarity" of a monitor: another for Hotelling's T^2, for example.
     time : array-like of shape (n,), optional
         Time of each row, ascending, as numbers or datetime64; its position if None.
     threshold : float or array-like of shape (n,), optional
-        Score above which a row is an alarm; may change from row to row. Alarms are ticks at the upper edge.
+        Score above which a row is an alarm; may change from row to row.
+    alarms : array-like of shape (n,) of bool, optional
+        Whether each row is an alarm, which is a tick at the upper edge; by default, rows above the threshold are.
     labels : array-like of shape (n,) of int, optional
         0 for healthy rows, another class for each kind of anomaly.
     label_names : sequence of str
@@ -69,8 +72,8 @@ def draw_novelty(
     Raises
     ------
     ValueError
-        The scores are not one-dimensional, times, thresholds or labels differ from them in number, or a label is not
-        finite.
+        The scores are not one-dimensional; times, thresholds, alarms or labels differ from them in number; or a label
+        is not finite.
 
     Notes
     -----
@@ -89,28 +92,21 @@ def draw_novelty(
     >>> draw_novelty(record.novelty, threshold=record.threshold, events=monitor.events_).get_title()
     'novelty over time'
     >>> draw_novelty(monitor).get_title()
-    'novelty over time'
+    'rarity over time'
     """
     where = "draw_novelty"
     if isinstance(novelty, Monitor):
-        record = novelty.record_
-        first = novelty.n_rows_ - len(record.novelty)
-        change = novelty.change_detected_
-        return draw_novelty(
-            record.smoothed,
-            name=name,
-            time=record.time,
-            threshold=record.threshold,
-            labels=labels,
-            label_names=label_names,
-            events=[replace(event, start=event.start - first, end=event.end - first) for event in novelty.events_],
-            changes=[replace(change, start=change.start - first)] if change else (),
-            ax=ax,
-        )
+        record, change = novelty.record_, novelty.change_detected_
+        first = novelty.n_rows_ - len(record.rarity)
+        events = [replace(event, start=event.start - first, end=event.end - first) for event in novelty.events_]
+        changes = [replace(change, start=change.start - first)] if change else ()
+        name, time, threshold, alarms = name or "rarity", record.time, record.threshold, record.is_alarm
+        novelty = record.rarity
+    name = name or "novelty"
     scores = np.asarray(novelty, dtype=np.float64)
     if scores.ndim != 1:
         raise ValueError(f"{where} expected one score for each row but got an array of shape {scores.shape}; ravel it")
-    for values, what in ((time, "times"), (labels, "labels"), (threshold, "thresholds")):
+    for values, what in ((time, "times"), (labels, "labels"), (threshold, "thresholds"), (alarms, "alarms")):
         if values is not None and np.ndim(values):
             canvas.check_count(values, len(scores), what, where=where)
     classes = np.zeros(len(scores)) if labels is None else np.asarray(labels, dtype=np.float64)
@@ -140,8 +136,11 @@ def draw_novelty(
         level = np.broadcast_to(np.asarray(threshold, dtype=np.float64), scores.shape)
         dashes: dict[str, Any] = {"marker": "_" if len(level) == 1 else "", "linewidth": 0.9, "linestyle": "--"}
         axes.plot(when, level, color=canvas.ink(axes), zorder=4, label="threshold", **dashes)
-        with np.errstate(invalid="ignore"):
-            _draw_alarms(axes, when, np.flatnonzero(known & (scores > level)))
+        if alarms is None:
+            with np.errstate(invalid="ignore"):
+                alarms = known & (scores > level)
+    if alarms is not None:
+        _draw_alarms(axes, when, np.flatnonzero(np.asarray(alarms)))
     _draw_events(axes, when, events)
     _draw_changes(axes, when, changes)
     if axes.get_legend_handles_labels()[0]:

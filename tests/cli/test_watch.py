@@ -86,7 +86,7 @@ def test_one_pass_finds_an_event_with_its_rows_times_and_columns(folder):
     assert abs(cause["value"] - cause["expected"] - 4.0) < 1.0
     assert 892 < cause["since_row"] <= 904
     assert cause["since_time"] == str(START + (cause["since_row"] - 2) * np.timedelta64(300, "s"))
-    assert event["severity"] > 3.0 * lines[-1]["chance_severity"]
+    assert event["severity"] > 1400.0
     assert (lines[-1]["rows"], lines[-1]["events"]) == (1400, len(events(lines)))
 
 
@@ -151,8 +151,8 @@ def test_an_ugly_file_is_read_rightly_and_the_line_that_is_printed_does_the_same
 def test_people_read_when_where_and_how_sure(folder):
     result = run("watch", "all.csv")
     title, _, event, line, *_ = result.stdout.splitlines()
-    assert re.fullmatch(r"all.csv, 1,400 rows: \d+ events, the (10 most severe|most severe first)", title)
-    assert re.match(r"Severity [\d.,]+: 2024-05-04 0\d:\d\d:00 \(line 9\d\d\) to 2024-05-04 0\d:", event)
+    assert re.fullmatch(r"all.csv, 1,400 rows: (1 event|\d+ events, the rarest first)", title)
+    assert re.match(r"Once in [\d,]+ rows: 2024-05-04 0\d:\d\d:00 \(line 9\d\d\) to 2024-05-04 0\d:", event)
     assert re.fullmatch(
         r"  flow, total: -?[\d.]+, expected -?[\d.]+ \(-?[\d.]+ to -?[\d.]+\), (above|below) "
         r"since 2024-05-0\d \d\d:\d\d:00 \(line [\d,]+\); explains \d+%",
@@ -206,9 +206,9 @@ def test_the_command_finds_what_the_monitor_finds_whatever_the_chunks(folder, X)
         lines, _ = told("watch", "all.csv", *options, "--chunk-rows", n, "--save", "o.csv")
         assert sorted((e["first_row"], e["last_row"], e["alarms"]) for e in events(lines)) == spans
         table = table_of("o.csv")
-        assert table.columns.tolist() == ["row", "when", "novelty", "smoothed", "threshold", "alarm"]
+        assert table.columns.tolist() == ["row", "when", "novelty", "rarity", "threshold", "alarm"]
         np.testing.assert_array_equal(table["row"], np.arange(2, 1402))
-        for name in ("novelty", "smoothed", "threshold"):
+        for name in ("novelty", "rarity", "threshold"):
             np.testing.assert_allclose(table[name], getattr(record, name), rtol=1e-9)
 
 
@@ -293,7 +293,7 @@ def test_without_times_files_are_one_stream(folder, X):
     told("watch", "second.csv", "--model", "m.npz", "--save", "second.out.csv")
     told("watch", "both.csv", "--smoothing", "0.3", "--save", "both.out.csv")
     later, whole = table_of("second.out.csv"), table_of("both.out.csv")
-    np.testing.assert_allclose(later["smoothed"], whole["smoothed"][950:], rtol=1e-9)
+    np.testing.assert_allclose(later["rarity"], whole["rarity"][950:], rtol=1e-9)
     np.testing.assert_array_equal(later["alarm"], whole["alarm"][950:])
 
 
@@ -333,10 +333,10 @@ def test_events_come_as_rows_come(folder, X):
     assert (began["is_open"], ended["is_open"]) == (True, False)
     assert began["last_row"] < 921 <= ended["last_row"]
     assert lines[-1]["events"] == len({event["first_row"] for event in events(lines)})
-    # People are told of events that chance does not explain.
+    # People are told of events that are rarer than once in the rows read.
     output = run("watch", "-", "--follow", "--chunk-rows", "5", stdin=text).stdout
     assert "still open" in output
-    assert all(float(severity.replace(",", "")) > 1.0 for severity in re.findall(r"Severity ([\d.,]+):", output))
+    assert all(int(rarity.replace(",", "")) > 500 for rarity in re.findall(r"Once in ([\d,]+) rows:", output))
     assert output.count(f"(line {first})") >= 2
 
 
@@ -370,11 +370,12 @@ def test_a_picture_shows_what_the_monitor_finds(folder, X, monkeypatch):
     assert run("score", "new.csv", "--model", "m.npz", "--plot", "p.svg").exit_code == 0
     monitor = Monitor.load("m.npz").reset_context()
     record = monitor.update(X[700:])
-    np.testing.assert_allclose(drawn["novelty"], record.smoothed, rtol=1e-9)
+    np.testing.assert_allclose(drawn["novelty"], record.rarity, rtol=1e-9)
     np.testing.assert_allclose(drawn["threshold"], record.threshold, rtol=1e-9)
     assert drawn["time"][0] == START + 700 * np.timedelta64(5, "m")
-    # Those that chance does not explain.
-    found = [event for event in monitor.events_ if event.end > 700 and event.severity >= np.log(700) / np.log(100)]
+    np.testing.assert_array_equal(drawn["alarms"], record.is_alarm)
+    # Those that are rarer than once in the rows read.
+    found = [event for event in monitor.events_ if event.end > 700 and event.severity >= 700]
     spans = [(event.start - 700, event.end - 700) for event in found]
     assert [(event.start, event.end) for event in drawn["events"]] == spans
 
