@@ -41,7 +41,7 @@ from made_streams import FAMILIES, Stream, healthy, made, slow
 from scipy.stats import genpareto
 
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.contract import Contract, judged, renewed
+from streamkpca.monitoring.contract import Contract, judge_by_bound, renew_level
 
 Array = np.ndarray
 MEMORIES = (0.0, 0.5, 0.9, 0.97, 0.99)
@@ -80,16 +80,14 @@ def contract(scores: Array, thresholds: Array, rate: float) -> Array:
     changes = np.flatnonzero(thresholds[1:] != thresholds[:-1]) + 1
     edges = sorted({*changes.tolist(), *range(0, len(scores), 256), len(scores)})
     for start, stop in itertools.pairwise(edges):
-        # A monitor, whose first thresholds are infinite, has learned the rows before; made scores have no model.
-        learned = {"n_learned": start} if np.isinf(thresholds[0]) else {}
-        promise, alarms[start:stop], _ = judged(promise, scores[start:stop], float(thresholds[start]), False, **learned)
-        promise = renewed(promise)
+        promise, alarms[start:stop], _ = judge_by_bound(promise, scores[start:stop], float(thresholds[start]), False)
+        promise = renew_level(promise)
     return alarms
 
 
 def threshold(scores: Array, thresholds: Array, rate: float) -> Array:
-    """Return the scores above the monitor's threshold."""
-    return scores > thresholds
+    """Return the scores that reach the monitor's threshold."""
+    return scores >= thresholds
 
 
 def e_detector(scores: Array, thresholds: Array, rate: float) -> Array:
@@ -132,11 +130,11 @@ ALARMS: dict[str, Rule] = {"contract": contract, "threshold": threshold, "e-dete
 
 
 def watched(*parts: Array, smoothing: float | None) -> tuple[Array, Array]:
-    """Return the smoothed scores and the thresholds of a monitor."""
+    """Return the rarities and the thresholds of a monitor."""
     monitor = Monitor(smoothing=smoothing)
     records = [monitor.update(part) for part in parts]
-    assert all(np.isfinite(record.smoothed).all() for record in records)
-    return tuple(np.concatenate([getattr(record, name) for record in records]) for name in ("smoothed", "threshold"))
+    assert all(np.isfinite(record.rarity).all() for record in records)
+    return tuple(np.concatenate([getattr(record, name) for record in records]) for name in ("rarity", "threshold"))
 
 
 def given(paths: list[Path]) -> Iterator[Stream]:

@@ -297,7 +297,7 @@ def by_monitor(source: Source, gappy: Blanked, way: Way, seed: int) -> dict[str,
         scores, is_alarm = np.full(len(rows), np.nan), np.zeros(len(rows), dtype=bool)
         if asked.any():
             record = judging.update(rows[asked])
-            scores[asked], is_alarm[asked] = record.novelty, record.is_alarm
+            scores[asked], is_alarm[asked] = record.rarity, record.is_alarm
         figures.append(judged(labels, lowest(scores), is_alarm))
     return mean_of(figures)
 

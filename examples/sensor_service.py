@@ -35,8 +35,8 @@ that of the last row counts as that one. All topics share a model, so they shoul
 drops messages of more than 16,384 bytes and 64 for each feature.
 
 **Alarms** are JSON: the topic and number of the message that began them, and the monitor's `Event` with its times,
-severity and features, for each of these its value, the expected one with a range, the direction and since when. It is
-published when it begins, whenever its score has doubled, and when it is over (``is_open`` false). A lasting change is
+severity, kind and features, for each of these its value, the expected one with a range, the direction and since when. It is
+published when it begins, whenever its rarity has doubled, and when it is over (``is_open`` false). A lasting change is
 published as a `Change` when it is detected, and learned.
 
 **Every message is counted exactly once**, whenever the process is killed:
@@ -380,7 +380,7 @@ class Service:
 
     def _report(self, topic: str, number: int, record: MonitorRecord) -> None:
         """Publish an event that has begun, grown or ended, and a change that was just detected."""
-        n_rows, score = self.monitor.n_rows_, float(record.smoothed[0])
+        n_rows, score = self.monitor.n_rows_, float(record.rarity[0])
         begun = self.opened or {"topic": topic, "number": number, "score": 0.0, "end": n_rows}
         if record.is_alarm[0]:
             is_news = score >= 2.0 * begun["score"]

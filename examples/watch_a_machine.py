@@ -55,11 +55,11 @@ record = monitor.update(rows, time=times)
 # The faults
 # ----------
 #
-# Alarms that follow each other make an event. One healthy row in a thousand may be an alarm, by the quantile; such
-# events are hardly above the threshold, and a fault is far above it. The severity tells how far. An event's features
-# are those that failed: with their value, and the value that the others let expect.
+# Alarms that follow each other make an event. One healthy row in a thousand may be an alarm, by the quantile. The
+# severity of an event tells in how many healthy rows one as odd is found: faults are rarer than once in the whole week.
+# An event's features are those that failed: with their value, and the value that the others let expect.
 
-faults = [event for event in monitor.events_ if event.severity > 10]
+faults = [event for event in monitor.events_ if event.severity > len(rows)]
 for event in faults:
     cause = event.features[0]
     print(event.start_time, "to", event.end_time, SENSORS[cause.feature], end=" ")
@@ -70,10 +70,10 @@ for event in faults:
 # -----------
 #
 # Above, the sensors from two hours before their fault to two hours after, and what was expected of them. Below, the
-# novelty of the week.
+# rarity of the rows of the week.
 
 figure = plots.make_figure(width=10, height=6)
-panels = figure.subplot_mosaic([["fault 0", "fault 1", "fault 2"], ["novelty"] * 3])
+panels = figure.subplot_mosaic([["fault 0", "fault 1", "fault 2"], ["rarity"] * 3])
 for i, event in enumerate(faults):
     sensor, shown, panel = event.features[0].feature, slice(event.start - 120, event.end + 120), panels[f"fault {i}"]
     expected = monitor.model.expected(rows[shown], sensor)[:, 0]
@@ -82,5 +82,7 @@ for i, event in enumerate(faults):
     panel.axvspan(event.start_time, event.end_time, color="#F0E442", alpha=0.4)
     panel.set(title=SENSORS[sensor], xlabel=str(event.start_time), xticks=[])
 figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
-plots.draw_novelty(record.smoothed, time=times, threshold=record.threshold, events=faults, ax=panels["novelty"])
+plots.draw_novelty(
+    record.rarity, name="rarity", time=times, threshold=record.threshold, events=faults, ax=panels["rarity"]
+)
 figure.savefig("watch_a_machine.png", dpi=110)

@@ -395,7 +395,7 @@ def test_a_lasting_change_is_published_once(service: Any) -> None:
 def test_features_of_any_kind_become_json() -> None:
     at = np.datetime64("2024-02-28T14:02", "us")
     cause = Cause(0, 0.8, 3.1, 4.6, 4.4, 4.8, "below", 7, at)
-    event = Event(7, 8, 1, 0.5, 7, 3.0, at, at, at, (cause,))
+    event = Event(7, 8, 1, 0.5, 7, 3.0, "place", 7, at, at, at, (cause,))
     (first,) = json.loads(example.as_text(event, NAMES))["features"]
     assert first == {**cause._asdict(), "feature": "flow", "since_time": "2024-02-28T14:02:00.000000Z"}
 

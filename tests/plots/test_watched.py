@@ -34,7 +34,7 @@ def test_a_monitor_is_drawn_by_its_last_answers(monitor):
     spans = [patch.get_extents().transformed(axes.transData.inverted()) for patch in axes.patches]
     # Of the rows since 1,000.
     assert any(abs(span.x0 - 200.0) < 1.0 and abs(span.x1 - 229.0) < 3.0 for span in spans)
-    with pytest.raises(AttributeError, match="files do not hold record_"):
+    with pytest.raises(AttributeError, match="files do not hold it"):
         plots.draw_novelty(Monitor.from_bytes(monitor.to_bytes()))
 
 
