@@ -30,8 +30,8 @@ an alarm; microseconds of processor time a row of test. Means over the streams o
 alarms on healthy continuations (the last third of train after the rest; made rows without faults), and with ``--made``
 what the Monitor promises about any rows:
 
-* **moved**: the novelty as rare as the threshold, after 10 % of the rows were anomalies, alone or in runs, while young or later, less the
-  median of held-out healthy scores and in units of their spread, relative to that without anomalies.
+* **moved**: the novelty as rare as the threshold after 10 % of the rows were anomalies, alone or in runs, while young
+  or later, less the median of held-out healthy scores and in units of their spread, relative to that without anomalies.
 * **found**, tenfold: the share in alarm of 7 % of 8,000 rows, ten times as novel as the healthy .99 level, among the
   first rows or after as many healthy ones; **healthy**: the share of the other rows in alarm.
 * **found**, young: the share in alarm of the rows 256 to 511, of which three columns are off by ten deviations.
@@ -294,10 +294,7 @@ def taught(rows: Array) -> Monitor:
 
 
 def level_of(judging: Monitor, held: Array) -> float:
-    """Return the novelty that is as rare as the threshold, less the median of healthy rows and in units of their spread.
-
-    The spread is that above the median.
-    """
+    """Return the novelty as rare as the threshold, less the median of healthy rows and in units of their spread."""
     middle, high = np.quantile(judging.model.novelty(held), (0.5, 0.9))
     return float((judging._state.place.scale.level(1.0 / (1.0 - QUANTILE)) - middle) / (high - middle))
 

@@ -169,7 +169,12 @@ def judged(monitor: Monitor, rows: Array, labels: Array) -> dict[str, float]:
     after = np.convolve(labels, np.ones(AFTER + 1))[: len(labels)] > 0.0
     peaks = np.array([score[start:stop].max() for start, stop in segments(labels)])
     healthy = score[half:][~after[half:]]
-    values = (peaks >= 1.0).mean(), (healthy >= 1.0).mean(), false_at(0.5, peaks, healthy), false_at(0.8, peaks, healthy)
+    values = (
+        (peaks >= 1.0).mean(),
+        (healthy >= 1.0).mean(),
+        false_at(0.5, peaks, healthy),
+        false_at(0.8, peaks, healthy),
+    )
     return dict(zip(COLUMNS, map(float, (*values, record.is_alarm[:half].mean())), strict=True))
 
 

@@ -35,9 +35,9 @@ that of the last row counts as that one. All topics share a model, so they shoul
 drops messages of more than 16,384 bytes and 64 for each feature.
 
 **Alarms** are JSON: the topic and number of the message that began them, and the monitor's `Event` with its times,
-severity, kind and features, for each of these its value, the expected one with a range, the direction and since when. It is
-published when it begins, whenever its rarity has doubled, and when it is over (``is_open`` false). A lasting change is
-published as a `Change` when it is detected, and learned.
+severity, kind and features, for each of these its value, the expected one with a range, the direction and since when.
+It is published when it begins, whenever its rarity has doubled, and when it is over (``is_open`` false). A lasting
+change is published as a `Change` when it is detected, and learned.
 
 **Every message is counted exactly once**, whenever the process is killed:
 
@@ -380,11 +380,11 @@ class Service:
 
     def _report(self, topic: str, number: int, record: MonitorRecord) -> None:
         """Publish an event that has begun, grown or ended, and a change that was just detected."""
-        n_rows, score = self.monitor.n_rows_, float(record.rarity[0])
-        begun = self.opened or {"topic": topic, "number": number, "score": 0.0, "end": n_rows}
+        n_rows, rarity = self.monitor.n_rows_, float(record.rarity[0])
+        begun = self.opened or {"topic": topic, "number": number, "rarity": 0.0, "end": n_rows}
         if record.is_alarm[0]:
-            is_news = score >= 2.0 * begun["score"]
-            self.opened = {**begun, "score": score if is_news else begun["score"], "end": n_rows}
+            is_news = rarity >= 2.0 * begun["rarity"]
+            self.opened = {**begun, "rarity": rarity if is_news else begun["rarity"], "end": n_rows}
         else:
             is_news = self.opened is not None and n_rows - begun["end"] >= self.monitor.end_after
             self.opened = None if is_news else self.opened

@@ -48,18 +48,19 @@ rows[loose, 2] = random.uniform(3, 5, len(loose))  # the pressure sensor has a l
 # trained beforehand. A service calls `update` with each batch that arrives; however the stream is cut, the result is
 # the same.
 
-monitor = Monitor(smoothing=0.3, quantile=0.999)
+monitor = Monitor(smoothing=0.3, end_after=30)
 record = monitor.update(rows, time=times)
 
 # %%
 # The faults
 # ----------
 #
-# Alarms that follow each other make an event. One healthy row in a thousand may be an alarm, by the quantile. The
-# severity of an event tells in how many healthy rows one as odd is found: faults are rarer than once in the whole week.
-# An event's features are those that failed: with their value, and the value that the others let expect.
+# Alarms with less than half an hour between them make an event. One healthy row in a hundred may be an alarm, by the
+# quantile. The severity of an event tells in how many healthy rows one as odd is found: those that are rarer than once
+# in a thousand are faults here. An event's features are those that failed: with their value, and the value that the
+# others let expect.
 
-faults = [event for event in monitor.events_ if event.severity > len(rows)]
+faults = [event for event in monitor.events_ if event.severity > 1000]
 for event in faults:
     cause = event.features[0]
     print(event.start_time, "to", event.end_time, SENSORS[cause.feature], end=" ")

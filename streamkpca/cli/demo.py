@@ -1,4 +1,4 @@
-"""The demonstration: a simulated plant with faults, and a model that learns it while it looks for them."""
+"""The demonstration: a simulated plant with faults, and a monitor that learns it while it looks for them."""
 
 import time
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from streamkpca.cli.console import Signals, print_facts, print_json
 from streamkpca.cli.reading import progress_bar
 from streamkpca.cli.reports import auroc, average_precision, model_facts, show_model, write_picture
 from streamkpca.cli.tables import Writer
+from streamkpca.monitoring import Monitor
 from streamkpca.plots.canvas import GROUP_COLORS, LINE, finish
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ _DRIFT_ROWS = 100_000.0
 _HEALTHY_BLOCKS = 2
 _FAULT_CHANCE = 0.25
 
-_MEMORY_ROWS = 20_000
-# Robust standard deviations above the median, both of the logarithm: a quantile would rise with the faults themselves.
-_ALARM_DEVIATIONS = 4.0
 # A fault counts as found when this share of its rows raises an alarm: a single row may do so by chance.
 _FOUND_SHARE = 0.1
 # Points of a curve in the picture.
@@ -137,37 +135,31 @@ class _Plant:
 
 
 class Found(NamedTuple):
-    """Scores of n rows, the alarm thresholds at the time, and the faults, (n,) each."""
+    """What a monitor says of n rows, and the faults, (n,) each."""
 
-    novelty: Array
+    rarity: Array
     threshold: Array
+    is_alarm: npt.NDArray[np.bool_]
     faults: npt.NDArray[np.int8]
 
 
 def run_demo(rows: int, seed: int, out: str, as_json: bool) -> None:
-    """Simulate a plant, learn it as a stream, and measure how well novelty finds its faults.
-
-    Every block is scored before it is learned; the first one scores NaN, as there is no model yet.
-    """
+    """Simulate a plant, watch it as a stream, and measure how well a monitor finds its faults."""
     Path(out).mkdir(parents=True, exist_ok=True)
     table, picture = str(Path(out, "projections.parquet")), str(Path(out, "picture.png"))
-    model, signals, parts = StreamingKernelPCA(), Signals(), list[Found]()
+    monitor, signals, parts = Monitor(), Signals(), list[Found]()
+    model = monitor.model
     start = time.perf_counter()
-    with signals.handled(), Writer(table) as writer, progress_bar(rows, "learning") as bar:
+    with signals.handled(), Writer(table) as writer, progress_bar(rows, "watching") as bar:
         for block in signals.until_stopped(simulate_plant(rows, seed=seed)):
-            if parts:
-                novelty, projections = model.novelty(block.rows), model.transform(block.rows)
-                model.partial_fit(block.rows)
-                level = _alarm_level([part.novelty for part in parts] + [novelty])
-            else:
-                projections = model.partial_fit(block.rows).transform(block.rows)
-                novelty, level = np.full(len(block.rows), np.nan), np.nan
-            parts.append(Found(novelty, np.full_like(novelty, level), block.faults))
-            columns: dict[str, npt.ArrayLike] = {"label": block.faults, "novelty": novelty}
-            columns |= {f"component_{i}": column for i, column in enumerate(projections.T)}
-            numbers = np.arange(writer.n_rows, writer.n_rows + len(novelty))
-            writer.write({"row": numbers} | columns)
-            bar.update(len(novelty))
+            record = monitor.update(block.rows)
+            parts.append(Found(record.rarity, record.threshold, record.is_alarm, block.faults))
+            numbers = np.arange(writer.n_rows, writer.n_rows + len(block.rows))
+            columns: dict[str, npt.ArrayLike] = {"row": numbers, "label": block.faults, "novelty": record.novelty}
+            columns |= {"rarity": record.rarity, "alarm": record.is_alarm}
+            columns |= {f"component_{i}": column for i, column in enumerate(model.transform(block.rows).T)}
+            writer.write(columns)
+            bar.update(len(block.rows))
     seconds = time.perf_counter() - start
     signals.leave_if_stopped(f"after {writer.n_rows:,} of {rows:,} rows")
     found = Found(*map(np.concatenate, zip(*parts, strict=True)))
@@ -179,66 +171,53 @@ def run_demo(rows: int, seed: int, out: str, as_json: bool) -> None:
     else:
         show_model(model_facts(model))
         speed = {"time": f"{seconds:.2f} s, {rows / seconds:,.0f} rows/s"}
-        title = "How well novelty found the faults of this simulated plant (each row scored before it was learned)"
+        title = "How well a monitor found the faults of this simulated plant (each row scored before it was learned)"
         print_facts(title, speed | measures)
         click.echo(f"Projections and scores: {table}\nPicture: {picture}")
 
 
-def _alarm_level(scores: list[Array]) -> float:
-    """Set the threshold of alarms from the scores of the rows just before, block by block."""
-    recent = np.concatenate(scores[-(_MEMORY_ROWS // BLOCK_ROWS) :])
-    recent = np.log(recent[recent > 0])
-    if not len(recent):
-        return float("nan")
-    middle = np.median(recent)
-    return float(np.exp(middle + _ALARM_DEVIATIONS * 1.4826 * np.median(np.abs(recent - middle))))
-
-
 def measured(found: Found) -> dict[str, str]:
-    """Return how well the score found the faults, as names and values to print."""
-    novelty, threshold, faults = (values[np.isfinite(found.novelty)] for values in found)
+    """Return how well rarities and alarms found the faults, as names and values to print."""
+    rarity, _, alarms, faults = found
     if not faults.any():
         return {"faults": "none yet: the plant begins healthy; simulate more --rows"}
-    with np.errstate(invalid="ignore"):
-        alarms = novelty > threshold
     # A fault never crosses a block, and between two faults there is a healthy row.
     starts = np.flatnonzero(np.diff(faults, prepend=0) > 0)
     n_alarms = np.add.reduceat(alarms & (faults > 0), starts)
     is_found = n_alarms >= _FOUND_SHARE * np.add.reduceat(faults > 0, starts, dtype=int)
     facts = {
-        "area under ROC curve": f"{auroc(faults, novelty):.3f}",
-        "average precision": f"{average_precision(faults, novelty):.3f} (chance {(faults > 0).mean():.3f})",
+        "area under ROC curve": f"{auroc(faults, rarity):.3f}",
+        "average precision": f"{average_precision(faults, rarity):.3f} (chance {(faults > 0).mean():.3f})",
         "faults found": f"{is_found.sum()} of {len(starts)} (alarm in {_FOUND_SHARE:.0%} of their rows)",
     }
     for kind in range(1, len(FAULT_KINDS)):
         ours, mine = faults[starts] == kind, (faults == 0) | (faults == kind)
         if ours.any():
-            area = auroc(faults[mine], novelty[mine])
+            area = auroc(faults[mine], rarity[mine])
             facts[f"  {FAULT_KINDS[kind]}"] = f"{is_found[ours].sum()} of {ours.sum()}, AUROC {area:.3f}"
     return facts | {"false alarms": f"{alarms[faults == 0].mean():.2%} of healthy rows"}
 
 
 def drawn(found: Found, model: StreamingKernelPCA) -> "Figure":
-    """Draw novelty over time, how far rows of each kind are from an alarm, and the spectrum."""
+    """Draw rarities over time, how rare rows of each kind are, and the spectrum."""
     figure = plots.make_figure(width=11, height=8)
     figure.suptitle("A simulated plant, learned row by row and scored before each row was learned")
     grid = figure.add_gridspec(2, 2, height_ratios=(1.1, 1))
-    novelty, threshold, faults = found
-    above = figure.add_subplot(grid[0, :])
-    plots.draw_novelty(novelty, threshold=threshold, labels=faults, label_names=FAULT_KINDS, ax=above)
+    rarity, threshold, is_alarm, faults = found
+    above, known = figure.add_subplot(grid[0, :]), {"labels": faults, "label_names": FAULT_KINDS}
+    plots.draw_novelty(rarity, name="rarity", threshold=threshold, alarms=is_alarm, ax=above, **known)
     axes = figure.add_subplot(grid[1, 0])
     for kind, (name, color) in enumerate(zip(FAULT_KINDS, (LINE, *GROUP_COLORS), strict=False)):
-        multiples = novelty[faults == kind] / threshold[faults == kind]
-        multiples = np.sort(multiples[multiples > 0])
-        if len(multiples):
-            shown = np.linspace(0, len(multiples) - 1, min(len(multiples), _CURVE_POINTS)).astype(int)
-            label = f"{name}: {np.mean(multiples > 1.0):.1%} are alarms"
-            axes.step(multiples[shown], 1.0 - shown / len(multiples), color=color, linewidth=1.5, label=label)
-    axes.axvline(1.0, color="0.5", linewidth=0.9, linestyle="--")
+        of_kind = np.sort(rarity[faults == kind])
+        if len(of_kind):
+            shown = np.linspace(0, len(of_kind) - 1, min(len(of_kind), _CURVE_POINTS)).astype(int)
+            label = f"{name}: {np.mean(is_alarm[faults == kind]):.1%} are alarms"
+            axes.step(of_kind[shown], 1.0 - shown / len(of_kind), color=color, linewidth=1.5, label=label)
+    axes.axvline(threshold[-1], color="0.5", linewidth=0.9, linestyle="--")
     axes.set(xscale="log", ylim=(0.0, 1.02))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="rows", loc="center left", fontsize="small", title_fontsize="small", frameon=False)
-    finish(axes, "how far rows are from an alarm", "novelty / threshold at the time", "share of rows that exceed it")
+    finish(axes, "how rare rows are", "rarity: once in so many healthy rows", "share of rows as rare or rarer")
     shares, bottom = model.explained_variance_ratio_, figure.add_subplot(grid[1, 1])
     plots.draw_spectrum(model.eigenvalues_, explained=shares, ax=bottom)
     return figure

@@ -186,6 +186,31 @@ def test_clocks_that_are_set_back_do_not_stop_it(folder, X):
     assert worst(found)["first_time"].startswith("2024-05-04T0")
 
 
+@pytest.mark.parametrize("d", range(1, 6))
+def test_healthy_counts_bring_few_events(folder, d):
+    np.save("x.npy", np.random.default_rng(d).poisson(2.0, size=(8000, d)).astype(float))
+    title = run("watch", "x.npy").stdout.splitlines()[0]
+    assert int(re.fullmatch(r"x.npy, 8,000 rows: (\d+) events?.*", title)[1]) <= 5
+
+
+def test_events_that_are_alike_are_one_line(folder, X):
+    rows = X.copy()
+    rows[[1100, 1200, 1300], 1] += 9.0
+    write("x.csv", rows)
+    found = [event for event in events(told("watch", "x.csv")[0]) if event["severity"] >= 1400.0]
+    groups = {}
+    for event in found:
+        groups.setdefault(event["group"], []).append(event)
+    most = max(groups.values(), key=len)
+    assert len(most) > 1
+    title, *lines = run("watch", "x.csv").stdout.splitlines()
+    assert title.startswith(f"x.csv, 1,400 rows: {len(found)} events of {len(groups)} kinds")
+    n_alarms = sum(event["alarms"] for event in most)
+    span = rf"line {most[0]['first_row']:,} to line {most[-1]['last_row']:,}, {len(most)} events, {n_alarms} alarms"
+    (line,) = [line for line in lines if line.endswith(span)]
+    assert len([line for line in lines if line.startswith("Once in")]) == min(len(groups), 10)
+
+
 def test_few_rows_have_no_threshold_and_many_alarms_are_told(folder, X):
     write("few.csv", X[:40])
     assert "too few rows were learned for a threshold" in told("watch", "few.csv")[1]

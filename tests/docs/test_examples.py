@@ -35,9 +35,6 @@ def test_each_fault_of_a_machine_is_an_event_that_names_the_sensor_and_what_was_
         expected = names["monitor"].model.expected(names["rows"][rows], sensor)[:, 0]
         # Measured: .3 to .6 noise deviations.
         assert np.median(np.abs(expected - truth[rows])) < 2 * noise
-    # Measured over eight draws: at least 175 in a fault, and at most 1.7 in other events.
-    assert max(event.severity for event in names["monitor"].events_ if event not in names["faults"]) < 5
-    assert min(event.severity for event in names["faults"]) > 50
     check_picture(tmp_path / "watch_a_machine.png")
 
 
