@@ -59,7 +59,7 @@ def test_thresholds_of_a_monitor_have_the_unit_of_its_scores() -> None:
     rows = normal_rows(1300) * np.where(np.arange(1300) < 64, 0.05, 1.0)[:, None]
     record = Monitor(small_model(RBF().in_units("std")), smoothing=0.5).update(rows)
     assert record.is_alarm[400:].mean() < 0.1
-    assert np.median(record.smoothed[400:]) > 0.01 * record.threshold[-1]
+    assert np.median(record.rarity[400:]) > 0.01 * record.threshold[-1]
 
 
 def test_the_threshold_is_the_level_of_rows_that_are_left_out_while_the_stream_is_young() -> None:
