@@ -204,8 +204,15 @@ def drawn(found: Found, model: StreamingKernelPCA) -> "Figure":
     figure.suptitle("A simulated plant, learned row by row and scored before each row was learned")
     grid = figure.add_gridspec(2, 2, height_ratios=(1.1, 1))
     rarity, threshold, is_alarm, faults = found
-    above, known = figure.add_subplot(grid[0, :]), {"labels": faults, "label_names": FAULT_KINDS}
-    plots.draw_novelty(rarity, name="rarity", threshold=threshold, alarms=is_alarm, ax=above, **known)
+    plots.draw_novelty(
+        rarity,
+        name="rarity",
+        threshold=threshold,
+        alarms=is_alarm,
+        labels=faults,
+        label_names=FAULT_KINDS,
+        ax=figure.add_subplot(grid[0, :]),
+    )
     axes = figure.add_subplot(grid[1, 0])
     for kind, (name, color) in enumerate(zip(FAULT_KINDS, (LINE, *GROUP_COLORS), strict=False)):
         of_kind = np.sort(rarity[faults == kind])

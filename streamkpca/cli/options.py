@@ -152,8 +152,8 @@ monitor_options = _grouped(
     click.option(
         "--accept-after",
         type=click.IntRange(32, 2**31 - 1),
-        default=4096,
-        help="Alarms, beyond one in twenty rows, that are a lasting change; --learn normal learns them then.",
+        default=16,
+        help="Rare rows, beyond one in twenty, that are a lasting change; --learn normal learns them then.",
     ),
 )
 table_options = _grouped(

@@ -375,9 +375,8 @@ def _worst(events: list[Facts]) -> Facts:
 
 def _gathered(events: list[Facts]) -> Facts:
     """Return events that are alike, in the order of time, as one with the features of the worst."""
-    first, last = events[0], events[-1]
-    span = {name: first[name] for name in ("first_row", "first_time") if name in first}
-    span |= {name: last[name] for name in ("last_row", "last_time", "is_open") if name in last}
+    edges = (events[0], ("first_row", "first_time")), (events[-1], ("last_row", "last_time", "is_open"))
+    span = {name: event[name] for event, names in edges for name in names if name in event}
     return _worst(events) | span | {"events": len(events), "alarms": sum(event["alarms"] for event in events)}
 
 
