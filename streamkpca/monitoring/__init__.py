@@ -1,10 +1,12 @@
-"""Monitoring: what a service runs on a stream of rows: scores, thresholds, alarms, events and lasting changes.
+"""Monitoring: what a service runs on a stream of rows: rarities, alarms, events and lasting changes.
 
 monitor : the class `Monitor`
-scoring : how rows become numbers, and the models that score them
-learning : which scored rows are learned, and the thresholds
-state : the state of a monitor beside its models, and its record in a file
-thresholds : scores of recent rows, and the level that few of them exceed; `_loops` are its compiled loops
+scoring : how rows become numbers, and their scores by both views
+rarity : how rare scores are among healthy ones, and among all so far; `_loops` are the compiled loops
+judging : which rows are alarms, and which may be learned
+learning : what is learned, what is held out, and the scales made of it
+young : the numbers by which a monitor that has learned little differs
+state : the state of a monitor beside its model, and its record in a file
 causes : the features that explain an event
 periods : the phase of a cycle, as columns beside the features
 contract : the level that keeps a promised rate of false alarms
