@@ -24,6 +24,7 @@ from streamkpca.cli.reports import auroc, average_precision, check_picture, writ
 from streamkpca.cli.tables import Batch, Table
 from streamkpca.compilation import cache_folder
 from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
+from streamkpca.monitoring.monitor import LASTING
 
 Facts = dict[str, Any]
 
@@ -121,7 +122,7 @@ def _go_through(
     tells, follows = not (writer and writer.is_output), options["follow"]
     found, signals = Watch(monitor, table, draws=plot is not None), Signals()
     # Pieces in which at most one lasting change can be found.
-    n_rows = min(chunk_rows, monitor.accept_after)
+    n_rows = min(chunk_rows, LASTING if monitor.accept_after is None else monitor.accept_after)
     with signals.handled(), writer or nullcontext():
         for _, batch in each_batch([table], n_rows, signals, "watching", quiet=follows or not tells):
             with at(table, batch):

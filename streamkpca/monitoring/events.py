@@ -105,13 +105,13 @@ class Change:
     --------
     >>> import numpy as np
     >>> from streamkpca.monitoring import Monitor
-    >>> rows = np.random.default_rng(0).normal(size=(2000, 3))
-    >>> rows[1000:, 1] += 20.0
+    >>> rows = np.random.default_rng(0).normal(size=(6000, 3))
+    >>> rows[5000:, 1] += 20.0
     >>> monitor = Monitor(accept_after=500)
     >>> record = monitor.update(rows)
     >>> change = monitor.change_detected_
     >>> change.start, change.features[0].feature, change.is_accepted
-    (1000, 1, True)
+    (5000, 1, True)
     """
 
     start: int

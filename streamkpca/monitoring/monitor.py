@@ -35,7 +35,7 @@ _LONG_CHUNK = 128
 _ROWS_FOR_ONE = 16
 _MOST_EVENTS = 1000
 # Rows of a change, beyond one in twenty, after which it is reported where it is not learned.
-_LASTING = 4096
+LASTING = 4096
 _QUANTILE = 0.99
 # Rarer false alarms would need more than five million healthy rows.
 _RAREST = 1e-7
@@ -146,7 +146,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
     **Rarity.** Scores, smoothed if asked for, are ranked among those of the latest 2,048 rows that were held out, as in
     conformal prediction [1]_; an eighth of these may be anomalies that a gap sets apart. They are scored again each
-    time that the learned rows have grown by a quarter. For exchangeable rows the share of false alarms is
+    time that the learned rows have grown by half, or by 512. For exchangeable rows the share of false alarms is
     1 - `quantile`, up to chance. Nor is a row rarer than five times what its rank among all rows so far says: so the
     scale follows where the stream moves, and what returns again and again becomes common. Where neighbours resemble
     each other or the stream moves, expect several times the promised alarms.
@@ -579,7 +579,7 @@ class Monitor(SavedWithModel[MonitorState]):
     def _judge_run(
         self, state: MonitorState, rows: Array, threshold: float, record: MonitorRecord
     ) -> tuple[MonitorState, Flags]:
-        """Judge rows (n, d) that follow each other into their record; tell also which are as rare among healthy ones."""
+        """Judge rows (n, d) that follow each other into their record; tell which are as rare among healthy ones."""
         scorer, learns, first, is_new = self._scorer, self.learn != "none", state.n_rows, state.last_scores is None
         stacked, context, n_padded = scorer.stack(state, rows, record.time)
         scores = scorer.score(stacked, state.predictor, state.last_scores, learns)
@@ -625,7 +625,7 @@ class Monitor(SavedWithModel[MonitorState]):
             state = replaced(state, waiting=())
         elif state.waiting:
             state = learn_chunk(state, self._scorer, self.learn)
-        return self._report_change(state) if state.run.excess >= (self.accept_after or _LASTING) else state
+        return self._report_change(state) if state.run.excess >= (self.accept_after or LASTING) else state
 
     def _report_change(self, state: MonitorState) -> MonitorState:
         """Report a lasting change and, if normal rows are learned, learn the rows since as such."""
@@ -633,7 +633,7 @@ class Monitor(SavedWithModel[MonitorState]):
         accepts = self.learn != "none" and self.accept_after is not None
         if not accepts and state.change is not None and state.change.start >= run.start:
             # It lasts. Its sum stays where it is, so that its end is noticed soon.
-            return replace(state, run=replace(run, excess=float(self.accept_after or _LASTING)))
+            return replace(state, run=replace(run, excess=float(self.accept_after or LASTING)))
         start, start_time = run.find_start(state.n_rows)
         rows = state.left_out if len(state.left_out) or log.rows is None else log.rows.rows
         features: tuple[Cause, ...] = ()

@@ -25,8 +25,8 @@ _LEAST_SLOPE = 0.5
 # Rarity at which the views are compared: enough rows are as rare.
 _COMPARED = 20.0
 # Exceedances of a level that may be anomalies: four of five, so that a row is at most five times rarer than among all
-# rows. On ten families of real streams, four times put 0.043 of the healthy rows in alarm and touched 0.71 of the faults;
-# six times 0.061 and 0.75.
+# rows. On ten families of real streams, four times put 0.043 of the healthy rows in alarm and touched 0.71 of the
+# faults, six times 0.061 and 0.75.
 _MOST_TIMES_RARER = 5.0
 
 
