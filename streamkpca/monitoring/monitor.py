@@ -579,7 +579,7 @@ class Monitor(SavedWithModel[MonitorState]):
     def _judge_run(
         self, state: MonitorState, rows: Array, threshold: float, record: MonitorRecord
     ) -> tuple[MonitorState, Flags]:
-        """Judge rows (n, d) that follow each other into their record; tell which are as rare among healthy ones."""
+        """Judge rows (n, d) that follow each other into their record; tell also which count for a lasting change."""
         scorer, learns, first, is_new = self._scorer, self.learn != "none", state.n_rows, state.last_scores is None
         stacked, context, n_padded = scorer.stack(state, rows, record.time)
         scores = scorer.score(stacked, state.predictor, state.last_scores, learns)

@@ -165,7 +165,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
     assert checkpoints.generations == []
     monitor = Monitor()
     monitor.update(ROWS)
-    monitor._state = replace(monitor._state, n_young=-1)
-    with pytest.raises(CheckpointError, match=r"Monitor\.save: its monitor makes no sense: n_young is -1"):
+    monitor._state = replace(monitor._state, n_chunks=-1)
+    with pytest.raises(CheckpointError, match=r"Monitor\.save: its monitor makes no sense: n_chunks is -1"):
         monitor.save(tmp_path / "monitor.npz")
     assert os.listdir(tmp_path) == ["model.npz"]

@@ -98,7 +98,7 @@ def test_names_lags_and_dates() -> None:
 def test_causes_do_not_depend_on_cuts_and_a_checkpoint_within_an_event_goes_on() -> None:
     rows = normal_rows(900)
     rows[700:760, 1] += np.linspace(0.0, 12.0, 60)
-    rows[730:760, 0] -= 5.0
+    rows[712:760, 0] -= 5.0
     whole, pieces, first = (Monitor(small_model(), lags=2, smoothing=0.3) for _ in range(3))
     updated(whole, rows, [])
     updated(pieces, rows, [3, 690, 705, 706, 733, 761, 770, 771])

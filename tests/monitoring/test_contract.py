@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from streams_to_watch import assert_same_records, normal_rows, small_model, upda
 
 from streamkpca.errors import CheckpointError
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.contract import Contract, judged, renewed
+from streamkpca.monitoring.contract import Contract, judge_by_bound, renew_level
 
 Array = npt.NDArray[np.float64]
 RATE = 1 / 500
@@ -41,11 +40,11 @@ def judged_in_pieces(
     alarms, levels = [], []
     edges = sorted({0, len(values), *cuts, *range(0, len(values), 64)})
     for start, stop in itertools.pairwise(edges):
-        contract, is_alarm, level = judged(contract, values[start:stop], 1.0, False)
+        contract, is_alarm, level = judge_by_bound(contract, values[start:stop], 1.0, False)
         alarms.append(is_alarm)
         levels.append(level)
         if stop % 64 == 0:
-            contract = renewed(contract)
+            contract = renew_level(contract)
     return contract, np.concatenate(alarms), np.concatenate(levels)
 
 
@@ -91,12 +90,14 @@ def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts: list[int], 
 def test_blocks_with_alarms_are_left_out_but_for_the_promised_ones() -> None:
     contract = Contract(RATE)
     healthy, faulty = np.full(8, 0.5), np.full(8, 90.0)
-    contract, _, _ = judged(contract, np.tile(healthy, 60), 1.0, True)
-    contract, is_alarm, _ = judged(renewed(contract), np.concatenate([healthy, faulty, faulty, healthy]), 1.0, True)
+    contract, _, _ = judge_by_bound(contract, np.tile(healthy, 60), 1.0, True)
+    contract, is_alarm, _ = judge_by_bound(
+        renew_level(contract), np.concatenate([healthy, faulty, faulty, healthy]), 1.0, True
+    )
     assert is_alarm.sum() == 16
     # 488 healthy rows are less than the 500 after which one alarm run counts, as if it had just reached the level.
     assert contract.n_known == 62 * 8
-    contract, _, _ = judged(contract, np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0, True)
+    contract, _, _ = judge_by_bound(contract, np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0, True)
     assert contract.n_known == 66 * 8
     assert sorted(contract.maxima)[-1] == contract.level < 90.0
 
@@ -107,10 +108,10 @@ def test_a_contract_changes_alarms_and_events_and_nothing_else() -> None:
     plain, bound = Monitor(small_model()), Monitor(small_model(), false_alarms=RATE)
     one, other = plain.update(rows), bound.update(rows)
     assert one.novelty.tobytes() == other.novelty.tobytes()
-    assert one.smoothed.tobytes() == other.smoothed.tobytes()
+    assert one.rarity.tobytes() == other.rarity.tobytes()
     assert plain.model.to_bytes() == bound.model.to_bytes()
     assert not (other.is_alarm & ~one.is_alarm).any()
-    np.testing.assert_array_equal(other.is_alarm, other.smoothed > other.threshold)
+    np.testing.assert_array_equal(other.is_alarm, other.rarity > other.threshold)
     assert (other.threshold >= one.threshold).all()
     assert other.is_alarm[2500:2520].any()
     assert n_runs(one.is_alarm) > 2 * n_runs(other.is_alarm)
@@ -123,7 +124,7 @@ def test_cuts_and_checkpoints_change_nothing() -> None:
     rows = normal_rows(800, seed=1)
     rows[600:610] += 12.0
     rows[[400, 605]] = np.nan
-    parameters: dict[str, Any] = {"false_alarms": RATE, "smoothing": 0.5, "lags": 2}
+    parameters: dict[str, Any] = {"false_alarms": 1 / 200, "smoothing": 0.5, "lags": 2}
     whole, parts, stopped = (Monitor(small_model(on_bad_rows="skip"), **parameters) for _ in range(3))
     expected = whole.update(rows)
     assert expected.is_alarm[600:610].any()
@@ -153,7 +154,7 @@ def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows() -> None:
     # The highest scores follow each other for hundreds of rows, and there are less than 16 blocks that are longer.
     contract = Contract(RATE)
     values = 0.1 + 0.8 * np.sin(np.arange(2000) / 300) ** 2
-    contract = renewed(judged(contract, values, 1.0, True)[0])
+    contract = renew_level(judge_by_bound(contract, values, 1.0, True)[0])
     assert math.isinf(contract.level)
     assert contract.n_known < contract.n_needed
 
@@ -192,20 +193,3 @@ def test_files_whose_contract_is_another_one_are_refused() -> None:
         record["parameters"]["false_alarms"] = rate
         with pytest.raises(CheckpointError, match="its contract is another one"):
             Monitor.from_bytes(monitor.model.to_bytes({"monitor": record, "extra": None}))
-
-
-def test_ratios_of_a_young_model_are_damped_in_the_reference_and_when_they_are_judged() -> None:
-    contract, _, _ = judged(Contract(RATE), np.full(8, 16.0), 1.0, True, 128)
-    assert contract.maxima == pytest.approx([2.0])
-    contract = replace(contract, level=3.0)
-    _, is_alarm, level = judged(contract, np.array([161.0, 163.0]), 2.0, True, 128)
-    assert is_alarm.tolist() == [False, True]
-    assert level == pytest.approx([162.0, 162.0])
-    assert np.isinf(judged(replace(contract, level=1e9), np.ones(4), 1.0, True, 1)[2]).all()
-    rows = normal_rows(400)
-    plain, bound = Monitor(small_model()), Monitor(small_model(), false_alarms=RATE)
-    record = plain.update(rows)
-    bound.update(rows)
-    assert bound.contract_ is not None
-    highest = float(np.max(record.smoothed / record.threshold))
-    assert 1.0 < bound.contract_.maxima.max() <= highest ** (400 / 512) < highest

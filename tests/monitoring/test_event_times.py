@@ -1,6 +1,5 @@
 """Events, changes and records know their times."""
 
-import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -79,65 +78,23 @@ def test_dates_have_gaps_as_seconds_do(max_gap: Any) -> None:
 
 def test_runs_of_alarms_know_when_they_began() -> None:
     alarms = np.isin(np.arange(200), [3, *range(100, 130)])
-    run = AlarmRun().advanced(alarms[:120], 0, MINUTES[:120]).advanced(alarms[120:], 120, MINUTES[120:200])
+    run = AlarmRun().advance(alarms[:120], 0, MINUTES[:120]).advance(alarms[120:], 120, MINUTES[120:200])
     assert (run.start, run.start_time) == (100, MINUTES[100])
-    assert run.advanced(np.zeros(800, dtype=bool), 200).start_time is None
+    assert run.advance(np.zeros(800, dtype=bool), 200).start_time is None
 
 
 # Ranks, tables and texts
 
 
-def test_severity_is_the_ratio_to_the_threshold_and_counts_less_while_the_model_is_young() -> None:
-    rows = eventful_rows()
-    young = Monitor(small_model(), smoothing=0.5)
-    old = Monitor(small_model().partial_fit(normal_rows(30_000, seed=1)), smoothing=0.5, learn="none")
-    for monitor, n_learned in [(young, 0), (old, 30_000)]:
-        record = monitor.update(rows[:1000])
-        assert monitor.events_
-        for event in monitor.events_:
-            place = slice(event.start, event.end)
-            ratio = (record.smoothed / record.threshold)[place].max()
-            if n_learned:
-                assert event.severity == pytest.approx(ratio ** (30_000 / 30_512), rel=1e-12)
-            else:
-                assert 1.0 < event.severity < max(ratio, 1.0 + 1e-12) ** (event.end / (event.end + 512))
-
-
-FAULTS = (1300, 1600, 1900, 2200)
-
-
-def wandering_rows(kind: str, seed: int) -> Any:
-    """Return 2,500 healthy rows of a stream that keeps to itself for long, with four faults in its second half."""
-    random, n = np.random.default_rng([seed, len(kind)]), 2500
-    hidden = np.empty((n, 2))
-    if kind == "slow":
-        hidden[0] = random.normal(size=2)
-        for i in range(1, n):
-            hidden[i] = 0.99 * hidden[i - 1] + 0.14 * random.normal(size=2)
-    elif kind == "regimes":
-        centres = 3.0 * random.normal(size=(5, 2))
-        hidden = centres[np.cumsum(random.random(n) < 0.02) % 5] + 0.5 * random.normal(size=(n, 2))
-    else:
-        hidden = random.standard_t(3, size=(n, 2))
-    rows = hidden @ random.normal(size=(2, 6)) + 0.2 * random.normal(size=(n, 6))
-    for start in FAULTS:
-        rows[start : start + 10, random.integers(6)] += 2.5 * rows.std()
-    return rows
-
-
-def test_events_of_the_warm_up_rank_below_faults() -> None:
-    by_severity, by_ratio = [], []
-    for kind, seed in itertools.product(["slow", "regimes", "heavy"], range(3)):
-        monitor = Monitor()
-        record = monitor.update(wandering_rows(kind, seed))
-        ratio = record.smoothed / record.threshold
-        early = [event for event in monitor.events_ if event.start < 512]
-        faults = [event for event in monitor.events_ if any(event.start < at + 10 and event.end > at for at in FAULTS)]
-        assert len(faults) >= 3
-        for one, other in itertools.product(early, faults):
-            by_severity.append(one.severity > other.severity)
-            by_ratio.append(ratio[one.start : one.end].max() > ratio[other.start : other.end].max())
-    assert np.mean(by_severity) < 0.03 < 0.05 < np.mean(by_ratio)
+def test_the_severity_of_an_event_is_its_highest_rarity() -> None:
+    monitor = Monitor(small_model(), smoothing=0.5)
+    record = monitor.update(eventful_rows())
+    assert monitor.events_
+    for event in monitor.events_:
+        rarities = record.rarity[event.start : event.end]
+        assert event.severity == rarities.max() >= record.threshold[event.start]
+        assert event.peak_row == event.start + int(np.argmax(rarities))
+        assert event.peak == record.novelty[event.peak_row]
 
 
 def test_a_table_has_a_row_for_each_event() -> None:
@@ -177,5 +134,9 @@ def test_a_monitor_shows_what_it_has_seen() -> None:
     monitor = Monitor(small_model())
     assert repr(monitor) == "<Monitor: no rows yet, learn='normal'>"
     monitor.update(eventful_rows(780))
-    assert repr(monitor).startswith(f"<Monitor: 780 rows, {monitor.n_events_} events, threshold 0.")
+    assert repr(monitor).startswith(f"<Monitor: 780 rows, {monitor.n_events_} events, alarms once in 100 healthy rows")
     assert "learn='normal'" in repr(monitor)
+    worst = max(monitor.events_, key=lambda event: event.severity)
+    shown = monitor._repr_html_()
+    assert shown.count("<tr>") == 1 + min(monitor.n_events_, 10)
+    assert shown.index(f"<td>{worst.start}</td>") < shown.index("once in", shown.index("once in") + 1)

@@ -98,13 +98,15 @@ def test_wide_rows_are_saved(tmp_path: Path) -> None:
 
 def watched() -> Monitor:
     """Return a monitor with closed events, an open one, rows that wait, rows left out, a sum and a change."""
-    rows = eventful_rows(1500)
+    rows = eventful_rows(1130)
     rows[860:890, 1] += 40.0
     rows[1100:] += 60.0
-    monitor = Monitor(small_model(), lags=3, smoothing=0.5, accept_after=40, max_gap=5.0)
+    # Of so many rows that a change is left out until it is accepted.
+    model = small_model().partial_fit(Monitor(lags=3).stacked(normal_rows(3200, seed=1)))
+    monitor = Monitor(model, lags=3, smoothing=0.5, accept_after=40, max_gap=5.0)
     monitor.update(rows[:1100], time=np.arange(1100.0))
     monitor.accept_after = 1000
-    monitor.update(rows[1100:], time=np.arange(1100.0, 1500.0))
+    monitor.update(rows[1100:], time=np.arange(1100.0, 1130.0))
     return monitor
 
 
@@ -125,6 +127,9 @@ def test_the_record_has_all_parts() -> None:
         "change.start",
         "change.features",
         "waiting.stacked",
+        "place.scale.logs",
+        "relation.scale.logs",
+        "predictor.precision",
         "run.excess",
     } <= set(state)
     assert len(state["left_out"])
@@ -177,12 +182,12 @@ def test_a_changed_number_anywhere_is_refused_or_harmless(data: st.DataObject) -
         (["parameters", "learn"], "one"),
         (["state", "last_time"], "now"),
         (["state", "n_features"], -3),
-        (["state", "scores.raw"], np.array([-3.0])),
+        (["state", "place.scale.logs"], np.array([2.0, 1.0])),
         (["state", "log.current.features"], -3),
         (["state", "change.features", 0, "direction"], "sideways"),
         (["state", "change.features", 0, "feature"], -1),
         (["state", "log.rows.times", 0], "now"),
-        (["state", "waiting.novelty"], np.zeros(3)),
+        (["state", "waiting.is_usual"], np.zeros(3)),
         (["state", "run.excess"], "one"),
     ],
     ids=str,

@@ -1,5 +1,7 @@
-"""The compiled loops of thresholds against their definitions; also run without the compiler and with bounds checks."""
+"""The compiled loops of rarities against their definitions; also run without the compiler and with bounds checks."""
 
+import bisect
+import itertools
 import math
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamkpca.monitoring._loops import level_of_ordered, smooth_roots
+from streamkpca.monitoring._loops import N_LEVELS, rank_scores, smooth_roots, take_logarithms
 
 
 @given(st.lists(st.floats(0.0, 1e300), max_size=20), st.floats(0.01, 1.0), st.floats(0.0, 1e300), st.integers(0, 20))
@@ -26,45 +28,45 @@ def test_roots_are_averaged_wherever_the_run_is_cut(scores, smoothing, last, cut
     np.testing.assert_array_equal(parts[found > 1e-290], found[found > 1e-290])
 
 
-def slow_level(scores, quantile):
-    """Return the level of healthy scores, from the definition."""
-    ordered = [math.log(max(score, 1e-12)) for score in sorted(scores.tolist())]
-    n, end = len(ordered), max(quantile, 0.99)
-
-    def upper_and_slope(healthy):
-        last = healthy - 1
-        middle, upper = ordered[round(0.5 * last)], ordered[round(0.85 * last)]
-        return upper, (upper - middle) / math.log(0.5 / 0.15)
-
-    def reached(healthy, level):
-        upper, slope = upper_and_slope(healthy)
-        return upper + slope * math.log(0.15 / (1.0 - level))
-
-    healthy = math.ceil(0.88 * n)
-    while any(value <= reached(healthy, end) for value in ordered[healthy:]):
-        healthy = sum(value <= reached(healthy, end) for value in ordered)
-    slope, shares = upper_and_slope(healthy)[1], {}
-    for k in range(math.ceil(0.88 * n), healthy):
-        if n - k > max(10, round((1.0 - end) * n)):
-            shares[k] = sum(value <= ordered[k - 1] + 0.5 * slope for value in ordered[k:]) / (n - k)
-    if shares and min(shares.values()) <= 0.125:
-        healthy = min(shares, key=lambda k: shares[k])
-    n_healthy = min(n, healthy * (1.0 + 0.5 * (1.0 - end)))
-    level = ordered[min(math.ceil(quantile * (n_healthy + 1.0)), healthy) - 1]
-    return math.exp(min(level, reached(healthy, quantile)) if quantile > 0.85 else level)
-
-
 @given(
-    n=st.integers(1, 400),
-    quantile=st.sampled_from([0.5, 0.9, 0.99, 0.999]),
-    spread=st.sampled_from([0.0, 0.5, 1.5, 4.0]),
-    n_odd=st.integers(0, 20),
+    scores=st.lists(st.floats(1e-11, 1e14), max_size=300),
+    healthy=st.lists(st.floats(1e-11, 1e14), min_size=1, max_size=20),
+    cuts=st.lists(st.integers(0, 300), max_size=5).map(sorted),
+    most=st.sampled_from([1.0, 4.0]),
 )
-@example(n=400, quantile=0.99, spread=1.5, n_odd=0)
-def test_levels_are_those_of_the_definition(n, quantile, spread, n_odd):
-    scores = np.exp(spread * np.random.default_rng(n).normal(size=n))
-    scores[:n_odd] *= 100.0
-    scores.sort()
-    found = level_of_ordered(scores, quantile)
-    assert found == pytest.approx(slow_level(scores, quantile), rel=1e-12)
-    assert level_of_ordered(1024.0 * scores, quantile) == pytest.approx(1024.0 * found, rel=1e-9)
+@example(scores=[1e-3] * 300, healthy=[1e-4] * 200, cuts=[7], most=4.0)
+@example(scores=[0.01 * i for i in range(1, 300)], healthy=[0.01 * i for i in range(1, 300)], cuts=[], most=1.0)
+def test_scores_are_ranked_among_healthy_ones_and_all_earlier_ones(scores, healthy, cuts, most):
+    values, ordered = np.array(scores, dtype=np.float64), np.empty(len(healthy))
+    take_logarithms(np.sort(healthy), ordered)
+    counts, rarity, limited = np.zeros(N_LEVELS + 1), np.empty(len(values)), np.empty(len(values))
+    for start, stop in itertools.pairwise([0, *[min(cut, len(values)) for cut in cuts], len(values)]):
+        part = slice(start, stop)
+        rank_scores(values[part], ordered, 0.5, most, counts, rarity[part], limited[part])
+    earlier = []
+    for i, score in enumerate(scores):
+        as_high = sum(other >= score for other in healthy)
+        if score <= max(healthy):
+            assert rarity[i] == pytest.approx((len(healthy) + 1) / (as_high + 1), rel=1e-12)
+        else:
+            assert rarity[i] > len(healthy) + 1
+        # Earlier scores are compared by their levels, 32 for a factor of e.
+        level = math.floor((math.log(score) - math.log(1e-12)) * 32.0)
+        as_high = len(earlier) - bisect.bisect_left(earlier, level)
+        expected = rarity[i] if i < 64 else min(rarity[i], most * (i + 1) / (as_high + 1))
+        assert limited[i] == pytest.approx(expected, rel=1e-12)
+        bisect.insort(earlier, level)
+    assert counts[0] == len(scores)
+
+
+def test_counts_are_halved_when_there_are_many():
+    counts, (rarity, limited) = np.zeros(N_LEVELS + 1), np.empty((2, 2**18))
+    low, high, ordered = np.full(2**18, 1e-6), np.ones(2**17), np.full(1, math.log(1e-6))
+    rank_scores(low, ordered, 0.01, 1.0, counts, rarity, limited)
+    assert counts[0] == 2.0**18
+    # The first high score halves what is counted, so that there are as many low ones as high ones in the end.
+    rank_scores(high, ordered, 0.01, 1.0, counts, rarity, limited)
+    assert counts[0] == 2.0**18
+    rank_scores(high[:1], ordered, 0.01, 1.0, counts, rarity, limited)
+    assert limited[0] == (2.0**18 + 1.0) / (2.0**17 + 1.0)
+    assert counts[0] == 2.0**17 + 1.0

@@ -55,14 +55,17 @@ def test_a_least_duration_is_one_time_in_any_type(least: Any) -> None:
 
 def test_a_change_that_is_accepted_keeps_the_causes_of_its_event() -> None:
     rows = np.concatenate([ROWS, ROWS[:1200] + SHIFT])
-    monitor = Monitor()
+    monitor, ignoring = Monitor(accept_after=32), Monitor(accept_after=32, ignore={3: "above"})
     monitor.update(rows)
-    assert monitor.change_detected_ is not None
-    (event,) = (event for event in monitor.events_ if event.n_alarms > 100)
-    assert [cause.feature for cause in event.features] == [3]
-    ignoring = Monitor(ignore={3: "above"})
     ignoring.update(rows)
-    assert all(event.n_alarms < 100 for event in ignoring.events_)
+    change = monitor.change_detected_
+    assert change is not None
+    assert change.start >= 1500
+    assert change.is_accepted
+    found = [event for event in monitor.events_ if event.n_alarms > 30]
+    assert found[0].start == 1500
+    assert {cause.feature for event in found for cause in event.features} == {3}
+    assert all(event.n_alarms < 30 for event in ignoring.events_)
 
 
 @pytest.mark.parametrize("constant", [0.5, 0.1, 0.007, 0.0])
@@ -75,7 +78,8 @@ def test_the_rounding_of_a_constant_is_no_unit(constant: float) -> None:
     worst = max(monitor.events_, key=lambda event: event.severity)
     assert worst.features[0].feature == 3
     expected, low, high = monitor.model.expected(rows[:1], 4)[0]
-    assert low < constant == expected < high
+    assert low < constant < high
+    assert expected == pytest.approx(constant, rel=1e-15, abs=1e-15)
 
 
 def test_an_event_ends_with_its_recording() -> None:

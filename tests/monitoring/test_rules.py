@@ -44,11 +44,11 @@ def test_an_event_is_ignored_if_each_feature_falls_under_a_rule(ignore: Any, fea
 )
 def test_an_event_is_short_in_rows_or_in_time(least: Any, short: bool) -> None:
     monitor = Monitor(min_duration=least)
-    dated = Event(7, 10, 2, 1.0, 7, 2.0, NOON, NOON + np.timedelta64(2, "m"), NOON)
-    numbered = Event(7, 10, 2, 1.0, 7, 2.0, 50.0, 170.0, 50.0)
+    dated = Event(7, 10, 2, 1.0, 7, 2.0, "place", 7, NOON, NOON + np.timedelta64(2, "m"), NOON)
+    numbered = Event(7, 10, 2, 1.0, 7, 2.0, "place", 7, 50.0, 170.0, 50.0)
     assert is_short(dated, monitor.min_duration) is is_short(numbered, monitor.min_duration) is short
     if isinstance(least, float):
-        assert not is_short(Event(7, 10, 2, 1.0, 7, 2.0), least)
+        assert not is_short(Event(7, 10, 2, 1.0, 7, 2.0, "place", 7), least)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_short_events_are_dropped_and_their_alarms_stay() -> None:
 def test_an_open_event_is_reported_once_it_is_long_enough() -> None:
     rows = normal_rows(700)
     rows[640:] += 30.0
-    monitor = Monitor(small_model(), min_duration=20)
-    monitor.update(rows[:659])
+    monitor = Monitor(small_model(), min_duration=10)
+    monitor.update(rows[:649])
     before = monitor.n_events_
-    monitor.update(rows[659:660])
+    monitor.update(rows[649:650])
     assert monitor.n_events_ == before + 1
     assert monitor.events_[-1].start == 640
 
@@ -114,7 +114,7 @@ def test_calm_rows_end_an_event_after_as_many_as_are_asked_for() -> None:
     rows = normal_rows(760)
     rows[[640, 660, 700]] += 30.0
     for end_after, starts in [(10, [640, 660, 700]), (20, [640, 700]), (19, [640, 660, 700]), (40, [640])]:
-        monitor = Monitor(small_model(), end_after=end_after, quantile=0.9999)
+        monitor = Monitor(small_model(), end_after=end_after, quantile=0.996)
         monitor.update(rows)
         assert [event.start for event in monitor.events_ if event.start >= 640] == starts
 

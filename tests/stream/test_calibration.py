@@ -10,7 +10,6 @@ from streams_to_watch import normal_rows, small_model
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
-from streamkpca.monitoring import Monitor
 from streamkpca.stream.calibration import calibrate
 from streamkpca.stream.state import rows_for_selection, totals_and_sample
 
@@ -52,14 +51,6 @@ def test_thresholds_have_the_unit_of_the_scores(kernel: Kernel, n: int) -> None:
     same = small_model(model.kernel_).partial_fit(rows)
     assert same.novelty_threshold() == model.novelty_threshold()
     np.testing.assert_array_equal(same.novelty(rows), model.novelty(rows))
-
-
-def test_thresholds_of_a_monitor_have_the_unit_of_its_scores() -> None:
-    # The first block is so narrow that the scale is settled again.
-    rows = normal_rows(1300) * np.where(np.arange(1300) < 64, 0.05, 1.0)[:, None]
-    record = Monitor(small_model(RBF().in_units("std")), smoothing=0.5).update(rows)
-    assert record.is_alarm[400:].mean() < 0.1
-    assert np.median(record.rarity[400:]) > 0.01 * record.threshold[-1]
 
 
 def test_the_threshold_is_the_level_of_rows_that_are_left_out_while_the_stream_is_young() -> None:

@@ -1,0 +1,213 @@
+"""Rarity: ranks of scores among healthy ones, and what they say of healthy streams, faults and changes."""
+
+import copy
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streams_to_watch import normal_rows, small_model
+
+from streamkpca.monitoring import Event, Monitor
+from streamkpca.monitoring.events import AlarmRun
+from streamkpca.monitoring.rarity import RarityScale, ViewScale, count_views
+
+Array = npt.NDArray[np.float64]
+
+
+def scale_of(logs: list[float]) -> RarityScale:
+    return RarityScale(np.sort(np.array(logs)))
+
+
+# Quarters, so that there are ties.
+logarithms = st.lists(st.integers(-20, 20).map(lambda k: k / 4.0), min_size=1, max_size=60)
+
+
+@given(logarithms, st.integers(-30, 20).map(lambda k: k / 4.0))
+def test_rarity_is_the_conformal_rank_and_ties_count_as_as_high(logs: list[float], log: float) -> None:
+    (found,) = scale_of(logs).rarity_of(np.exp([min(log, max(logs))]) * (1.0 - 1e-12))
+    as_high = sum(other >= min(log, max(logs)) for other in logs)
+    assert found == pytest.approx((len(logs) + 1) / (as_high + 1), rel=1e-12)
+
+
+@given(logarithms, st.floats(1.0, 1e3))
+def test_the_level_of_a_rarity_is_the_highest_score_that_is_not_rarer(logs: list[float], rarity: float) -> None:
+    scale = scale_of(logs)
+    level = scale.level(rarity)
+    below, above = scale.rarity_of(level * np.array([1.0 - 1e-9, 1.0 + 1e-9]))
+    assert below <= rarity * (1.0 + 1e-9)
+    assert above >= rarity * (1.0 - 1e-9)
+
+
+def test_beyond_the_highest_score_rarity_grows_with_the_tail_and_then_slowly() -> None:
+    logs = np.sort(np.random.default_rng(0).exponential(size=500))
+    scale = RarityScale(logs)
+    slope = logs[450:].mean() - logs[450]
+    t = np.array([0.1, 1.0, 2.0, 5.0, 50.0])
+    found = scale.rarity_of(np.exp(logs[-1] + t * slope))
+    expected = [501 * math.exp(0.1), 501 * math.e, 501 * math.e**2, *(5010 * (1 + t[3:] - math.log(10.0)))]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert np.isfinite(scale.rarity_of(np.array([1e300]))).all()
+    assert np.isfinite(scale.level(1e300))
+
+
+@pytest.mark.parametrize("score", [0.0, 3.0])
+def test_a_constant_reference_knows_its_value_alone(score: float) -> None:
+    scale = RarityScale.fit(np.full(300, score))
+    same, higher = scale.rarity_of(np.array([score, score + 0.1]))
+    assert same == 1.0
+    assert higher > 301.0
+    assert scale.level(100.0) == pytest.approx(score, abs=2e-12)
+
+
+@pytest.mark.parametrize("n", [40, 400, 2000])
+def test_isolated_anomalies_among_healthy_scores_are_left_out_and_a_value_that_returns_is_not(n: int) -> None:
+    random = np.random.default_rng(n)
+    scores, n_odd = np.exp(0.3 * random.normal(size=n)), n // 8 - 1
+    healthy = np.sort(np.log(scores[n_odd:]))
+    scores[:n_odd] = 50.0 * np.exp(0.3 * random.normal(size=n_odd))
+    np.testing.assert_allclose(RarityScale.fit(scores).logs, healthy, rtol=1e-12, atol=1e-12)
+    scores[:n_odd] = 50.0
+    assert len(RarityScale.fit(scores).logs) == n
+    # Without a gap nothing is left out, however long the tail.
+    assert len(RarityScale.fit(random.standard_t(3, size=n) ** 2).logs) >= 0.97 * n
+
+
+def test_views_that_agree_count_once_and_independent_ones_twice() -> None:
+    scores = list(np.random.default_rng(0).exponential(size=(2, 2000)))
+    one, other = map(RarityScale.fit, scores)
+    assert count_views([one], scores[:1]) == 1.0
+    assert count_views([one, one], [scores[0], scores[0]]) == 1.0
+    assert 1.7 <= count_views([one, other], scores) <= 2.0
+
+
+def test_a_view_without_a_scale_finds_nothing_rare_and_counts_nothing() -> None:
+    none = ViewScale.none()
+    for found in none.rank(np.array([1.0, 1e9]))[:2]:
+        assert found.tolist() == [1.0, 1.0]
+    assert none.rank(np.ones(5))[2] is none
+    assert not none.is_gross(np.array([1e9]), 10.0).any()
+
+
+# Healthy rows
+
+KINDS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Array]] = {
+    "normal": lambda random, shape: random.normal(size=shape),
+    "exponential": lambda random, shape: random.exponential(size=shape),
+    "Poisson 1": lambda random, shape: random.poisson(1.0, size=shape).astype(float),
+    "Poisson 100": lambda random, shape: random.poisson(100.0, size=shape).astype(float),
+    "mostly zeros": lambda random, shape: random.normal(size=shape) * (random.random(shape) < 0.3),
+    "Student's t": lambda random, shape: random.standard_t(3, size=shape),
+    "rounded": lambda random, shape: np.round(random.normal(size=shape), 1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("d", [1, 5])
+def test_independent_healthy_rows_raise_the_promised_alarms(kind: str, d: int) -> None:
+    shares = []
+    for seed in range(3):
+        rows = KINDS[kind](np.random.default_rng([seed, d, len(kind)]), (4700, d))
+        shares.append(Monitor().update(rows).is_alarm[2700:].mean())
+    # Of Poisson numbers with mean 1, one in 52 is 4 or more, and one in 273 is 5 or more: no level is nearer to 100.
+    least = 0.2 if (kind, d) == ("Poisson 1", 1) else 0.4
+    assert least <= np.mean(shares) / 0.01 <= 1.6, shares
+
+
+# Faults and changes
+
+
+def pairs_of_sensors(n: int, seed: int = 0) -> Array:
+    """Return rows of two hidden numbers, each read by two sensors with some noise."""
+    random = np.random.default_rng(seed)
+    return np.repeat(random.normal(size=(n, 2)), 2, axis=1) + 0.2 * random.normal(size=(n, 4))
+
+
+def event_at(monitor: Monitor, start: int, stop: int) -> Event:
+    """Return the event with the most alarms of those that touch the rows from `start` to `stop`."""
+    touching = [event for event in monitor.events_ if event.start < stop and event.end > start]
+    return max(touching, key=lambda event: event.n_alarms)
+
+
+def test_many_isolated_anomalies_do_not_hide_one_that_is_ten_times_as_far() -> None:
+    random = np.random.default_rng(0)
+    rows, is_odd = random.normal(size=(3000, 4)), random.random(3000) < 0.1
+    rows[is_odd] += 8.0 * random.normal(size=(np.count_nonzero(is_odd), 4))
+    monitor = Monitor()
+    monitor.update(rows)
+    record = monitor.update(80.0 * np.eye(4))
+    assert record.is_alarm.all()
+    assert (record.rarity > 500.0).all()
+
+
+@pytest.mark.parametrize("constant", [0.0, 7.0])
+def test_a_constant_column_that_begins_to_move_is_an_alarm(constant: float) -> None:
+    rows = np.column_stack([normal_rows(1520), np.full(1520, constant)])
+    rows[1500:, 3] += np.random.default_rng(1).normal(size=20)
+    monitor = Monitor()
+    assert monitor.update(rows).is_alarm[1500:].mean() >= 0.8
+    assert event_at(monitor, 1500, 1520).features[0].feature == 3
+
+
+def test_where_the_stream_has_moved_alarms_fade_and_go_on_in_a_twin_that_does_not_learn() -> None:
+    rows = normal_rows(4000)
+    rows[2000:, 1] += 10.0
+    monitor = Monitor(small_model())
+    monitor.update(rows[:2000])
+    twin = copy.copy(monitor)
+    twin.learn = "none"
+    is_alarm = monitor.update(rows[2000:]).is_alarm
+    assert is_alarm[:40].all()
+    assert is_alarm[500:].mean() <= 0.02
+    assert twin.update(rows[2000:]).is_alarm.all()
+
+
+def test_events_are_of_the_view_that_found_them_and_alike_ones_share_a_group() -> None:
+    rows = np.repeat(np.random.default_rng(0).normal(size=(3300, 3)), 2, axis=1)
+    rows += 0.1 * np.random.default_rng(1).normal(size=rows.shape)
+    # Twins that do not agree, each with a usual number.
+    for start, feature in ((2500, 3), (2700, 0), (2900, 3)):
+        rows[start : start + 8, feature] = 0.4
+        rows[start : start + 8, feature ^ 1] = -0.4
+    # Twins that agree, far from where rows were.
+    rows[3100:3110] += 8.0
+    monitor = Monitor()
+    monitor.update(rows)
+    first, other, again, far = (event_at(monitor, start, start + 10) for start in (2500, 2700, 2900, 3100))
+    assert [event.kind for event in (first, other, again, far)] == ["relation"] * 3 + ["place"]
+    assert first.group == again.group
+    assert len({first.group, other.group, far.group}) == 3
+    assert {first.group, other.group, far.group} <= {event.start for event in monitor.events_}
+
+
+@given(seed=st.integers(0, 2**16), cuts=st.lists(st.integers(0, 1300), max_size=5).map(sorted))
+def test_a_change_is_dated_within_a_few_rows_though_sparse_alarms_came_long_before(seed: int, cuts: list[int]) -> None:
+    random = np.random.default_rng(seed)
+    is_alarm = random.random(1300) < np.where(np.arange(1300) < 1000, 0.06, 0.8)
+    # The sum is positive from here on.
+    is_alarm[100:140] = True
+    whole, run, first = AlarmRun().advance(is_alarm, 0), AlarmRun(), 0
+    for stop in [*cuts, 1300]:
+        run, first = run.advance(is_alarm[first:stop], first), stop
+    start, time = whole.find_start(1300)
+    assert whole.start <= 100
+    assert 990 <= start <= 1032
+    assert time is None
+    assert run.find_start(1300) == (start, None)
+    assert whole.n_alarms_since(start) == np.count_nonzero(is_alarm[start:])
+
+
+@pytest.mark.parametrize("n_dropped", [1, 31, 60])
+def test_a_few_first_rows_more_or_less_change_few_alarms(n_dropped: int) -> None:
+    rows, faults = pairs_of_sensors(3000), (1200, 2000, 2600)
+    for start in faults:
+        rows[start : start + 10, start // 100 % 4] += 4.0
+    whole, later = Monitor().update(rows).is_alarm[300:], Monitor().update(rows[n_dropped:]).is_alarm[300 - n_dropped :]
+    # Half a percent of the rows at most: with other chunks, other rows are held out.
+    assert np.mean(whole != later) <= 0.008
+    for start in faults:
+        assert later[start - 300 : start - 290].all()
