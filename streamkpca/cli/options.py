@@ -152,8 +152,7 @@ monitor_options = _grouped(
     click.option(
         "--accept-after",
         type=click.IntRange(32, 2**31 - 1),
-        default=16_384,
-        help="Rare rows, beyond one in twenty, that are a lasting change; --learn normal learns them then.",
+        help="Rare rows, beyond one in twenty, after which they are learned as a lasting change.  [default: never]",
     ),
 )
 table_options = _grouped(

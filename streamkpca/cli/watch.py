@@ -121,7 +121,7 @@ def _go_through(
     tells, follows = not (writer and writer.is_output), options["follow"]
     found, signals = Watch(monitor, table, draws=plot is not None), Signals()
     # Pieces in which at most one lasting change can be found.
-    n_rows = min(chunk_rows, monitor.accept_after)
+    n_rows = min(chunk_rows, monitor.accept_after or chunk_rows)
     with signals.handled(), writer or nullcontext():
         for _, batch in each_batch([table], n_rows, signals, "watching", quiet=follows or not tells):
             with at(table, batch):
@@ -356,7 +356,7 @@ def _tell(found: Facts, table: Table, *, as_json: bool = False) -> None:
     begin, end = (_when(found, name, table.unit) for name in ("first", "last" if "last_row" in found else "detected"))
     causes = found["features"][:_SHOWN_FEATURES]
     if found["kind"] == "change":
-        state = "learned as normal" if found["is_accepted"] else "not learned (--learn)"
+        state = "learned as normal" if found["is_accepted"] else "not learned (--accept-after)"
         head = f"Lasting change from {begin} on, noticed at {end}, {state}"
         lines = [", ".join(map(printable, causes))]
     else:
