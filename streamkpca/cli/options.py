@@ -152,7 +152,7 @@ monitor_options = _grouped(
     click.option(
         "--accept-after",
         type=click.IntRange(32, 2**31 - 1),
-        help="Rare rows, beyond one in twenty, after which a lasting change is learned.  [default: only reported]",
+        help="Rare rows, beyond one in twenty, after which they are learned as a lasting change.  [default: never]",
     ),
 )
 table_options = _grouped(

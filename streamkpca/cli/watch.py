@@ -32,6 +32,8 @@ Facts = dict[str, Any]
 _MOST_EVENTS = 1000
 _MOST_ROWS = 200_000
 _SHOWN_GROUPS = 10
+# Severity from which on events are shown, however many rows there are: scales of 2,048 healthy rows tell little beyond it.
+_MOST_BY_CHANCE = 4096
 _SHOWN_FEATURES = 3
 _MANY_ALARMS = 0.1
 _MEASURES = ("labelled_faults", "area_under_roc_curve", "average_precision")
@@ -131,7 +133,7 @@ def _go_through(
                 scores = {"novelty": record.novelty, "rarity": record.rarity, "threshold": record.threshold}
                 writer.write(row_columns(table, batch) | scores | {"alarm": record.is_alarm})
             if tells and (as_json or follows):
-                for one in found.news(least=1.0 if as_json else found.n_rows, live=follows):
+                for one in found.news(least=1.0 if as_json else found.least_severity, live=follows):
                     _tell(one, table, as_json=as_json)
             if keeper:
                 keeper.note(table, batch)
@@ -254,15 +256,20 @@ class Watch:
         return self._table.names[feature] if isinstance(feature, int) else feature
 
     def groups(self) -> list[list[Facts]]:
-        """Return the events that are rarer than once in the rows read, those that are alike together, the worst first.
+        """Return the events that are rare enough, those that are alike together, the worst first.
 
-        Of healthy rows, about one is as rare.
+        Of up to 4,096 healthy rows, about one is as rare, and one more in each 4,096 beyond.
         """
         alike: dict[int, list[Facts]] = {}
         for event in self.events.values():
-            if event["severity"] >= self.n_rows:
+            if event["severity"] >= self.least_severity:
                 alike.setdefault(event["group"], []).append(event)
         return sorted(alike.values(), key=lambda events: -_worst(events)["severity"])
+
+    @property
+    def least_severity(self) -> float:
+        """The severity from which on events are shown: once in as many rows as were read, as far as scales reach."""
+        return min(self.n_rows, _MOST_BY_CHANCE)
 
     def news(self, *, least: float, live: bool) -> Iterator[Facts]:
         """Yield changes, and events of a severity from `least` on, that were not told yet.
@@ -295,7 +302,7 @@ class Watch:
         """Draw rarities, thresholds, alarms, rare events and lasting changes."""
         records, labels = zip(*self._kept, strict=True)
         times = None if records[0].time is None else np.concatenate([record.time for record in records])
-        events = [e for e in self.monitor.events_ if e.start in self.events and e.severity >= self.n_rows]
+        events = [e for e in self.monitor.events_ if e.start in self.events and e.severity >= self.least_severity]
         figure, change = plots.make_figure(), self._change if self.changes else None
         plots.draw_novelty(
             np.concatenate([record.rarity for record in records]),
@@ -331,7 +338,7 @@ def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> No
             _tell(change, table)
         n_more, n_weak = sum(map(len, groups[_SHOWN_GROUPS:])), found.n_events - n_rare
         if n_more or n_weak:
-            less = f"{n_weak:,} less rare than once in the {n:,} rows"
+            less = f"{n_weak:,} less rare than once in {found.least_severity:,.0f} rows"
             click.echo(f"\nNot shown: {n_more:,} more events, and {less}; --json lists all")
     if not as_json and "labelled_faults" in facts:
         print_facts("Labels", {name: facts.get(name) for name in _MEASURES})
@@ -357,7 +364,7 @@ def _tell(found: Facts, table: Table, *, as_json: bool = False) -> None:
     begin, end = (_when(found, name, table.unit) for name in ("first", "last" if "last_row" in found else "detected"))
     causes = found["features"][:_SHOWN_FEATURES]
     if found["kind"] == "change":
-        state = "learned as normal" if found["is_accepted"] else "not learned (--learn)"
+        state = "learned as normal" if found["is_accepted"] else "not learned (--accept-after)"
         head = f"Lasting change from {begin} on, noticed at {end}, {state}"
         lines = [", ".join(map(printable, causes))]
     else:

@@ -287,7 +287,7 @@ def test_a_lasting_change_is_told_with_its_row(folder, X, learn, accepted):
     assert 302 <= change["first_row"] < 302 + 32
     assert change["first_time"] == str(START + (change["first_row"] - 2) * np.timedelta64(300, "s"))
     assert (change["is_accepted"], change["features"][0]) == (accepted, "load")
-    done = "learned as normal" if accepted else r"not learned \(--learn\)"
+    done = "learned as normal" if accepted else r"not learned \(--accept-after\)"
     assert re.search(
         rf"Lasting change from 2024-05-02 0\d:\d0:00 \(line 3\d\d\) on, noticed at .*, {done}\n  load",
         run(*args).stdout,
