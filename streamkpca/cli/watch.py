@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 _MOST_EVENTS = 1000
 _MOST_ROWS = 200_000
 _SHOWN_GROUPS = 10
-# Severity from which on events are shown, however many rows there are: scales of 2,048 healthy rows tell little beyond it.
+# Severity from which on events are shown, however many rows there are: 2,048 healthy rows tell little beyond it.
 _MOST_BY_CHANCE = 4096
 _SHOWN_FEATURES = 3
 _MANY_ALARMS = 0.1
