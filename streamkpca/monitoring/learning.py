@@ -126,7 +126,8 @@ def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
     rows = state.left_out
     state = replace(state, run=AlarmRun(), left_out=rows[:0])
     if len(rows) < 2 * _RUN:
-        return state
+        # A young monitor has learned them already, but its scales do not know it yet.
+        return renew(state, scorer) if len(state.held) else state
     runs = np.arange(len(rows)) // _RUN
     is_held = runs % _HELD_OUT == 1
     state = _learn(state, scorer, rows[~is_held])

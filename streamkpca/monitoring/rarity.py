@@ -64,7 +64,7 @@ class RarityScale:
         """
         logs = np.sort(_logarithms(scores))
         n = len(logs)
-        certain = int((1.0 - _MOST_ANOMALIES) * n)
+        certain = int((1.0 - _MOST_ANOMALIES) * n) - 1
         if n >= _LEAST_FOR_GAP:
             wide = max(logs[certain] - logs[n // 2], math.log(_GAP))
             steps = np.flatnonzero(np.diff(logs[certain:]) > wide)
