@@ -50,7 +50,7 @@ def demo(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("file", metavar="FILE", type=FILE)
+@files_argument
 @click.option("--model", type=FILE, help="Go on with the model in this file, if there is one, and save it there.")
 @click.option("--from-start", is_flag=True, help="With --model: watch a file anew that was watched before.")
 @follow_option
@@ -63,7 +63,8 @@ def demo(**options: Any) -> None:
 def watch(**options: Any) -> None:
     """Find what is unusual in a file, in one pass.
 
-    FILE is CSV, JSON lines, Parquet, Arrow or npy, its rows in the order of time; - is standard input.
+    FILE... are CSV as loggers write it, JSON lines, Parquet, Arrow, npy or xlsx, one stream in the order of time; - is
+    standard input.
 
     \b
     streamkpca watch server.csv
@@ -102,7 +103,7 @@ def watch(**options: Any) -> None:
 def fit(**options: Any) -> None:
     """Learn rows of files or of a pipe.
 
-    FILE... are CSV, JSON lines, Parquet, Arrow or npy; - is standard input.
+    FILE... are CSV, JSON lines, Parquet, Arrow, npy or xlsx; - is standard input.
 
     \b
     streamkpca fit readings.csv --drop time --model plant.npz
@@ -119,7 +120,7 @@ def fit(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("file", metavar="FILE", type=FILE)
+@files_argument
 @click.option("--model", type=FILE, help="A saved model.")
 @follow_option
 @table_options
@@ -131,7 +132,7 @@ def fit(**options: Any) -> None:
 def score(**options: Any) -> None:
     """Find rows unlike those that a saved model has learned.
 
-    FILE is CSV, JSON lines, Parquet, Arrow or npy; - is standard input.
+    FILE... are CSV, JSON lines, Parquet, Arrow, npy or xlsx; - is standard input.
 
     \b
     streamkpca score today.csv --model plant.npz
@@ -157,20 +158,6 @@ def transform(**options: Any) -> None:
     from streamkpca.cli import learn
 
     learn.transform(**options)
-
-
-@click.command()
-@answer_options
-def impute(**options: Any) -> None:
-    """Complete rows with gaps.
-
-    Write number and columns of each row of FILE... with a number in each gap, by a saved model. Gaps are empty
-    cells, NaN and null. Numbers that a row has stay as they are; the others are those that make it least novel to
-    the model. Rows without any number are left out, and counted.
-    """
-    from streamkpca.cli import learn
-
-    learn.impute(**options)
 
 
 @click.command()
@@ -238,4 +225,4 @@ def warm_up(**options: Any) -> None:
     manage.warm_up(**options)
 
 
-COMMANDS = (watch, demo, fit, score, transform, impute, info, merge, export, warm_up)
+COMMANDS = (watch, demo, fit, score, transform, info, merge, export, warm_up)

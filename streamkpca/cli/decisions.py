@@ -11,45 +11,59 @@ from streamkpca.cli.console import print_facts, printable, written_names
 from streamkpca.cli.tables import Table
 
 _SHOWN_NAMES = 8
-_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "white space"}
 
 
 def tell_look(table: Table) -> None:
     """Say what a look at the first rows of a table has found and decided, and which command line states it."""
-    found, dialect = table.look, table.dialect
+    found, dialect, reading = table.look, table.dialect, table.reading
+    sentinels = {name: ", ".join(f"{one:g}" for one in ones) for name, ones in found.sentinels.items() if ones}
     facts = {
-        "between fields": _MARKS.get(dialect.get("delimiter", ""), dialect.get("delimiter")),
+        "above the rows": f"{table.n_above} lines, with names and units" if table.n_above > 1 else None,
+        "between cells": _MARKS.get(dialect.get("delimiter", ""), dialect.get("delimiter")),
         "before decimals": {",": "commas"}.get(dialect.get("decimal", "")),
         "names": None if table.named else "none; columns are counted from 0",
         "time": _time_found(table),
+        "order": "rows are put in order of time" if table.sorts else None,
+        "wide": reading.wide and f"a column for each {reading.wide[0]}, of its {reading.wide[1]}",
         "watched": _listed(table.names),
-        "left out, text": _listed(table.left_out),
-        "left out, always growing": _listed(found.counters),
-        "left out, empty": _listed(found.empty),
+        "by their differences": _listed(reading.differences, "counters, which only rise"),
+        **{f"left out, {why}": _listed(names) for why, names in found.left_out.items()},
+        "numbers for gaps": _listed([f"{name} ({numbers})" for name, numbers in sentinels.items()]),
         "gaps": _listed(
             [f"{name} ({100 * share:.2g}%)" for name, share in found.gaps.items()], "rows are judged by the rest"
         ),
         "constant so far": _listed([f"{name} ({value:g})" for name, value in found.constants.items()]),
     }
     print_facts(f"{table.path}, by its first {found.n_rows:,} rows", facts, err=True)
-    drop = *(click.get_current_context().params["drop"] or ()), *table.left_out, *found.counters, *found.empty
-    stated = dialect | {"drop": drop, "time": found.time, "time_format": found.time_format}
+    given = click.get_current_context().params
+    stated = dialect | {"time": table.time_names, "time_format": reading.time_format}
+    stated["differences"] = "none" if given["differences"] == () else reading.differences
+    stated["drop"] = *(given["drop"] or ()), *(name for names in found.left_out.values() for name in names)
+    stated["gaps"] = given["gaps"] or (
+        "none"
+        if given["gaps"] == ()
+        else tuple(sorted({f"{one:g}" for ones in found.sentinels.values() for one in ones}))
+    )
+    stated["wide"] = reading.wide and reading.wide[0]
     if stated.get("delimiter") == "\t":
         # A terminal would show it as spaces.
         stated["delimiter"] = r"\t"
-    click.echo(f"  The same in full: {_command_line(stated)}\n", err=True)
+    click.echo(f"  The same in full: {write_command(stated)}\n", err=True)
 
 
-def _command_line(stated: dict[str, Any]) -> str:
+def write_command(stated: dict[str, Any]) -> str:
     """Write the present command line with more options, quoted for a shell."""
     context = click.get_current_context()
-    words = ["streamkpca", str(context.info_name), context.params["file"]]
+    words = ["streamkpca", str(context.info_name), *context.params["files"]]
     for option in context.command.get_params(context):
         name = str(option.name)
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         value = stated.get(name, context.params.get(name) if is_given else None)
         if not isinstance(option, click.Option) or value in (None, ()):
             continue
+        if name == "by" and isinstance(value, tuple):
+            value = "=".join(filter(None, value))
         if isinstance(value, bool):
             words.append(option.opts[0] if value else option.secondary_opts[0])
         else:
@@ -67,14 +81,13 @@ def _listed(names: Sequence[str], more: str = "") -> str | None:
 
 def _time_found(table: Table) -> str:
     """Describe the column of times."""
-    found = table.look
-    if not found.time:
+    found, form = table.look, table.reading.time_format or ""
+    if not table.time_names:
         return "none found (--time NAME)"
-    text = " ".join(found.time)
+    text = " ".join(table.time_names)
     if not found.times:
         return f"{text}, but these rows do not hold such times"
     first, last = map(table.clock, found.times)
-    form = found.time_format or ("numbers" if isinstance(first, float) else "ISO 8601")
     # Rows of several days show which number is the day; those of one do not, up to the 12th.
     one, other, dates = form[:2], form[3:5], [str(time)[:10] for time in found.times]
     is_either = {one, other} == {"%d", "%m"} and form[2] in "/-" and dates[0] == dates[1] and int(dates[0][8:]) <= 12

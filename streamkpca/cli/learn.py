@@ -1,7 +1,7 @@
-"""The work of fit, transform and impute."""
+"""The work of fit and transform."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,48 +64,28 @@ def fit(
     tell_bad(tables)
     n_new = n_learned(learner) - n_before
     if as_json:
-        facts = model_facts(learner, autosave.columns) if n_learned(learner) else None
+        facts = model_facts(learner, autosave.reading.columns) if n_learned(learner) else None
         print_json({"model": facts, "new_rows": n_new} | bad_facts(tables))
     elif n_learned(learner):
         n_skipped = bad_facts(tables)["rows_skipped"]
-        show_model(model_facts(learner, autosave.columns), new_rows=n_new, rows_skipped=n_skipped or None)
+        show_model(model_facts(learner, autosave.reading.columns), new_rows=n_new, rows_skipped=n_skipped or None)
         if model:
             click.echo(f"Model: {model}")
     signals.leave_if_stopped(f"after {n_learned(learner):,} rows")
 
 
-def transform(**options: Any) -> None:
-    """Project rows with a saved model: write row, novelty and projections of each."""
-    _apply(lambda model, rows, _: {"novelty": model.novelty(rows)} | projections_of(model, rows), **options)
-
-
-def impute(**options: Any) -> None:
-    """Complete rows with gaps: write row and its columns, with a number in each gap."""
-    # A model that learned complete rows completes others too.
-    _apply(lambda model, rows, names: dict(zip(names, model.impute(rows).T, strict=True)), "marginal", **options)
-
-
-def _apply(
-    answer: Callable[[StreamingKernelPCA, Array, Sequence[str]], dict[str, Array]],
-    on_missing: str | None = None,
-    *,
-    files: tuple[str, ...],
-    model: str,
-    save: str | None,
-    as_json: bool,
-    chunk_rows: int,
-    **options: Any,
+def transform(
+    files: tuple[str, ...], model: str, save: str | None, as_json: bool, chunk_rows: int, **options: Any
 ) -> None:
-    """Write what a saved model answers to each row."""
+    """Project rows with a saved model: write row, novelty and projections of each."""
     saved, signals = read_saved(model, alone=True), Signals()
     learner = saved.model
-    on_missing = on_missing or learner.on_missing
-    tables = open_tables(files, options, saved=saved, on_missing=on_missing)
+    tables = open_tables(files, options, saved=saved, on_missing=learner.on_missing)
     writer = make_writer(save or "-", [*files, model], live=options["follow"], as_json=as_json)
     with signals.handled(), writer:
         for table, batch in each_batch(tables, chunk_rows, signals, "writing", quiet=writer.is_output):
             with at(table, batch):
-                answers = answer(learner, batch.numbers, table.names)
+                answers = {"novelty": learner.novelty(batch.numbers)} | projections_of(learner, batch.numbers)
             writer.write(row_columns(table, batch, with_file=len(files) > 1) | answers)
     tell_bad(tables)
     if not writer.is_output:
@@ -114,11 +94,11 @@ def _apply(
     signals.leave_if_stopped(f"after {writer.n_rows:,} rows")
 
 
-def make_writer(path: str, inputs: Sequence[str], *, live: bool, as_json: bool) -> Writer:
+def make_writer(path: str, inputs: Sequence[str], *, live: bool, as_json: bool, n_kept: int | None = None) -> Writer:
     """Make the writer of results, not over an input; with --json, standard output takes JSON lines."""
     if path != "-" and is_among(path, inputs):
         raise click.UsageError(f"{path}: is read as input; give --save another name")
-    return Writer(path, format="jsonl" if path == "-" and as_json else None, live=live)
+    return Writer(path, format="jsonl" if path == "-" and as_json else None, live=live, n_kept=n_kept)
 
 
 def row_columns(table: Table, batch: Batch, *, with_file: bool = False) -> dict[str, npt.ArrayLike]:

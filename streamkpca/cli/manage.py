@@ -39,8 +39,8 @@ def merge(model: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
         raise click.UsageError(f"{model}: is the state of a device; name the model that it began with first")
     saved = read_saved(model, alone=True)
     merged = merge_models(saved.model, *(_part(path, saved) for path in files))
-    merged.save(out, with_notes({}, saved.columns, {}, saved.time) or None)
-    facts = model_facts(merged, saved.columns)
+    merged.save(out, with_notes({}, saved.reading, {}) or None)
+    facts = model_facts(merged, saved.reading.columns)
     if as_json:
         print_json(facts)
     else:
@@ -58,9 +58,10 @@ def _part(path: str, begun: Saved) -> StreamingKernelPCA:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
     saved = read_saved(path, alone=True)
-    if begun.columns and saved.columns and begun.columns != saved.columns:
+    expected, got = begun.reading.columns, saved.reading.columns
+    if expected and got and expected != got:
         raise ValueError(
-            f"{path}: expected a model of the columns {', '.join(begun.columns)} but got {', '.join(saved.columns)}; "
+            f"{path}: expected a model of the columns {', '.join(expected)} but got {', '.join(got)}; "
             "learn the same ones in the same order (--columns)"
         )
     return saved.model

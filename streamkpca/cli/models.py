@@ -12,7 +12,7 @@ import click
 
 from streamkpca import CheckpointError, StreamingKernelPCA, load
 from streamkpca._core.files import try_lock
-from streamkpca.cli.tables import Batch, Table
+from streamkpca.cli.tables import Batch, Reading, Table
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.periods import n_features_of
 
@@ -26,16 +26,15 @@ _LONGEST_LOCK = 30.0
 class Saved(NamedTuple):
     """A model from a file, the monitor that was saved with it, and what the user saved beside them.
 
-    columns: names of the learned columns, () if they have none. places: where each file that was learned goes on.
-    time: the columns of the time beside them, and its format.
+    reading: how the learned columns are read; without columns if these have no names. places: where each file that was
+    learned goes on.
     """
 
     model: StreamingKernelPCA
     monitor: Monitor | None = None
     extra: Any = None
-    columns: tuple[str, ...] = ()
+    reading: Reading = Reading()
     places: Mapping[str, dict[str, Any]] = MappingProxyType({})
-    time: tuple[tuple[str, ...], str | None] = ((), None)
 
     @property
     def n_columns(self) -> int:
@@ -44,9 +43,9 @@ class Saved(NamedTuple):
         return n_features_of(n, monitor.lags, monitor.period) if monitor else n
 
     @property
-    def learned(self) -> tuple[str, ...] | int:
-        """The columns of a single row: their names, or else their number; () before the first row."""
-        return self.columns or (self.n_columns if n_learned(self.model) else ())
+    def n_unnamed(self) -> int:
+        """The number of columns of a single row if they have no names; 0 before the first row."""
+        return self.n_columns if n_learned(self.model) and not self.reading.columns else 0
 
 
 def n_learned(model: StreamingKernelPCA) -> int:
@@ -70,25 +69,35 @@ def read_saved(path: str, *, fitted: bool = True, alone: bool = False) -> Saved:
     notes = extra.get(NOTES) if isinstance(extra, dict) else None
     # Others may have written it.
     notes = notes if isinstance(notes, dict) else {}
-    columns: Any = notes.get("columns")
     places: Any = notes.get("places")
-    time: Any = notes.get("time")
-    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
-        columns = getattr(model, "feature_names_in_", ())
     if not isinstance(places, dict) or not all(isinstance(place, dict) for place in places.values()):
         places = {}
-    try:
-        names, form = time
-        known = tuple(map(str, names)), None if form is None else str(form)
-    except (TypeError, ValueError):
-        known = (), None
-    saved = Saved(model, monitor, extra, tuple(columns), places, known)
+    reading = _reading_of(notes.get("reading"))
+    if not reading.columns:
+        reading = reading._replace(columns=tuple(getattr(model, "feature_names_in_", ())))
+    saved = Saved(model, monitor, extra, reading, places)
     if alone and n_learned(model) and saved.n_columns != model.n_features_in_:
         raise ValueError(
             f"{path}: this model sees each row with those before it, or with its phase (--lags, --period of watch), "
             "which only watch and score add to rows; give another model"
         )
     return saved
+
+
+def _reading_of(notes: Any) -> Reading:
+    """Take how columns are read from what was saved, or nothing of it if that makes no sense."""
+    try:
+        (columns, time, form, differences, gaps, wide) = (notes[name] for name in Reading._fields)
+        return Reading(
+            tuple(map(str, columns)),
+            tuple(map(str, time)),
+            None if form is None else str(form),
+            tuple(map(str, differences)),
+            {str(name): tuple(map(float, one)) for name, one in gaps.items()},
+            None if wide is None else (str(wide[0]), str(wide[1])),
+        )
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return Reading()
 
 
 class ModelFile:
@@ -150,9 +159,8 @@ class Autosave:
 
     def __init__(self, file: ModelFile | None, seconds: float, before: Saved | None) -> None:
         self._file, self._seconds, self.path = file, seconds, file and file.path
-        self.columns = before.columns if before else ()
+        self.reading = before.reading if before else Reading()
         self.places = dict(before.places) if before else {}
-        self.time = before.time if before else ((), None)
         self._extra = before.extra if before and before.extra is not None else {}
         if file and not isinstance(self._extra, dict):
             raise ValueError(
@@ -163,9 +171,11 @@ class Autosave:
 
     def note(self, table: Table, batch: Batch) -> None:
         """Note the columns, and up to where the table was learned."""
-        self.columns, self._n_new = self.columns or noted_columns(table), self._n_new + len(batch.rows)
-        if table.time_names:
-            self.time = table.time_names, table.time_format
+        self._n_new += len(batch.rows)
+        if not self.reading.columns:
+            self.reading = note_reading(table)
+        elif table.time_names:
+            self.reading = self.reading._replace(time=table.time_names, time_format=table.reading.time_format)
         if batch.position is not None:
             # The newest stands last.
             self.places.pop(key := os.path.realpath(table.path), None)
@@ -176,7 +186,7 @@ class Autosave:
     def save(self, learner: StreamingKernelPCA | Monitor) -> None:
         """Save the model in place of its last file, which stays if writing fails."""
         if self._file is not None:
-            extra = with_notes(self._extra, self.columns, self.places, self.time)
+            extra = with_notes(self._extra, self.reading, self.places)
             self._file.replace(lambda path: learner.save(path, extra))
         self._n_new, self._saved_at = 0, time.monotonic()
 
@@ -186,15 +196,17 @@ class Autosave:
             self.save(learner)
 
 
-def noted_columns(table: Table) -> tuple[str, ...]:
-    """Return the names by which a model will find its columns again, () if they cannot tell them apart."""
-    return table.names if table.named and len(set(table.names)) == len(table.names) else ()
+def note_reading(table: Table) -> Reading:
+    """Return how the columns of a model will be found and read again; no names if they cannot tell them apart."""
+    if not table.named or len(set(table.names)) < len(table.names):
+        return Reading(time=table.time_names, time_format=table.reading.time_format)
+    return table.reading._replace(gaps={name: ones for name, ones in table.look.sentinels.items() if ones})
 
 
-def with_notes(extra: Any, columns: Sequence[str], places: Mapping[str, Any], time: tuple[Any, Any]) -> Any:
+def with_notes(extra: Any, reading: Reading, places: Mapping[str, Any]) -> Any:
     """Return what the user saved beside a model with the command's notes."""
-    notes: dict[str, Any] = {"columns": list(columns)} if columns else {}
-    notes |= ({"places": dict(places)} if places else {}) | ({"time": [list(time[0]), time[1]]} if time[0] else {})
+    notes: dict[str, Any] = {} if reading == Reading() else {"reading": reading._asdict()}
+    notes |= {"places": dict(places)} if places else {}
     return ((extra or {}) | {NOTES: notes}) if notes and isinstance(extra, dict | None) else extra
 
 

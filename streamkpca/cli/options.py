@@ -44,6 +44,23 @@ def _read_names(context: click.Context, option: click.Parameter, value: str | No
     return None if value is None else tuple(filter(None, map(str.strip, next(csv.reader([value]), ()))))
 
 
+def _read_list(context: click.Context, option: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
+    """Read names, or with `--gaps` numbers; "none" is an empty list."""
+    if value is None or value == "none":
+        return None if value is None else ()
+    names = _read_names(context, option, value)
+    try:
+        return tuple(map(float, names or ())) if option.name == "gaps" else names
+    except ValueError:
+        raise click.BadParameter(f"expected numbers, as in -999,-9999, or none, but got {value!r}.") from None
+
+
+def _read_key(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, str | None] | None:
+    del context, option
+    name, has_key, key = (value or "").partition("=")
+    return None if value is None else (name, key if has_key else None)
+
+
 def _read_period(context: click.Context, option: click.Parameter, value: str | None) -> int | float | None:
     del context, option
     if value is None:
@@ -173,8 +190,22 @@ table_options = _grouped(
     click.option(
         "--time-format",
         metavar="FORMAT",
-        help="How times are written: as '%d.%m.%Y %H:%M', or s, ms, us or ns since 1970.  [default: numbers, or dates "
-        "as 2024-05-31 10:00]",
+        help="How times are written: as '%d.%m.%Y %H:%M', as a number, or as s, ms, us or ns since 1970.  "
+        "[default: found]",
+    ),
+    click.option("--by", metavar="A[=KEY]", callback=_read_key, help="Column of machines: a monitor for each, or one."),
+    click.option("--wide", metavar="A", help="Column that names what the one value of a row is: a column for each."),
+    click.option(
+        "--differences",
+        metavar="A,B,...|none",
+        callback=_read_list,
+        help="Counters, of which the differences are read.  [default: watch finds them]",
+    ),
+    click.option(
+        "--gaps",
+        metavar="NUMBERS|none",
+        callback=_read_list,
+        help="Numbers that stand for gaps.  [default: found, as -999 far outside of all others]",
     ),
     click.option(
         "--on-bad-rows",

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
@@ -13,10 +14,12 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_warning
 from streamkpca.cli.models import Saved
 from streamkpca.cli.options import MODEL_PARAMETERS, given_options
-from streamkpca.cli.tables import Batch, Table, TableError, open_table
+from streamkpca.cli.tables import Batch, Reading, Table, TableError, open_table
 from streamkpca.kernels import kernel_from
 
-_READING = "header delimiter decimal columns drop time time_format labels on_bad_rows follow".split()
+_READING = (
+    "header delimiter decimal columns drop time time_format differences gaps wide by labels on_bad_rows follow".split()
+)
 # A follower is likely to be killed rather than stopped in the end, so it saves its model so often.
 FOLLOW_SECONDS = 60.0
 
@@ -39,24 +42,50 @@ def open_tables(
     if options.get("follow") and len(files) > 1:
         raise click.UsageError(f"--follow never reaches the end of {files[0]}; name one file only")
     reading = {name: options[name] for name in _READING if options.get(name) is not None}
+    if reading.get("by", ("", ""))[1] is None:
+        column = reading["by"][0]
+        raise click.UsageError(f"--by {column}: expected one machine for this command, as in --by {column}=M1")
     tables: list[Table] = []
-    # Results of several files have the same columns, but not each file may have a time.
-    learned, time = saved.learned if saved else (), saved.time if saved and len(files) == 1 else ((), None)
+    known, n_columns = (saved.reading, saved.n_unnamed) if saved else (Reading(), 0)
     for file in files:
         start = places.get(os.path.realpath(file)) if file != "-" else None
+        # Results of several files have the same columns, but not each file may have a time.
+        one = known if len(files) == 1 else known._replace(time=())
         try:
-            known: Any = {"learned": learned, "learned_time": time, "on_missing": on_missing, "looks": looks}
-            table = open_table(file, **reading, **known, start=start)
+            more: Any = {"known": one, "n_columns": n_columns, "on_missing": on_missing, "looks": looks}
+            table = open_table(file, **reading, **more, start=start)
         except TableError as error:
             if start is None:
                 raise
             raise TableError(f"{error} (--from-start)") from None
-        if table.left_out and not looks:
-            print_warning(f"{file}: left out columns of text: {', '.join(table.left_out)}")
+        if (texts := table.look.left_out.get("text")) and not looks:
+            print_warning(f"{file}: left out columns of text: {', '.join(texts)}")
         _tell_notes(table)
         tables.append(table)
-        learned = learned or (table.names if table.named else len(table.names))
-    return tables
+        if not known.columns and not n_columns:
+            known, n_columns = (table.reading, 0) if table.named else (known, len(table.names))
+    return _order(tables)
+
+
+def list_machines(file: str, options: Mapping[str, Any]) -> list[str]:
+    """List the machines of a file by the column of --by."""
+    reading = {name: options[name] for name in ("header", "delimiter") if options.get(name) is not None}
+    table = open_table(file, **reading)
+    if options["follow"] or not table.rereadable:
+        column = options["by"][0]
+        raise click.UsageError(f"--by {column}: reads FILE once for each machine; choose one, as in --by {column}=M1")
+    return table.list_texts(options["by"][0])
+
+
+def _order(tables: list[Table]) -> list[Table]:
+    """Put files in order of their first times, if all have some."""
+    firsts: list[Any] = [table.look.times and table.look.times[0] for table in tables]
+    if len(tables) < 2 or any(first is None for first in firsts) or len({type(first) for first in firsts}) > 1:
+        return tables
+    ordered = [tables[i] for i in sorted(range(len(tables)), key=lambda i: firsts[i])]
+    if ordered != tables:
+        print_warning(f"read in order of time: {', '.join(table.path for table in ordered)}")
+    return ordered
 
 
 def make_model(options: Mapping[str, Any]) -> StreamingKernelPCA:
@@ -103,18 +132,24 @@ def at(table: Table, batch: Batch) -> Iterator[None]:
 
 
 def bad_facts(tables: Sequence[Table]) -> dict[str, Any]:
-    """Count the rows that were left out, and name the first ones, as JSON has it."""
+    """Count the rows that were read and left out, and cells without a number, as JSON has it."""
     return {
+        "rows_read": sum(table.n_read for table in tables),
         "rows_skipped": sum(table.n_bad for table in tables),
+        "skipped_because": dict(sum((table.bad_kinds for table in tables), Counter())),
         "skipped": [example for table in tables for example in table.bad_examples],
+        "cells_without_numbers": dict(sum((table.gap_kinds for table in tables), Counter())),
     }
 
 
 def tell_bad(tables: Sequence[Table]) -> None:
-    """Warn of rows that were left out, with the place of the first in each file."""
+    """Warn of rows that were left out, and of cells without a number, with the place of the first in each file."""
     for table in tables:
         if table.n_bad:
-            print_warning(f"{table.n_bad:,} rows left out, the first: {table.bad_examples[0]}")
+            kinds = ", ".join(f"{n:,} {kind}" for kind, n in table.bad_kinds.items())
+            print_warning(f"rows left out: {table.n_bad:,} ({kinds}), the first: {table.bad_examples[0]}")
+        for name in table.gap_kinds:
+            print_warning(table.describe_gaps(name))
 
 
 def _tell_notes(table: Table) -> None:

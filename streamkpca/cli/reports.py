@@ -52,7 +52,7 @@ def saved_facts(saved: Saved) -> dict[str, Any]:
     """Return what is in the file of a model as JSON has it."""
     model, monitor, facts = saved.model, saved.monitor, {"rows": 0}
     if n_learned(model):
-        facts = model_facts(model, saved.columns, saved.n_columns)
+        facts = model_facts(model, saved.reading.columns, saved.n_columns)
     beside = saved.extra
     if isinstance(beside, dict):
         beside = {name: value for name, value in beside.items() if name != NOTES}

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,11 @@ import numpy as np
 
 from streamkpca import plots
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
-from streamkpca.cli.decisions import tell_look
+from streamkpca.cli.decisions import tell_look, write_command
 from streamkpca.cli.learn import make_writer, row_columns
 from streamkpca.cli.models import Autosave, ModelFile, Saved, check_target, read_saved
 from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
-from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, open_tables, tell_bad
+from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, list_machines, open_tables, tell_bad
 from streamkpca.cli.reports import auroc, average_precision, check_picture, write_picture
 from streamkpca.cli.tables import Batch, Table
 from streamkpca.compilation import cache_folder
@@ -37,30 +38,50 @@ _MOST_BY_CHANCE = 4096
 _SHOWN_FEATURES = 3
 _MANY_ALARMS = 0.1
 _MEASURES = ("labelled_faults", "area_under_roc_curve", "average_precision")
-_MOST_BACK = 0.3
-# Share from which a file is the wrong way round; equal times are neither.
-_NEWEST_FIRST = 0.8
+# A row with those before it has at most so many numbers, which cost 134 MB in 256 atoms.
+_MOST_NUMBERS = 2**16
 
 
-def score(file: str, model: str | None, **options: Any) -> None:
-    """Score the rows of a file by a saved model, whose file stays as it is."""
+def score(files: Sequence[str], model: str | None, **options: Any) -> None:
+    """Score the rows of files by a saved model, whose file stays as it is."""
     if model is None:
         raise click.UsageError(
             "score needs a model of what is normal (--model FILE, as streamkpca fit and watch save it); to find events "
-            f"without one, in one pass: streamkpca watch {shlex.quote(file)}"
+            f"without one, in one pass: streamkpca watch {shlex.join(files)}"
         )
-    saved = read_saved(model)
-    _go_through(file, _monitor_of(saved, model, options), saved, None, inputs=[file, model], **options)
+    for one, its in _each_machine(files, {"model": model, **options}):
+        saved = read_saved(one)
+        _go_through(files, _monitor_of(saved, one, its), saved, None, inputs=[*files, one], **its)
 
 
-def watch(file: str, model: str | None, from_start: bool, **options: Any) -> None:
-    """Score each row of a file before it is learned, with a new monitor or one that goes on and is saved again."""
+def watch(files: Sequence[str], model: str | None, from_start: bool, **options: Any) -> None:
+    """Score each row of files before it is learned, with a new monitor or one that goes on and is saved again."""
+    for one, its in _each_machine(files, {"model": model, **options}):
+        _watch_one(files, one, from_start, **its)
+
+
+def _each_machine(files: Sequence[str], options: Facts) -> Iterator[tuple[Any, Facts]]:
+    """Yield the model and the options: as they are, or for each machine of --by, which has files of its own."""
+    by = options["by"]
+    machines = list_machines(files[0], options) if by and by[1] is None else [None]
+    for machine in machines:
+        one = dict(options)
+        if machine is not None:
+            one["by"] = by[0], machine
+            for name in ("model", "save", "plot"):
+                if one[name] not in (None, "-"):
+                    path, key = Path(one[name]), re.sub(r"[^\w.-]", "_", machine)
+                    one[name] = str(path.with_name(f"{path.stem}-{key}{path.suffix}"))
+        yield one.pop("model"), one
+
+
+def _watch_one(files: Sequence[str], model: str | None, from_start: bool, **options: Any) -> None:
     if from_start and model is None:
         raise click.UsageError(
             "--from-start watches a file anew that a saved model has seen; name it with --model FILE"
         )
     if model is not None:
-        check_target(model, [file])
+        check_target(model, files)
     if model is not None and Path(model).exists():
         saved = read_saved(model, fitted=False)
         monitor = _monitor_of(saved, model, options)
@@ -70,7 +91,7 @@ def watch(file: str, model: str | None, from_start: bool, **options: Any) -> Non
         monitor = _monitor_of(saved, "", options)
     keeper = Autosave(ModelFile(model) if model else None, FOLLOW_SECONDS if options["follow"] else math.inf, saved)
     saved = saved._replace(places={}) if from_start else saved
-    _go_through(file, monitor, saved, keeper, inputs=[file, *([model] if model else [])], looks=True, **options)
+    _go_through(files, monitor, saved, keeper, inputs=[*files, *([model] if model else [])], looks=True, **options)
 
 
 def _monitor_of(saved: Saved, path: str, options: Facts) -> Monitor:
@@ -82,7 +103,7 @@ def _monitor_of(saved: Saved, path: str, options: Facts) -> Monitor:
 
 
 def _go_through(
-    file: str,
+    files: Sequence[str],
     monitor: Monitor,
     saved: Saved,
     keeper: Autosave | None,
@@ -101,48 +122,54 @@ def _go_through(
     on_missing, places = monitor.model.on_missing, saved.places if keeper else {}
     # One pass does not come back, so a bad row must not stop it.
     options["on_bad_rows"] = options["on_bad_rows"] or "skip"
-    (table,) = open_tables([file], options, saved=saved, places=places, looks=looks, on_missing=on_missing)
-    if table.look:
+    tables = open_tables(files, options, saved=saved, places=places, looks=looks, on_missing=on_missing)
+    table = tables[0]
+    if looks:
+        _refuse_machines(table)
         tell_look(table)
         if (folder := cache_folder()) and not any(folder.rglob("*.nbi")):
             click.echo("The first run compiles loops, some fifteen seconds", err=True)
-        if table.look.back > _MOST_BACK:
-            path, n = shlex.quote(file), int(table.named)
-            turned = f"(head -n {n} {path}; tail -n +{n + 1} {path} | tac) | streamkpca watch -"
-            if table.look.back < _NEWEST_FIRST:
-                raise ValueError(f"{file}: its rows are in no order of time; sort them, and watch it again")
-            raise ValueError(f"{file}: its newest rows come first, but a stream begins with the oldest; try: {turned}")
-    if table.time_names and os.path.realpath(file) not in places:
+    begun = places.get(os.path.realpath(table.path))
+    if table.time_names and begun is None:
         # Another file may begin before the last one ended.
         monitor.reset_context()
     if isinstance(monitor.period, float) and not table.time_names:
         raise ValueError(
-            f"{file}: the period is a time, {monitor.period:g} s, but the rows have none; name their column (--time), "
-            "or begin with a period in rows, as in --period 144"
+            f"{table.path}: the period is a time, {monitor.period:g} s, but the rows have none; name their column "
+            "(--time), or begin with a period in rows, as in --period 144"
         )
-    writer = make_writer(save, inputs, live=options["follow"], as_json=as_json) if save else None
+    if (n_numbers := monitor.lags * len(table.names)) > _MOST_NUMBERS:
+        raise ValueError(
+            f"--lags {monitor.lags}: expected at most {_MOST_NUMBERS:,} numbers in a row and those before it but got "
+            f"{n_numbers:,} ({len(table.names)} columns); give fewer --lags or --columns"
+        )
+    n_kept = begun["results"][1] if save and begun and begun.get("results", [""])[0] == os.path.realpath(save) else None
+    writer = make_writer(save, inputs, live=options["follow"], as_json=as_json, n_kept=n_kept) if save else None
     tells, follows = not (writer and writer.is_output), options["follow"]
-    found, signals = Watch(monitor, table, draws=plot is not None), Signals()
+    found, signals = Watch(monitor, tables, draws=plot is not None), Signals()
     # Pieces in which at most one lasting change can be found.
     n_rows = min(chunk_rows, LASTING if monitor.accept_after is None else monitor.accept_after)
     with signals.handled(), writer or nullcontext():
-        for _, batch in each_batch([table], n_rows, signals, "watching", quiet=follows or not tells):
+        for table, batch in each_batch(tables, n_rows, signals, "watching", quiet=follows or not tells):
             with at(table, batch):
-                record = found.take(batch)
+                record = found.take(table, batch)
             if writer:
                 scores = {"novelty": record.novelty, "rarity": record.rarity, "threshold": record.threshold}
-                writer.write(row_columns(table, batch) | scores | {"alarm": record.is_alarm})
+                columns = row_columns(table, batch, with_file=len(tables) > 1)
+                writer.write(columns | scores | {"alarm": record.is_alarm})
+                if save and batch.position is not None and not writer.is_output:
+                    batch.position["results"] = [os.path.realpath(save), writer.n_bytes]
             if tells and (as_json or follows):
                 for one in found.news(least=1.0 if as_json else found.least_severity, live=follows):
-                    _tell(one, table, as_json=as_json)
+                    _tell(one, found, as_json=as_json)
             if keeper:
                 keeper.note(table, batch)
                 keeper.save_if_due(monitor)
         if keeper and found.n_rows:
             keeper.save(monitor)
-    tell_bad([table])
+    tell_bad(tables)
     if tells:
-        _conclude(found, table, as_json=as_json, follows=follows)
+        _conclude(found, as_json=as_json, follows=follows)
     if plot and found.n_rows:
         write_picture(found.drawn(), plot, dots_per_inch=150)
     for what, name in (("Picture", plot), ("Results", save), ("Model", keeper.path if keeper else None)):
@@ -151,19 +178,31 @@ def _go_through(
     signals.leave_if_stopped(f"after {found.n_rows:,} rows")
 
 
+def _refuse_machines(table: Table) -> None:
+    """Refuse rows of several machines, of which one monitor would know none."""
+    if (found := table.look.machines) is not None:
+        column, machines = found
+        shown = ", ".join(map(printable, machines[:3])) + ", ..." * (len(machines) > 3)
+        each, together = write_command({"by": column}), write_command({"drop": (column,)})
+        raise ValueError(
+            f"{table.path}: holds rows of {len(machines)} machines ({column}: {shown}); a monitor for each: {each}; or "
+            f"one for all, if they are alike: {together}"
+        )
+
+
 class Watch:
     """A monitor that goes through the rows of a file, and what it finds there, by the file's rows, times and columns.
 
     `events`, by the positions of their first rows, and `changes` are as JSON has them.
     """
 
-    def __init__(self, monitor: Monitor, table: Table, *, draws: bool) -> None:
+    def __init__(self, monitor: Monitor, tables: Sequence[Table], *, draws: bool) -> None:
         self.monitor, self.n_rows, self.n_alarms, self.n_events = monitor, 0, 0, 0
         self.threshold: float | None = None
         self.n_back, self.first_back = 0, 0
         self.events: dict[int, Facts] = {}
         self.changes: list[Facts] = []
-        self._table, self._draws = table, draws
+        self.tables, self._table, self._draws = tables, tables[0], draws
         # Events that were told, and whether as ended; and the number of changes that were.
         self._told: dict[int, bool] = {}
         self._n_told = 0
@@ -171,10 +210,10 @@ class Watch:
         self._latest: Any = None
         # The positions, among all rows that the monitor has seen, of the first one here and of the latest batches.
         self._first = getattr(monitor, "n_rows_", 0)
-        self._batches: deque[tuple[int, Any]] = deque()
+        self._batches: deque[tuple[int, Any, str]] = deque()
         self._change, self._n_known = monitor.change_detected_, monitor.n_events_
 
-    def take(self, batch: Batch) -> MonitorRecord:
+    def take(self, table: Table, batch: Batch) -> MonitorRecord:
         """Score the next rows, and learn those that are to be learned."""
         while len(self.events) > _MOST_EVENTS:
             ended = (start for start, event in self.events.items() if not event["is_open"])
@@ -182,7 +221,7 @@ class Watch:
             del self.events[mildest]
             self._told.pop(mildest, None)
         position, times = self._first + self.n_rows, batch.times
-        self._batches.append((position, batch.rows))
+        self._batches.append((position, batch.rows, table.path))
         while position - self._batches[0][0] > _MOST_ROWS:
             self._batches.popleft()
         if times is not None:
@@ -211,15 +250,12 @@ class Watch:
             self.changes.append(self._lasting(change))
         return record
 
-    def _row(self, position: int) -> int | None:
-        """Return the number of a row in its file; None for one before this run, or very long ago."""
-        for first, rows in reversed(self._batches):
-            if position >= first:
-                return int(rows[position - first])
-        return None
-
     def _place(self, name: str, position: int, time: Any) -> Facts:
-        place: Facts = {f"{name}_row": self._row(position)}
+        """Name a row by its number in its file, None before this run or long ago, and by the file if there are more."""
+        first, rows, path = next((one for one in reversed(self._batches) if position >= one[0]), (0, None, None))
+        place: Facts = {f"{name}_row": None if rows is None else int(rows[position - first])}
+        if len(self.tables) > 1:
+            place[f"{name}_file"] = path
         return place if time is None else place | {f"{name}_time": self._table.clock(time)}
 
     def _event(self, event: Event) -> Facts:
@@ -318,24 +354,25 @@ class Watch:
         return figure
 
 
-def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> None:
+def _conclude(found: Watch, *, as_json: bool, follows: bool) -> None:
     """Print what is still to be told, a summary, and what looks wrong."""
-    facts = found.facts() | bad_facts([table])
+    facts, table = found.facts() | bad_facts(found.tables), found.tables[0]
+    name = ", ".join([*(one.path for one in found.tables), *([] if table.key is None else [printable(table.key)])])
     n, n_alarms = found.n_rows, found.n_alarms
     if as_json:
         for one in [*found.news(least=1.0, live=True), facts]:
-            print_json(one)
+            _tell(one, found, as_json=True)
     elif not follows:
         groups = found.groups()
         n_rare = sum(map(len, groups))
         which = f"{n_rare:,} events" if n_rare != 1 else "1 event"
         kinds = f" of {len(groups):,} kinds" if 1 < len(groups) < n_rare else ""
         order = ", the rarest first" if len(groups) > 1 else ""
-        click.echo(f"{table.path}, {n:,} rows: {which}{kinds}{order}")
+        click.echo(f"{name}, {n:,} rows: {which}{kinds}{order}")
         for alike in groups[:_SHOWN_GROUPS]:
-            _tell(_gathered(alike), table)
+            _tell(_gathered(alike), found)
         for change in found.changes:
-            _tell(change, table)
+            _tell(change, found)
         n_more, n_weak = sum(map(len, groups[_SHOWN_GROUPS:])), found.n_events - n_rare
         if n_more or n_weak:
             less = f"{n_weak:,} less rare than once in {found.least_severity:,.0f} rows"
@@ -346,7 +383,7 @@ def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> No
         where = f"{table.path}, {table.unit} {found.first_back}"
         print_warning(f"{where}: times go back here, and in {found.n_back:,} rows are before one that was read")
     if not n:
-        print_warning(f"{table.path}: no new rows since it was read for this model; --from-start watches it anew")
+        print_warning(f"{name}: no new rows since it was read for this model; --from-start watches it anew")
     elif found.threshold is None:
         least = "64 at least, and one period" if found.monitor.period else "64 at least"
         print_warning(f"too few rows were learned for a threshold ({least}), so there are no alarms; learn more")
@@ -356,10 +393,11 @@ def _conclude(found: Watch, table: Table, *, as_json: bool, follows: bool) -> No
         print_warning(f"{n_alarms / n:.0%} of the rows are alarms; {remedy}")
 
 
-def _tell(found: Facts, table: Table, *, as_json: bool = False) -> None:
+def _tell(found: Facts, watch: Watch, *, as_json: bool = False) -> None:
     """Print an event or a change: when, where, how sure, and each column with the value that was expected."""
+    table = watch.tables[0]
     if as_json:
-        print_json(found)
+        print_json(found if table.key is None else found | {"machine": table.key})
         return
     begin, end = (_when(found, name, table.unit) for name in ("first", "last" if "last_row" in found else "detected"))
     causes = found["features"][:_SHOWN_FEATURES]
@@ -383,7 +421,8 @@ def _worst(events: list[Facts]) -> Facts:
 
 def _gathered(events: list[Facts]) -> Facts:
     """Return events that are alike, in the order of time, as one with the features of the worst."""
-    edges = (events[0], ("first_row", "first_time")), (events[-1], ("last_row", "last_time", "is_open"))
+    first, last = ("first_row", "first_file", "first_time"), ("last_row", "last_file", "last_time", "is_open")
+    edges: tuple[tuple[Facts, tuple[str, ...]], ...] = ((events[0], first), (events[-1], last))
     span = {name: event[name] for event, names in edges for name in names if name in event}
     return _worst(events) | span | {"events": len(events), "alarms": sum(event["alarms"] for event in events)}
 
@@ -405,4 +444,5 @@ def _when(found: Facts, name: str, unit: str) -> str:
     """Write the time and the number of a row."""
     row, time = found[f"{name}_row"], found.get(f"{name}_time")
     where = "before the rows read here" if row is None else f"{unit} {row:,}"
+    where = f"{found[f'{name}_file']}, {where}" if found.get(f"{name}_file") else where
     return where if time is None else f"{str(time).replace('T', ' ')} ({where})"

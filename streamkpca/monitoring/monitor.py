@@ -642,7 +642,7 @@ class Monitor(SavedWithModel[MonitorState]):
             features = self._scorer.causes(kept, scale.level(self._threshold(state)), state.names)
         elif log.closed and log.closed[-1].end > start:
             # A young monitor learns the rows of a change; its events were explained before.
-            features = tuple(replace(cause, since=start, since_time=start_time) for cause in log.closed[-1].features)
+            features = tuple(cause._replace(since=start, since_time=start_time) for cause in log.closed[-1].features)
         change = Change(
             start=start,
             detected=state.n_rows,

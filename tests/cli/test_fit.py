@@ -95,9 +95,9 @@ def test_a_model_finds_its_columns_by_name(folder, X, lines):
 
 def test_bad_rows_are_counted_with_their_place(folder):
     Path("x.csv").write_text("a,b\n" + "".join(f"{i % 7},{i % 5}\n" for i in range(60)) + "1,oops\n2\n3,4\n")
-    refused(run("fit", "x.csv", *SMALL), "x.csv, line 62", "--on-bad-rows skip")
+    refused(run("fit", "x.csv", *SMALL), "x.csv, line 62", "--on-missing skip")
     result = run("fit", "x.csv", "--on-bad-rows", "skip", *SMALL, "--json")
-    assert "Warning: 2 rows left out, the first: x.csv, line 62" in result.stderr
+    assert "Warning: rows left out: 2 (1 a gap, 1 other number of cells), the first: x.csv, line 62" in result.stderr
     found = json.loads(result.stdout)
     assert (found["new_rows"], found["rows_skipped"], len(found["skipped"])) == (61, 2, 2)
     shown = run("fit", "x.csv", "--on-bad-rows", "skip", *SMALL).stdout

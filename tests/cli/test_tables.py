@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import feather, ipc, parquet
 
-from streamkpca.cli.tables import WRITTEN, Table, TableError, Writer, open_table
-from streamkpca.cli.tables.times import find_format
+from streamkpca.cli.tables import WRITTEN, Reading, Table, TableError, Writer, open_table
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 MATRICES = st.tuples(st.integers(1, 20), st.integers(1, 4)).flatmap(
@@ -112,8 +111,8 @@ FORMATS = {
 PIPED = [name for name in FORMATS if name.split(".")[-1] not in ("gz", "bz2", "xz", "zst")]
 
 
-def options_of(name: str) -> dict[str, str]:
-    options = {"time": "t"} if "np" not in name else {}
+def options_of(name: str):
+    options: dict[str, str | tuple[()]] = {"time": "t", "gaps": ()} if "np" not in name else {"gaps": ()}
     return options | ({"decimal": ","} if name.startswith("semicolon") else {})
 
 
@@ -184,7 +183,7 @@ def test_csv_is_read_as_pandas_reads_it_and_bad_rows_keep_their_lines(rows, n_ro
     table = opened(text, columns=["x"], on_bad_rows="skip", on_missing="marginal")
     expected, n_bad = [], 0
     for cell in read_by_pandas["x"]:
-        cell = {"true": "1", "": "nan", "NA": "nan", "null": "nan"}.get(cell.strip(), cell)
+        cell = {"true": "nan", "": "nan", "NA": "nan", "null": "nan"}.get(cell.strip(), cell)
         number = float(cell) if cell.strip().lstrip("+-")[:1].isdigit() and '"' not in cell else np.nan
         n_bad += not np.isfinite(number)
         expected += [number] if np.isfinite(number) else []
@@ -194,7 +193,8 @@ def test_csv_is_read_as_pandas_reads_it_and_bad_rows_keep_their_lines(rows, n_ro
     lines = text.split("\n")
     for line, number in zip(numbers_of_rows, numbers[:, 0], strict=True):
         cells = [line.rpartition(",")[2].strip(' \r"') for line in lines[line - 1 : line + 1]]
-        assert any(cell == "true" or (cell and float(cell) == number) for cell in cells if cell not in "xab")
+        assert any(cell.strip().lstrip("+-")[:1].isdigit() and float(cell) == number for cell in cells)
+    assert table.n_read == len(expected) + n_bad
 
 
 @given(
@@ -218,6 +218,7 @@ def test_bad_rows_are_left_out_and_good_ones_keep_their_lines(rows, n_rows):
             later = open_table(table.path, on_bad_rows="skip", start=batch.position)
             assert [row for part in later.batches(4) for row in part.rows] == kept[done:]
         if bad:
+            assert table.n_read == len(kept) + len(bad)
             with pytest.raises(TableError, match=rf"line {bad[0]}: .*--on-bad-rows skip|line {bad[0]}: .*--on-missing"):
                 list(open_table(table.path).batches(n_rows))
 
@@ -280,7 +281,7 @@ def test_gaps_are_left_out_or_handed_out(on_missing, rows):
         (",a\n0,2\n", ("0", "a"), [2]),
         ("time,1,2\n0,1,2\n", ("time", "1", "2"), [2]),
         ('"a, b",c\n"1",2\n', ("a, b", "c"), [2]),
-        ('"a\nb",c\n1,2\n', ("a\nb", "c"), [3]),
+        ('"a\nb",c\n1,2\n', ("a b", "c"), [3]),
         ("\n\na,b\n1,2\n", ("a", "b"), [4]),
         ("x,,x,\n1,2,3,4\n", ("x", "1", "x.2", "3"), [2]),
         ("a|b\n1|2\n", ("a", "b"), [2]),
@@ -299,19 +300,19 @@ def test_the_header_and_the_delimiter_are_found(text, names, rows):
 def test_text_columns_are_named_and_left_out_unless_they_are_asked_for():
     text = 'id,x,flag,note,empty\na1,1,true,"b, c",\na2,2,False,d,\n'
     table = opened(text, on_missing="marginal")
-    assert (table.names, table.left_out) == (("x", "flag", "empty"), ("id", "note"))
+    assert (table.names, table.look.left_out) == (("x", "flag", "empty"), {"text": ("id", "note")})
     np.testing.assert_array_equal(read(table)[1], [[1, 1, np.nan], [2, 0, np.nan]])
-    assert opened(text, drop=["note"], time=["id"]).left_out == ()
-    with pytest.raises(TableError, match=r"line 2: column 'id' holds text .'a1'"):
+    assert opened(text, drop=["note"], time=["id"]).look.left_out == {}
+    with pytest.raises(TableError, match=r"column 'id' holds text .'a1'. but numbers are required .*--drop id"):
         read(opened(text, columns=["id", "x"]))
     data = parquet_of({"x": [1, 2], "flag": [True, False], "s": ["a", "b"], "a.b": [None, 2**60]})
     table = opened(data, name="a.parquet", on_missing="marginal")
-    assert table.left_out == ("s",)
+    assert table.look.left_out == {"text": ("s",)}
     np.testing.assert_array_equal(read(table)[1], [[1, 1, np.nan], [2, 0, 2**60]])
-    with pytest.raises(TableError, match=r"column 's' holds string but numbers are required; .*--drop s"):
+    with pytest.raises(TableError, match=r"column 's' holds text .'a'. but numbers are required .*--drop s"):
         read(opened(data, name="a.parquet", columns=["s"]))
     table = opened('{"x": 1, "s": "a"}\n{"x": true, "y": 2}\n', name="a.jsonl", on_missing="marginal")
-    assert (table.names, table.left_out) == (("x", "y"), ("s",))
+    assert (table.names, table.look.left_out) == (("x", "y"), {"text": ("s",)})
 
 
 @pytest.mark.parametrize(
@@ -322,14 +323,14 @@ def test_text_columns_are_named_and_left_out_unless_they_are_asked_for():
         ({"columns": ["a", "b"], "drop": ["a"]}, [[2]]),
         ({"labels": "b"}, [[1, 3]]),
         ({"time": "a", "columns": ["a", "b"]}, [[2]]),
-        ({"learned": ["c", "b"]}, [[3, 2]]),
-        ({"learned": ["u", "v"], "columns": ["a", "b"]}, [[1, 2]]),
-        ({"learned": 3}, [[1, 2, 3]]),
-        ({"learned": ["b", "z"], "columns": ["z"]}, "no column 'z'; it has 3: a, b, c; give one of these names"),
+        ({"known": Reading(("c", "b"))}, [[3, 2]]),
+        ({"known": Reading(("u", "v")), "columns": ["a", "b"]}, [[1, 2]]),
+        ({"n_columns": 3}, [[1, 2, 3]]),
+        ({"known": Reading(("b", "z")), "columns": ["z"]}, "no column 'z'; it has 3: a, b, c; give one of these names"),
         ({"drop": ["A"]}, "no column 'A'; it has 3"),
         ({"drop": ["a", "b", "c"]}, "no column of numbers is left of a, b, c"),
-        ({"learned": ["a", "z"]}, "no column 'z'; it has 3: a, b, c; .*or rename"),
-        ({"learned": 2}, r"expected 2 columns \(as learned\) but got 3: a, b, c"),
+        ({"known": Reading(("a", "z"))}, "no column 'z'; it has 3: a, b, c; .*or rename"),
+        ({"n_columns": 2}, r"expected 2 columns \(as learned\) but got 3: a, b, c"),
         ({"delimiter": ",,"}, "expected a delimiter of one ASCII character but got ',,'"),
     ],
 )
@@ -348,69 +349,13 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
     np.testing.assert_array_equal(times, np.array(["2024-05-31T08:00", "2024-05-31T10:00"], "M8[ns]"))
     assert read(opened("t,x\n1.5,1\n2.5,2\n", time=["t"]))[2].tolist() == [1.5, 2.5]
     assert read(opened('{"t": 1.5, "x": 2}\n', name="a.jsonl", time=["t"]))[2].tolist() == [1.5]
-    table = opened("t,x\n1,1\nnoon,2\n,3\n2024-01-01,4\n", time=["t"], on_bad_rows="skip")
-    assert read(table)[0].tolist() == [2]
-    assert "line 3: column 't' holds 'noon' but a time is expected: a number, or a date" in table.bad_examples[0]
+    table = opened("t,x\n1,1\nnoon,2\n,3\n2,4\n", time=["t"], on_bad_rows="skip")
+    assert read(table)[0].tolist() == [2, 5]
+    assert table.bad_kinds == {"no time": 2}
+    assert "line 3: column 't' has no time in the form number" in table.bad_examples[0]
     table = opened("x,y\n1,0\n2,\n3,1\n", labels="y", on_bad_rows="skip")
     assert [column.tolist() for column in read(table)[::3]] == [[2, 4], [0, 1]]
-    assert table.bad_examples == [f"{table.path}, line 3: column 'y' has no value (to leave the column out: --drop y)"]
-
-
-def test_commas_before_decimals_are_found_where_no_number_has_a_point():
-    for text in ("a;b\n1,5;2\n", 'a,b\n"1,5",2\n', "a\tb\n1,5\t2\n"):
-        assert read(opened(text))[1].tolist() == [[1.5, 2.0]]
-    thousands = [[1500.0, 2.0], [12250.5, 3.0]]
-    assert read(opened('a,b\n"1,500",2\n"12,250.5",3\n'))[1].tolist() == thousands
-    assert read(opened("a;b\n1.500;2,0\n12.250,5;3\n", decimal=","))[1].tolist() == thousands
-    # Three digits after a comma may be decimals too, where commas do not stand between fields.
-    assert read(opened("a;b\n1,500;2,250\n"))[1].tolist() == [[1.5, 2.25]]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "form"),
-    [
-        ("2024-05-31T08:00:00Z", "2024-05-31T10:05+02:00", None),
-        ("31.05.2024 10:00", "31.05.2024 10:05", "%d.%m.%Y %H:%M"),
-        ("5/31/2024 2:30 PM", "5/31/2024 2:35 PM", "%m/%d/%Y %I:%M %p"),
-        ("31/03/2004;18.00.00", "31/03/2004;18.05.00", "%d/%m/%Y %H.%M.%S"),
-        ("20240531 100000", "20240531 100500", "%Y%m%d %H%M%S"),
-        ("2024-05-31 10:00:00,250", "2024-05-31 10:05:00,250", "%Y-%m-%d %H:%M:%S"),
-        ("1717149600", "1717149900", "s"),
-        ("1717149600000", "1717149900000", "ms"),
-    ],
-)
-def test_times_in_common_forms_are_found_and_read_as_stated(first, second, form):
-    names = "day;hour" if ";" in first else "when"
-    text = f"{names};x\n{first};1\n{second};2\n"
-    found = opened(text, looks=True, delimiter=";")
-    assert (found.look.time_format, found.names) == (form, ("x",))
-    stated = opened(text, time=names.split(";"), time_format=form, delimiter=";")
-    times = read(found)[2]
-    np.testing.assert_array_equal(times, read(stated)[2])
-    assert np.diff(times) == np.timedelta64(5, "m")
-
-
-def test_day_and_month_are_those_between_which_the_dates_are_closest():
-    days = ["09/02/2024 23:55", "10/02/2024 00:00", "11/02/2024 00:00"]
-    assert find_format(days)[0] == "%d/%m/%Y %H:%M"
-    assert find_format(["02" + day[2:3] + day[:2] + day[5:] for day in days])[0] == "%m/%d/%Y %H:%M"
-    # Within one day both are as close.
-    assert find_format(["2/12/2026 03:00:00 PM", "2/12/2026 03:00:01 PM"])[0] == "%m/%d/%Y %I:%M:%S %p"
-    assert find_format(["2/12/2026 15:00:00", "2/12/2026 15:00:01"])[0] == "%d/%m/%Y %H:%M:%S"
-    assert find_format(["red", "green"]) is None
-
-
-def test_a_look_finds_counters_constants_gaps_and_empty_columns():
-    random = np.random.default_rng(0)
-    rows = [f"{i},{i * i},{3},{'' if i % 4 else x},," for i, x in enumerate(random.normal(size=40))]
-    table = opened("\n".join(["id,total,valve,x,empty,remark", *rows, ""]), looks=True, on_missing="marginal")
-    found = table.look
-    assert (table.names, found.counters, found.empty) == (("valve", "x"), ["id", "total"], ["empty", "remark"])
-    assert (found.time, found.constants, found.gaps) == ((), {"valve": 3.0}, {"x": 0.75})
-    # A row that the end of the look cuts has no gap.
-    assert opened("a,b\n" + "1,2\n" * 140_000, looks=True).look.gaps == {}
-    # Columns that are asked for are all kept.
-    assert opened("\n".join(["id,x", *map("{0},{0}".format, range(40))]), looks=True, columns=["id"]).names == ("id",)
+    assert table.bad_examples == [f"{table.path}, line 3: column 'y' has no number (to leave the column out: --drop y)"]
 
 
 # Errors
@@ -420,28 +365,23 @@ def test_a_look_finds_counters_constants_gaps_and_empty_columns():
     ("data", "message"),
     [
         ("", "the file is empty"),
-        ("a,b\n", "it has no rows of numbers"),
-        ("a,b\n1,2\n1\n", r"table.csv, line 3: expected 2 fields but got 1; correct such rows, or skip them"),
-        ("a,b\n1,2\n\n1,2,3\n", "line 4: expected 2 fields but got 3"),
-        ("a,b\n1,2\n1,-inf\n", "line 3: column 'b' is infinite"),
-        ("a,b\n1,2\n1,x y\n", r"line 3: column 'b' holds text \('x y'\) .*--drop b\); correct"),
-        ("a,b\n1,2\n1,1_0\n", r"line 3: column 'b' holds text \('1_0'\)"),
-        ("1,2\n3,x\n", r"line 2: column '1' holds text"),
-        ("1,x\n2,3\n4,x\n", r"line 3: column 'x' holds text"),
-        ("a;b\n1,5;2\n1.5;2\n", r"line 2: column 'a' holds text \('1,5'\).*decimal commas need --decimal ,"),
+        ("a,b\n", "it has no rows of numbers|no column of numbers is left of a, b"),
+        ("a,b\n1,2\n1\n", r"table.csv, line 3: expected 2 cells but got 1; correct such rows, or skip them"),
+        ("a,b\n1,2\n\n1,2,3\n", "line 4: expected 2 cells but got 3"),
+        ("a,b\n1,2\n1,-inf\n", r"line 3: column 'b' holds '-inf', which is no number .*--on-missing skip"),
+        ("a,b\n1,2\n1,x y\n", r"line 3: column 'b' holds 'x y', which is no number .*--drop b\); fill"),
+        ("a,b\n1,2\n1,1_0\n", r"line 3: column 'b' holds '1_0'"),
+        ("1,2\n3,x\n4,5\n", r"line 2: column '1' holds 'x'"),
+        ("a;b\n1,5;2\n1,5;2\n1.5;2\n", r"line 4: column 'a' holds '1.5', which is no number"),
         ("a,b\nx,y\n", "no column of numbers is left of a, b"),
-        ("Plant 7\n\na;b\n1;2\n", r"first line has one field, but line 3 has more; .*tail -n \+3 FILE"),
-        ("sep=;\na;b\n1;2\n", r"first line 'sep=;' is for spreadsheets; .*tail -n \+2 FILE .* --delimiter ';'"),
-        ('a,b\n1,2\n"1,2\n3,4\n', "line 3: has a quotation mark that opens a field and is never closed"),
-        ("a,b\n1,2\né,2\n".encode("latin1"), "line 3: column 'a' holds text .'é'"),
-        ("a,b\n1,2\n".encode("utf-16"), "iconv -f utf-16 -t utf-8"),
-        ("a,b\r1,2\r", r"cannot be read .new-line character|no column of numbers"),
-        (b"\x00\x01\x02\x03\n", "is neither text nor any other known format"),
+        ('a,b\n1,2\n"1,2\n3,4\n', "line 3: has a quotation mark that opens a cell and is never closed"),
+        ("a,b\n1,2\n3,4\né,2\n".encode("latin1"), "line 4: column 'a' holds 'é'"),
+        (b"\x01\x02\x03\n", "is neither text nor any other known format"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\0", "compressed ones with the suffix .gz"),
         ('[\n {"x": 1}\n]\n', "line 1: is not JSON .*jq -c"),
-        ('{"a": 1}\n{"a": {}}\n', r"line 2: column 'a' holds text \('{}'\)"),
+        ('{"a": 1}\n{"a": {}}\n', r"line 2: column 'a' holds '{}', which is no number"),
         ("[1, 2]\n[1]\n", "line 2: column '1' has no value"),
-        ('{"a": ' + "9" * 400 + "}\n", "line 1: column 'a' is infinite"),
+        ('{"a": ' + "9" * 400 + "}\n", "line 1: column 'a' holds 'inf'|no rows of numbers"),
         ("[" * 100_000 + "\n", "line 1: is nested too deeply"),
     ],
 )  # fmt: skip
@@ -469,7 +409,7 @@ ONES = np.ones((5, 2))
         (
             "x.xlsx",
             b"PK\x03\x04\x14\0\0\0\x08\0",
-            "neither text nor any other known format; give CSV .save a spreadsheet",
+            "is a spreadsheet, which needs python-calamine|cannot be read",
         ),
         ("gap.parquet", parquet_of({"x": [1.0, None, np.inf]}), r"row 1 \(from 0\): column 'x' has no value"),
     ],

@@ -121,14 +121,23 @@ def ugly(X, kind):
     {
         "decimal commas": [
             "decimals +commas",
-            "fields +semicolons",
-            "when, as %d.%m.%Y %H:%M: 2024-05-01T00:00:00 to 2024-05-05T20:35:00",
+            "cells +semicolons",
+            "when, as %d.%m.%Y %H:%M:%S: 2024-05-01T00:00:00 to 2024-05-05T20:35:00",
         ],
         "month first, with text": ["when, as %m/%d/%Y %I:%M:%S %p"],
         "seconds since 1970": ["ts, as s: 2023-11-14T22:13:20Z to "],
-        "a day and an hour, tabs": ["fields +tabs", "day hour, as %Y/%m/%d %H.%M.%S"],
-        "columns that tell nothing": ["text +note", "growing +id", "empty +empty", r"constant so far +valve \(3\)"],
-        "gaps and bad rows": [r"gaps +load \(0.21%\)", "2 rows left out, the first: x.csv, line 71: .*'ERROR'"],
+        "a day and an hour, tabs": ["cells +tabs", "day hour, as %Y/%m/%d %H.%M.%S"],
+        "columns that tell nothing": [
+            "text +note",
+            "numbering rows +id",
+            "empty +empty",
+            r"constant so far +valve \(3\)",
+        ],
+        "gaps and bad rows": [
+            r"gaps +load \(0.21%\)",
+            "rows left out: 1 .*: x.csv, line 81: expected 4 cells but got 5",
+            "'load': cells taken for gaps: 1, the first: line 71 holds 'ERROR'",
+        ],
     }.items(),
 )
 def test_an_ugly_file_is_read_rightly_and_the_line_that_is_printed_does_the_same(folder, X, kind, says):
@@ -161,18 +170,21 @@ def test_people_read_when_where_and_how_sure(folder):
     assert "Components" not in result.stdout
 
 
-def test_a_file_of_the_newest_rows_first_is_refused_with_a_line_that_turns_it(folder):
+def test_a_file_that_is_not_in_order_of_time_is_put_in_order(folder):
+    lines, said = told("watch", "all.csv")
     head, *rest = Path("all.csv").read_text().splitlines()
-    Path("all.csv").write_text("\n".join([head, *rest[::-1]]) + "\n")
-    result = run("watch", "all.csv")
-    refused(result, "newest rows come first", "(head -n 1 all.csv; tail -n +2 all.csv | tac) | streamkpca watch -")
-
-
-def test_a_file_in_no_order_of_time_is_refused(folder):
-    head, *rest = Path("all.csv").read_text().splitlines()
-    mixed = [rest[i] for i in np.random.default_rng(0).permutation(len(rest))]
-    Path("all.csv").write_text("\n".join([head, *mixed]) + "\n")
-    refused(run("watch", "all.csv"), "all.csv", "in no order of time")
+    for order in (rest[::-1], [rest[i] for i in np.random.default_rng(0).permutation(len(rest))]):
+        Path("all.csv").write_text("\n".join([head, *order]) + "\n")
+        turned, said = told("watch", "all.csv")
+        assert "rows are put in order of time" in said
+        for one, other in zip(events(lines), events(turned), strict=True):
+            assert (one["first_time"], one["severity"]) == (other["first_time"], other["severity"])
+    # The rows keep their numbers in the file.
+    assert (
+        worst(turned)["first_row"]
+        == order.index(next(line for line in rest if line[:16] == worst(turned)["first_time"][:16])) + 2
+    )
+    refused(run("watch", "-", stdin=Path("all.csv").read_text()), "not in order of time; only a file that is complete")
 
 
 def test_clocks_that_are_set_back_do_not_stop_it(folder, X):
@@ -262,7 +274,7 @@ def test_a_monitor_with_lags_and_a_period_knows_its_columns_without_names(folder
 def test_models_that_see_more_than_a_row_are_for_watch_and_score(folder, X, context):
     told("watch", "all.csv", *context, "--model", "m.npz")
     learned(X).save("alone.npz")
-    for line in ("transform all.csv", "impute all.csv", "fit all.csv --resume"):
+    for line in ("transform all.csv", "fit all.csv --resume"):
         refused(
             run(*line.split(), "--model", "m.npz"),
             "m.npz: this model sees each row with those before it, or with its phase",
@@ -449,3 +461,79 @@ def test_wrong_use_is_refused(folder, X, args, part, code):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     refused(run(*args), part, code=code)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+# Several machines, several files, results that go on
+
+
+def test_machines_in_one_file_are_refused_with_a_line_that_watches_each(folder, X):
+    rows = Path("all.csv").read_text().splitlines()
+    both = [f"{line},M{k}" for line in rows[1:] for k in (1, 2)]
+    Path("two.csv").write_text("\n".join([f"{rows[0]},machine", *both]) + "\n")
+    result = run("watch", "two.csv")
+    refused(result, "two.csv: holds rows of 2 machines (machine: M1, M2)")
+    line = re.search(r"a monitor for each: (.*?); or one for all", result.stderr)[1]
+    words = shlex.split(line)[1:]
+    single, _ = told("watch", "all.csv", "--save", "all.out.csv")
+    for k in (1, 2):
+        lines, _ = told(*words[:-1], f"machine=M{k}")
+        assert [line | {"machine": ""} for line in events(lines)] != []
+        assert {line["machine"] for line in lines} == {f"M{k}"}
+        times = [(line["first_time"], line["severity"]) for line in events(lines)]
+        assert times == [(line["first_time"], line["severity"]) for line in events(single)]
+        assert (lines[-1]["rows"], lines[-1]["rows_read"]) == (1400, 1400)
+    done = run(*words, "--model", "m.npz", "--save", "o.csv")
+    assert re.findall(r"two.csv, M(\d), 1,400 rows", done.stdout) == ["1", "2"]
+    for k in (1, 2):
+        assert Monitor.load(f"m-M{k}.npz").n_rows_ == 1400
+        np.testing.assert_array_equal(table_of(f"o-M{k}.csv")["novelty"], table_of("all.out.csv")["novelty"])
+    refused(run("watch", "-", "--by", "machine", stdin="a"), "once for each machine", "--by machine=M1", code=2)
+    refused(run("fit", "two.csv", "--by", "machine"), "--by machine=M1", code=2)
+
+
+def test_several_files_are_one_stream_in_order_of_time(folder, X):
+    write("b.csv", X[:900], first=0)
+    write("a.csv", X[900:], first=900)
+    whole, _ = told("watch", "all.csv")
+    lines, said = told("watch", "a.csv", "b.csv", "--model", "m.npz")
+    assert "read in order of time: b.csv, a.csv" in said
+    assert [event["first_time"] for event in events(lines)] == [event["first_time"] for event in events(whole)]
+    assert (worst(lines)["last_file"], worst(lines)["last_row"]) == ("a.csv", worst(whole)["last_row"] - 900)
+    assert re.search(r"\(a.csv, line \d+\)", run("watch", "a.csv", "b.csv").stdout)
+    # Both are known to the model.
+    assert told("watch", "a.csv", "b.csv", "--model", "m.npz")[0][-1]["rows"] == 0
+
+
+@pytest.mark.parametrize("name", ["o.csv", "o.jsonl"])
+def test_results_of_a_watch_that_goes_on_are_kept(folder, X, name):
+    lines = Path("all.csv").read_text().splitlines(keepends=True)
+    told("watch", "all.csv", "--save", f"whole.{name}")
+    args = ["watch", "all.csv", "--model", "m.npz", "--save", name]
+    Path("all.csv").write_text("".join(lines[:700]))
+    told(*args)
+    before = Path(name).read_bytes()
+    # Rows that were scored after the model was saved are scored again.
+    append(name, "1,2,3\n")
+    told(*args)
+    assert Path(name).read_bytes() == before
+    append("all.csv", *lines[700:])
+    told(*args)
+    assert Path(name).read_bytes() == Path(f"whole.{name}").read_bytes()
+    told("watch", "all.csv", "--model", "p.npz", "--save", "o.parquet")
+    refused(run("watch", "all.csv", "--model", "p.npz", "--save", "o.parquet"), "holds results of the rows before")
+
+
+def test_counters_and_gaps_are_known_to_a_model(folder, X):
+    total = np.cumsum(np.random.default_rng(3).integers(50, 150, len(X)))
+    write("x.csv", np.column_stack([X, total]), names=[*NAMES, "bytes"], first=0)
+    said = told("watch", "x.csv", "--model", "m.npz")[1]
+    assert re.search(r"by their differences +bytes; counters", said)
+    assert "--differences bytes" in said
+    # Alone, the rows of a later file would not show that.
+    rows = Path("x.csv").read_text().splitlines()
+    Path("y.csv").write_text("\n".join([rows[0], *rows[1101:1106]]) + "\n")
+    assert events(told("score", "y.csv", "--model", "m.npz")[0]) == []
+
+
+def test_rows_with_very_many_before_them_are_refused_before_memory_is_taken(folder):
+    refused(run("watch", "all.csv", "--lags", "100000"), "--lags 100000: expected at most 65,536 numbers", "300,000")

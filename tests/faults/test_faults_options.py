@@ -19,6 +19,7 @@ from corruptions import DAMAGES, ROWS, models, repacked, unpacked, with_entry
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.main import cli
+from streamkpca.cli.tables import Reading
 from streamkpca.monitoring import Monitor
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -48,7 +49,6 @@ BASES: dict[str, list[str]] = {
     "fit": ["x.csv", "--drop", "t,l", "--max-atoms", "8"],
     "score": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "transform": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
-    "impute": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "watch": ["x.csv", "--drop", "t,l"],
     "info": ["m.npz"],
     "export": ["m.npz", "o.c"],
@@ -105,15 +105,22 @@ def test_any_value_of_any_option_is_used_or_refused_in_a_line(folder: Path) -> N
     assert min(outcomes[0], outcomes[1], outcomes[2]) > 0
 
 
+READING = Reading(("a", "b", "c"))._asdict()
 NOTES: list[Any] = [
     None, 0, True, "x" * 1000, [], [1], {}, {"command": None}, {"command": []}, {"monitor": {}}, {"monitor": "x"},
     *({"command": {"places": {os.path.realpath("x.csv"): place}}} for place in (
         {}, {"byte": -5}, {"byte": 2**59}, {"byte": "6"}, {"line": 10**18}, {"row": "x"}, {"line": []}, [], "x",
     )),
-    *({"command": {"columns": names}} for names in (
+    *({"command": {"reading": READING | {"columns": names}}} for names in (
         ["a", "a", "b"], ["\x1b[31m", "*/", "\ud800"], [""] * 3, ["$\\frac", "$x$", "_a"], [1], "abc", [],
     )),
-    *({"command": {"time": time}} for time in ("t", [], [["t"], 5], [["t"], "%H"], [[1], None], [["absent"], None])),
+    *({"command": {"reading": reading}} for reading in (
+        "t", [], {}, READING | {"time": ["t"], "time_format": 5}, READING | {"time": ["a"], "time_format": "%H"},
+        READING | {"time": ["a"], "time_format": "%Q"}, READING | {"time": ["absent"]},
+        READING | {"differences": ["a"]},
+        READING | {"gaps": {"a": ["x"]}}, READING | {"gaps": {"a": [0.5]}}, READING | {"wide": ["a", "b"]},
+        READING | {"wide": ["absent", "b"]}, READING | {"wide": [1]},
+    )),
 ]  # fmt: skip
 
 

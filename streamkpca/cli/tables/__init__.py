@@ -1,40 +1,45 @@
-"""Rows of numbers from CSV, JSON lines, Parquet, Arrow and npy in batches, and tables of results.
+"""Rows of numbers from files as loggers, historians and spreadsheets write them, and tables of results.
 
-`open_table` tells the format and returns a `Table`; `Writer` writes results.
+`open_table` finds out how a file is to be read, and returns a `Table`; `Writer` writes results. Bytes become rows of
+numbers in stages, each a function of values:
 
-* `table`: the choice of columns, batches, bad rows and gaps, `TableError`
-* `source`: the bytes of files, pipes, compressed files, and files that grow
-* `text`: CSV and JSON lines
-* `times`: columns of times
-* `look`: what the first rows show of the columns
-* `arrays`: npy, Parquet, Arrow
+* `source`: the bytes of files, pipes, compressed files, files that grow, spreadsheets; other codes become UTF-8
+* `layout`: of text, the mark between cells, the names, and where the rows begin
+* `text`, `parts`: CSV, JSON lines; npy, Parquet, Arrow: parts of the table, as columns of cells
+* `cells`, `times`: cells as numbers, and as times
+* `look`, `choice`: what the first rows show of the columns, and how they are read then
+* `table`: blocks of rows, put in order, made wide, counters subtracted, gaps and bad rows counted; `Table`
 * `writer`: results
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
-import pyarrow
+import numpy as np
 
-from streamkpca.cli.tables.arrays import ArrayReader, ArrowReader
-from streamkpca.cli.tables.look import look
-from streamkpca.cli.tables.source import Source
-from streamkpca.cli.tables.table import Batch, Reader, Table, TableError, choose_columns, reading_errors
-from streamkpca.cli.tables.text import BOM, CsvLines, JsonLines, TextReader
-from streamkpca.cli.tables.times import Times
+from streamkpca.cli.tables.choice import Asked, Look, Reading, Sample, choose_columns
+from streamkpca.cli.tables.errors import TableError, reading_errors
+from streamkpca.cli.tables.parts import ArrayReader, ArrowReader, Reader
+from streamkpca.cli.tables.source import Source, open_sheet
+from streamkpca.cli.tables.table import Batch, Table
+from streamkpca.cli.tables.text import CsvReader, JsonReader
 from streamkpca.cli.tables.writer import WRITTEN, Writer
 
-__all__ = ["WRITTEN", "Batch", "Table", "TableError", "Writer", "open_table"]
+__all__ = ["WRITTEN", "Batch", "Look", "Reading", "Table", "TableError", "Writer", "open_table"]
 
 # The first bytes of each. Letters that may also begin a column's name must not be followed by a delimiter.
 _BEGINNINGS = {
     "npy": re.compile(rb"\x93NUMPY"),
     "parquet": re.compile(rb"PAR1(?![,;\t|\r\n])"),
     "arrow": re.compile(rb"ARROW1(?![,;\t|\r\n])|\xff\xff\xff\xff"),
-    "jsonl": re.compile(rb"(" + BOM + rb")?\s*[{\[]"),
+    "sheet": re.compile(rb"PK\x03\x04|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+    "jsonl": re.compile(rb"(\xef\xbb\xbf)?\s*[{\[]"),
 }
+# A stream is looked at when so many rows have come, as fewer show little of its columns.
+_LOOK_ROWS = 64
+# A file whose times go back in more rows than this is put in order.
+_MOST_BACK = 0.3
 
 
 def open_table(
@@ -47,9 +52,13 @@ def open_table(
     drop: Sequence[str] = (),
     time: Sequence[str] = (),
     time_format: str | None = None,
-    learned_time: tuple[Sequence[str], str | None] = ((), None),
+    differences: Sequence[str] | None = None,
+    gaps: Sequence[float] | None = None,
+    wide: str | None = None,
+    by: tuple[str, str] | None = None,
     labels: str | None = None,
-    learned: Sequence[str] | int = (),
+    known: Reading | None = None,
+    n_columns: int = 0,
     on_bad_rows: str = "raise",
     on_missing: str = "raise",
     follow: bool = False,
@@ -58,66 +67,52 @@ def open_table(
 ) -> Table:
     r"""Open a file, or standard input ("-"), for reading in batches; its first bytes tell the format.
 
-    header : whether the first line of CSV holds names; None: its contents tell.
-    delimiter, decimal : of CSV; None: the comma, semicolon, tab or bar that cuts the first lines into most fields, and
-        a comma where numbers have commas and never points.
+    header : whether text has names above its rows; None: its contents tell.
+    delimiter, decimal : of CSV; None: its contents tell.
     columns, drop : names of columns to read, in this order, and to leave out; without names they are "0", "1", ...
     time, labels : columns handed out beside the rows, and never features: numbers or dates, and numbers. Several
         columns of times are joined by spaces.
-    time_format : of `strptime`, or "s", "ms", "us" or "ns" for numbers since 1970; None: numbers, or ISO 8601.
-    learned_time : time and time_format where `time` is empty and the file has these columns.
-    learned : names of the columns to read where the file has names and `columns` is empty; else, and with an int,
-        only the number of columns is checked.
-    on_bad_rows : "raise" refuses a row with another number of fields, text, or infinity; "skip" leaves it out.
-    on_missing : a row with gaps (empty cells, NaN, null) is a bad row ("raise"), is left out ("skip"), or keeps NaN
-        ("marginal"); rows without any number are left out and counted then too.
+    time_format : of `strptime`, "number", or "s", "ms", "us" or "ns" for numbers since 1970; None: the cells tell.
+    differences : columns of counters, whose differences are read; None: those of `known`, or what a look finds.
+    gaps : numbers that stand for gaps; None: the first rows tell.
+    wide : column of tags, if each row holds the value of one; the table then has a column for each tag.
+    by : column of machines, and the one whose rows are read.
+    known : how an earlier file of these columns was read. n_columns : their number, if only that is known.
+    on_bad_rows : "raise" refuses a row with another number of cells, or without a time; "skip" leaves it out.
+    on_missing : a row with gaps (cells without a number) is refused ("raise"), left out ("skip"), or keeps NaN
+        ("marginal"); rows without any number are left out then, and counted.
     follow : whether to wait for more at the end of text; a file that was replaced or emptied is read anew.
     start : `Batch.position` of an earlier reading, to go on after it. If the file is another one now, that is an
         error, or with `follow` a note, and reading from the beginning.
-    looks : whether to look at the first rows for a time that is not given, and to leave out counters and empty columns
-        if no columns are given or learned; `Table.look` tells what was found.
+    looks : whether to look at the first rows for what is not given: the time, tags, machines, counters, columns
+        without numbers; rows that are not in order of time are put in order. `Table.look` tells what was found.
 
-    Memory is that of a block of text (1 MiB), of some rows or pages, or of a batch in Arrow's file. Parquet,
-    npy and Arrow's file that are piped or compressed are copied to a temporary file first.
+    Memory is that of a block of text (1 MiB), of some rows or pages, of a batch in Arrow's file, or of all rows if they
+    are put in order. Parquet, npy and Arrow's file that are piped or compressed are copied to a temporary file first.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
-    >>> _ = path.write_text("t,x,y\n10,1,2\n11,3,4.5\n12,5,oops\n13,6,7\n")
-    >>> table = open_table(str(path), time=["t"], on_bad_rows="skip")
+    >>> _ = path.write_text("t,x,y\n10,1,2\n11,3,Bad\n12,5\n13,6,7\n")
+    >>> table = open_table(str(path), time=["t"], on_bad_rows="skip", on_missing="marginal")
     >>> [(batch.rows.tolist(), batch.numbers.tolist()) for batch in table.batches(1000)]
-    [([2, 3, 5], [[1.0, 2.0], [3.0, 4.5], [6.0, 7.0]])]
-    >>> table.n_bad
-    1
+    [([2, 3, 5], [[1.0, 2.0], [3.0, nan], [6.0, 7.0]])]
+    >>> table.n_read, dict(table.bad_kinds), dict(table.gap_kinds)
+    (4, {'other number of cells': 1}, {'y': 1})
     """
     source = Source(path, follow=follow)
     with reading_errors(source.name):
-        head = source.peek(lambda head: len(head.removeprefix(BOM).lstrip()) >= 8 or b"\n" in head.lstrip())
-        kind = next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
-        if follow and source.rereadable and kind not in ("csv", "jsonl"):
-            raise TableError(f"{path}: only text (CSV, JSON lines) grows row by row; leave --follow out")
-        reader: Reader
-        if kind == "npy":
-            reader = ArrayReader(source)
-        elif kind in ("parquet", "arrow"):
-            reader = ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
-        elif kind == "jsonl":
-            more = learned if on_missing == "marginal" and not isinstance(learned, int) else ()
-            reader = TextReader(source, JsonLines(source, more=more))
-        else:
-            reader = TextReader(source, CsvLines(source, header=header, delimiter=delimiter, decimal=decimal))
-        if not time and set(learned_time[0]) <= set(reader.names):
-            time, time_format = learned_time
-        found = None
-        if looks:
-            asked = columns or (() if isinstance(learned, int) else learned)
-            found = look(reader, asked, {*drop, *filter(None, [labels])}, time, time_format)
-            time, time_format = time or found.time, found.time_format
-            drop = drop if asked else [*drop, *found.counters, *found.empty]
-        chosen = choose_columns(source.name, reader, columns, drop, time, labels, learned)
-        times = Times(reader.names, chosen.time, time_format)
-        if looks:
-            with suppress(ValueError):
-                times.read([pyarrow.array(reader.sample(j)[:1]) for j in chosen.time])
+        known = known or Reading()
+        more = known.columns if on_missing == "marginal" else ()
+        reader = _open_reader(source, header=header, delimiter=delimiter, more=more, looks=looks)
+        sample = Sample(source.name, reader, decimal=decimal)
+        asked = Asked(columns, drop, time, time_format, differences, gaps, wide, by, labels, known, n_columns, looks)
+        # Steps between numbers may be larger than any number.
+        with np.errstate(over="ignore", invalid="ignore"):
+            reading, look = choose_columns(sample, asked)
+        sorts = looks and look.back > _MOST_BACK
+        if sorts and (follow or not source.rereadable):
+            what = "its rows are not in order of time; only a file that is complete is put in order"
+            raise TableError(f"{source.name}: {what}; write it to a file, and leave --follow out")
         if start is not None and not reader.rereadable:
             raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
         try:
@@ -131,7 +126,36 @@ def open_table(
         except (LookupError, TypeError, ValueError):
             what = f"expected a position as Batch.position gives it but got {start!r}"
             raise TableError(f"{source.name}: {what}; begin anew") from None
-    skips = on_bad_rows == "skip"
     return Table(
-        source.name, reader, chosen, times, source.notes, skips=skips, on_missing=on_missing, start=start, look=found
+        source.name,
+        reader,
+        reading,
+        sample.forms,
+        source.notes,
+        labels=labels,
+        skips=on_bad_rows == "skip",
+        on_missing=on_missing,
+        start=start,
+        tells=follow,
+        look=look,
+        by=by,
+        sorts=sorts,
     )
+
+
+def _open_reader(
+    source: Source, *, header: bool | None, delimiter: str | None, more: Sequence[str], looks: bool
+) -> Reader:
+    """Open the reader of the format that the first bytes tell."""
+    head = source.peek(lambda head: len(head.removeprefix(b"\xef\xbb\xbf").lstrip()) >= 8 or b"\n" in head.lstrip())
+    kind = next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
+    if source.follows and kind not in ("csv", "jsonl"):
+        raise TableError(f"{source.name}: only text (CSV, JSON lines) grows row by row; leave --follow out")
+    if kind == "npy":
+        return ArrayReader(source)
+    if kind in ("parquet", "arrow"):
+        return ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
+    if kind == "jsonl":
+        return JsonReader(source, _LOOK_ROWS if looks else 1, more=more)
+    n_lines = _LOOK_ROWS if looks else 1 if header is False else 2
+    return CsvReader(open_sheet(source) if kind == "sheet" else source, n_lines, header=header, delimiter=delimiter)

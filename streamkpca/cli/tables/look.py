@@ -1,129 +1,242 @@
-"""A look at the first rows of a table: its column of times, and columns that tell nothing about a state."""
+"""What the first rows show of columns: times, tags, machines, counters, and numbers that stand for gaps."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow
+from pyarrow import compute
 
-from streamkpca.cli.tables.table import Reader
-from streamkpca.cli.tables.text import MISSING
-from streamkpca.cli.tables.times import EPOCHS, Times, find_format
+from streamkpca.cli.tables.cells import Array, Form, find_forms, read_numbers, trim
+from streamkpca.cli.tables.times import EPOCHS, NUMBER, find_form, has_clock, has_day, join_texts, read_times
 
-# Fewer rows show nothing of a column but its kind.
+# Fewer numbers show nothing of a column but its kind, and fewer of them not that it is a counter.
 _LEAST = 10
-_MOST_BACK = 0.1
-_TIME_NAME = re.compile(r"(date|time|timestamp|ts|t|epoch|unix\w*)(?![a-z])", re.IGNORECASE)
+_LEAST_COUNTED = 32
+# Columns of dates among which the time is looked for.
+_MOST_DATES = 50
+_TIME_NAME = re.compile(
+    r"_?(date|time|timestamp|ts|t|epoch|unix\w*|x_value|elapsed|seconds|zeit|datum|horodat\w*|temps|fecha|hora)(?![a-z])",
+    re.IGNORECASE,
+)
+_TAG_NAME = re.compile(
+    r"_?(tag|tagname|sensor|entity|entity_id|point|channel|variable|parameter|field|signal|metric|item)(_?(id|name))?",
+    re.IGNORECASE,
+)
+_YEAR_NAME = re.compile(r"#?(year|yyyy|yy|yr|jahr)", re.IGNORECASE)
+_DATE_NAMES = ("m", "d", "h", "m", "s")
 _EPOCH = 1e9, 4e9
+# Numbers that loggers write where they have none.
+_SENTINELS = (
+    *(
+        -999.0,
+        -9999.0,
+        -99999.0,
+        -999.9,
+        -999.99,
+        -9999.9,
+        -999.25,
+        -99.9,
+        -99.0,
+        -88.8,
+        -6999.0,
+        7999.0,
+        9999.0,
+        99999.0,
+    ),
+    *(
+        32767.0,
+        -32768.0,
+        65535.0,
+        2147483647.0,
+        -2147483648.0,
+        4294967295.0,
+        1e30,
+        -1e30,
+        1e20,
+        -1e20,
+        9999.9,
+        999.9,
+        999999.0,
+    ),
+)
+# Such a number is so many times the range of all others away from them; one that only repeats, so many times, farther.
+_FAR_KNOWN, _FAR_REPEATED, _LEAST_REPEATED = 3.0, 5.0, 3
+# Share of the rows from which times that repeat are those of several machines or tags, and most of these.
+_REPEATED = 0.3
+_MOST_KEYS = 1000
 
 
-class Look(NamedTuple):
-    """Facts about the first `n_rows` rows, by names of columns.
+class Growth(NamedTuple):
+    """Columns of numbers that only rise: at even steps, as numbers of rows do, or as counters do, which may restart."""
 
-    time, time_format: as for `open_table`. times: the first and the last one. back: share of the rows that are earlier
-    than the one before. counters: columns that always grow; empty: those without numbers; constants: those of one
-    value; gaps: share of missing values where there are any.
-    """
-
-    n_rows: int
-    time: tuple[str, ...]
-    time_format: str | None
-    times: tuple[Any, Any] | None
-    back: float
+    even: list[str]
     counters: list[str]
-    empty: list[str]
-    constants: dict[str, float]
-    gaps: dict[str, float]
 
 
-def look(
-    reader: Reader, asked: Collection[str], passed: Collection[str], time: Sequence[str], time_format: str | None
-) -> Look:
-    """Look at the columns that are asked for, or else at all that are not passed over.
-
-    The time is that given, or else looked for among the columns that are not asked for.
-    """
-    names = reader.names
-    samples = {j: reader.sample(j) for j, name in enumerate(names) if name not in passed or name in time}
-    numbers = {j: cells for j, cells in samples.items() if j not in reader.texts}
-    n = max(map(len, samples.values()), default=0)
-    counters = [j for j, values in numbers.items() if n >= _LEAST and _grows(values)]
-    if time:
-        columns: Sequence[int] = [names.index(name) for name in time if name in names]
-        cells = [samples[j] if j in reader.texts else pyarrow.array(samples[j]) for j in columns]
-        times = _read(names, columns, cells, time_format)
-    else:
-        free = {j: cells for j, cells in samples.items() if names[j] not in asked}
-        columns, time_format, times = max(
-            [*_of_text(reader, free), *_of_numbers(reader, free)], key=_usefulness, default=((), None, None)
-        )
-    out = {*columns, *([] if asked else counters)}
-    rest = {names[j]: values for j, values in numbers.items() if j not in out and (not asked or names[j] in asked)}
-    known = {name: values[~np.isnan(values)] for name, values in rest.items()}
-    times = np.empty(0) if times is None else times[~np.isnan(times)]
-    return Look(
-        n_rows=n,
-        time=tuple(names[j] for j in columns),
-        time_format=time_format,
-        times=(times[0], times[-1]) if len(times) else None,
-        back=_back(times),
-        counters=[names[j] for j in counters if j in out and j not in columns],
-        empty=[name for name, values in known.items() if n >= _LEAST and not len(values)],
-        constants={name: float(v[0]) for name, v in known.items() if len(v) >= _LEAST and np.ptp(v) == 0.0},
-        gaps={name: 1.0 - len(values) / n for name, values in known.items() if 0 < len(values) < n},
-    )
+def find_time(
+    names: Sequence[str], cells: Mapping[int, Any], forms: Mapping[int, Form | None]
+) -> tuple[tuple[int, ...], str, Any] | None:
+    """Find the columns of the time, their form, and the times: of all columns of times, the one that moves most."""
+    found = [*_dates(names, cells, forms), *_numbers_of_time(names, cells, forms)]
+    best = max(found, key=_rate_time, default=None)
+    # A date that stands still is no time, if there is more than one row.
+    return best if best is None or _rate_time(best)[0] or len(best[2]) == 1 else None
 
 
-def _of_text(reader: Reader, samples: dict[int, Any]) -> Iterator[tuple[Any, str | None, Any]]:
-    """Find the columns of text that hold dates, and neighbours that hold a day and an hour."""
-    texts = {
-        j: ["" if one.strip().lower() in MISSING else one for one in samples[j]] for j in reader.texts & {*samples}
-    }
-    for i, j in pairwise(sorted(texts)):
-        if j == i + 1 and (found := find_format([f"{a} {b}" for a, b in zip(texts[i], texts[j], strict=True)])):
-            yield (i, j), *found
-    for j, cells in texts.items():
-        if found := find_format(cells):
+def find_time_form(columns: Sequence[Any]) -> str | None:
+    """Find the form of columns that are known to be times, None if most cells are none."""
+    if (found := find_form(columns)) is not None:
+        return found[0]
+    if len(columns) > 1 or find_forms(columns)[0] is None:
+        return None
+    return next((form for _, form, _ in _numbers_of_time([""], {0: columns[0]}, {0: Form()})), NUMBER)
+
+
+def _rate_time(found: tuple[tuple[int, ...], str, Any]) -> tuple[bool, bool, bool, int]:
+    """Rate times by whether they move, are in order (or in the reverse one), have a day, and by how many differ."""
+    times = found[2][~np.isnan(found[2])]
+    back = share_back(times)
+    n_different = len(np.unique(times))
+    return n_different > 1, min(back, 1.0 - back) < 0.1, has_day(found[1]), n_different
+
+
+def _dates(
+    names: Sequence[str], cells: Mapping[int, Any], forms: Mapping[int, Form | None]
+) -> Iterator[tuple[tuple[int, ...], str, Any]]:
+    """Yield columns of dates, and neighbours that hold a day and an hour, or the year, the month and so on."""
+    days = dict[int, str]()
+    likely = (j for j, column in cells.items() if _may_be_time(column, is_text=forms.get(j) is None))
+    for j in islice(likely, _MOST_DATES):
+        if (found := find_form([cells[j]])) is not None:
+            days |= {} if has_clock(found[0]) else {j: found[0]}
             yield (j,), *found
+    for j in days:
+        for k in (j + 1, j - 1):
+            if k in cells and (forms.get(k) is None or _TIME_NAME.match(names[k])):
+                found = find_form([cells[j], cells[k]])
+                if found is not None and has_clock(found[0]):
+                    yield (j, k), *found
+    for j in cells:
+        if _YEAR_NAME.fullmatch(names[j]):
+            n = 1
+            while n < 6 and j + n in cells and names[j + n].lower().startswith(_DATE_NAMES[n - 1]) and forms.get(j + n):
+                n += 1
+            columns = tuple(range(j, j + n))
+            for year in ("%Y", "%y") if n >= 3 else ():
+                form = " ".join([year, "%m", "%d", "%H", "%M", "%S"][:n])
+                times, _ = read_times([cells[k] for k in columns], form)
+                if 2 * np.count_nonzero(~np.isnat(times)) > len(times):
+                    yield columns, form, times
 
 
-def _of_numbers(reader: Reader, samples: dict[int, Any]) -> Iterator[tuple[Any, str | None, Any]]:
-    """Find the columns of numbers that never fall and are times: since 1970, or by their names."""
-    names = reader.names
-    for j, values in samples.items():
-        if j in reader.texts:
+def _may_be_time(column: Any, *, is_text: bool) -> bool:
+    """Tell whether the first cells have digits enough for a date or an hour."""
+    if pyarrow.types.is_string(column.type):
+        few = trim(column[:20])
+        digits = compute.match_substring_regex(few, r"\d.*\d" if is_text else r"^\d{8,14}$")
+        return bool(2 * (compute.sum(digits).as_py() or 0) > len(few) - few.null_count)
+    few = column[:20].drop_null()
+    return pyarrow.types.is_timestamp(column.type) or (len(few) > 0 and bool(compute.min(few).as_py() > 1e7))
+
+
+def _numbers_of_time(
+    names: Sequence[str], cells: Mapping[int, Any], forms: Mapping[int, Form | None]
+) -> Iterator[tuple[tuple[int, ...], str, Any]]:
+    """Yield the columns of numbers that never fall, or never rise, and are times: since 1970, or by their names."""
+    for j, column in cells.items():
+        if forms.get(j) is None or pyarrow.types.is_timestamp(column.type):
             continue
-        known = values[~np.isnan(values)]
-        if not len(known) or (np.diff(known) < 0.0).any():
+        numbers = read_numbers(column, forms[j] or Form())[0]
+        known = numbers[~np.isnan(numbers)]
+        steps = np.diff(known)
+        if not len(known) or ((steps < 0.0).mean() > 0.1 < (steps > 0.0).mean() if len(steps) else False):
             continue
         units = (unit for unit, n in EPOCHS.items() if _EPOCH[0] < known[0] * n / EPOCHS["s"] < _EPOCH[1])
         if unit := next(units, None):
-            yield (j,), unit, Times(names, [j], unit).read([pyarrow.array(values)])
+            yield (j,), unit, read_times([column], unit)[0]
         elif _TIME_NAME.match(names[j]) and known[-1] > known[0]:
-            yield (j,), None, values
+            yield (j,), NUMBER, numbers
 
 
-def _usefulness(found: tuple[Any, str | None, Any]) -> tuple[bool, int]:
-    """Prefer times in order, and of these a day with its hour."""
-    return _back(found[2][~np.isnan(found[2])]) <= _MOST_BACK, len(found[0])
-
-
-def _back(times: npt.NDArray[Any]) -> float:
+def share_back(times: npt.NDArray[Any]) -> float:
+    """Return the share of times that are before the one before them."""
+    times = times[~np.isnan(times)]
     return float(np.mean(times[1:] < times[:-1])) if len(times) > 1 else 0.0
 
 
-def _grows(values: Any) -> bool:
-    """Tell whether numbers never fall and mostly rise: a counter, whose values never come again."""
-    steps = np.diff(values[~np.isnan(values)])
-    return len(steps) + 1 >= _LEAST and bool((steps >= 0.0).all()) and float(np.mean(steps > 0.0)) > 0.5
+def find_key(
+    names: Sequence[str], cells: Mapping[int, Any], times: npt.NDArray[Any], texts: Sequence[int], *, n_values: int
+) -> int | None:
+    """Find the column of text that tells of which machine a row is, or of which tag where there is one value.
+
+    Times repeat then, but not those of one machine or tag.
+    """
+    n = len(times)
+    repeats = n >= _LEAST and len(np.unique(times)) < (1.0 - _REPEATED) * n
+    for j in texts:
+        keys = compute.dictionary_encode(join_texts([cells[j]]).fill_null(""))
+        n_keys, codes = len(keys.dictionary), keys.indices.to_numpy(zero_copy_only=False)
+        if not 2 <= n_keys <= min(_MOST_KEYS, n / 4):
+            continue
+        order = np.lexsort((np.arange(n), codes))
+        steps = np.diff(times[order])[np.diff(codes[order]) == 0]
+        zero = steps.dtype.type(0)
+        is_one_each = float(np.mean(steps > zero)) > 0.95 or float(np.mean(steps < zero)) > 0.95
+        if (repeats and is_one_each) or (n_values == 1 and _TAG_NAME.fullmatch(names[j])):
+            return j
+    return None
 
 
-def _read(names: Sequence[str], columns: Sequence[int], cells: Sequence[Any], form: str | None) -> Any:
-    """Read times that are known by name, None where some are not written so: reading the rows tells which."""
-    try:
-        return Times(names, columns, form).read(cells)
-    except ValueError:
-        return None
+def find_growth(numbers: Mapping[str, Array]) -> Growth:
+    """Find the columns that only rise."""
+    growth = Growth([], [])
+    for name, values in numbers.items():
+        known = values[~np.isnan(values)]
+        steps = np.diff(known)
+        if len(known) < _LEAST_COUNTED or np.mean(steps > 0.0) < 0.2 or len(np.unique(known)) < _LEAST:
+            continue
+        falls = np.flatnonzero(steps < 0.0)
+        # A counter restarts near zero.
+        if len(falls) and (
+            len(falls) > 0.05 * len(steps) or (known[falls + 1] > 0.2 * known[falls]).any() or known.min() < 0.0
+        ):
+            continue
+        is_even = np.mean(np.isclose(steps, np.median(steps), rtol=1e-3, atol=0.0)) > 0.9
+        (growth.even if is_even else growth.counters).append(name)
+    return growth
+
+
+def find_sentinels(values: Array) -> tuple[float, ...]:
+    """Find the numbers that stand for gaps: those that loggers use, or that repeat exactly, far outside all others.
+
+    Those that loggers use are among them if they are not in these rows, but would be as far outside.
+
+    >>> find_sentinels(np.array([20.0, 21.5, -999.0, 20.5, 19.0, 22.0, 21.0, 20.0, 19.5, 20.1, 20.2]))[:3]
+    (-999.0, -9999.0, -99999.0)
+    """
+    values = values[~np.isnan(values)]
+    middle, found = np.median(values) if len(values) else 0.0, list[float]()
+    while len(values) > _LEAST:
+        one = float(values[np.argmax(abs(values - middle))])
+        others = values[values != one]
+        is_known = one in _SENTINELS
+        # Of two or three states of a switch, one may be far from the others.
+        is_candidate = is_known or (len(values) - len(others) >= _LEAST_REPEATED and len(np.unique(others)) > 3)
+        reach = (_FAR_KNOWN if is_known else _FAR_REPEATED) * (np.ptp(others) if len(others) else np.inf)
+        is_far = len(others) >= _LEAST and abs(one) >= 2.0 * abs(others).max() and _is_beyond(one, others, reach)
+        if not (is_candidate and is_far):
+            break
+        found.append(one)
+        values = others
+    if len(values) < _LEAST:
+        return tuple(found)
+    reach = _FAR_KNOWN * max(np.ptp(values), abs(values).max())
+    return (*found, *(one for one in _SENTINELS if one not in found and _is_beyond(one, values, reach)))
+
+
+def _is_beyond(one: float, others: Array, reach: float) -> bool:
+    return bool(one < others.min() - reach or one > others.max() + reach)

@@ -1,5 +1,6 @@
-"""The bytes of files, pipes, compressed files, and files that grow."""
+"""The bytes of files, pipes, compressed files, and files that grow, with line ends of one byte and in an 8-bit code."""
 
+import codecs
 import io
 import lzma
 import os
@@ -18,14 +19,25 @@ from typing import Any
 
 import pyarrow
 
-from streamkpca.cli.tables.table import TableError
+from streamkpca.cli.tables.errors import TableError
+
+Pieces = Iterator[bytes | None]
 
 READ_BYTES = 1 << 20
 LONGEST_LINE = 1 << 24
-# A file that was replaced is told by its first bytes.
+# A file that was replaced is told by its first bytes, which also show its code.
 _HEAD_BYTES = 1024
 _POLL_SECONDS = 0.2
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
+_BOMS = {
+    **{codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"},
+    **{codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"},
+}
+# Bytes of a letter of ASCII that are not zero, in codes of more than one byte.
+_LETTERS = {"utf-32-le": (4, 0), "utf-32-be": (4, 3), "utf-16-le": (2, 0), "utf-16-be": (2, 1)}
+_CODES = {*_BOMS.values(), *_LETTERS}
+# Code of text whose lines end in a carriage return alone.
+_RETURN = "\r"
 
 
 class Source:
@@ -49,25 +61,25 @@ class Source:
         elif sys.stdin is None:
             raise TableError("-: standard input is closed; name a file, or redirect one")
         if stat.S_ISDIR(mode):
-            raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow or npy file")
+            raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow, npy or xlsx file")
         if is_compressed and follow:
             raise TableError(f"{path}: compressed files do not grow line by line; leave --follow out, or unpack it")
         self.rereadable = stat.S_ISREG(mode)
         self.is_plain = self.rereadable and not is_compressed
         # A pipe waits for more by itself.
         self.follows = follow and self.rereadable
-        self._pipe: Iterator[bytes | None] | None = None
+        self._pipe: Pieces | None = None
         self._copy: Any = None
         self._head = b""
 
     @property
     def size(self) -> int | None:
         """Size in bytes, where the bytes that are read are those of a file that is complete."""
-        return self.path.stat().st_size if self.is_plain and not self.follows else None
+        return self.path.stat().st_size if self._is_as_it_is() and not self.follows else None
 
     def peek(self, enough: Callable[[bytes], bool]) -> bytes:
-        """Return the beginning without consuming it; `enough` is asked after every piece."""
-        head, pieces = b"", self.pieces()
+        """Return the first bytes without consuming them; `enough` is asked after every piece."""
+        head, pieces = b"", self._raw(0)
         for piece in pieces:
             head = b"" if piece is None else head + piece
             if enough(head):
@@ -78,11 +90,10 @@ class Source:
             self._pipe = chain([head], pieces)
         return head
 
-    def pieces(self, at: int = 0) -> Iterator[bytes | None]:
-        """Yield the bytes from byte `at` on, as they arrive; None where a followed file begins anew."""
-        if self._pipe is not None:
-            return self._pipe
-        return self._followed(at) if self.follows else self._read(at)
+    def pieces(self, at: int = 0) -> Pieces:
+        """Yield the text from byte `at` on, as it arrives; None where a followed file begins anew."""
+        begin = at if at and self._is_as_it_is() else 0
+        return self._skip(recode(self._raw(begin)), at - begin)
 
     def on_disk(self) -> str:
         """Return a file that can be read from its end: this one, or a temporary copy of what is compressed or piped."""
@@ -91,9 +102,18 @@ class Source:
         if self._copy is None:
             self._copy = tempfile.NamedTemporaryFile()
             weakref.finalize(self, self._copy.close)
-            self._copy.writelines(piece or b"" for piece in self.pieces())
+            self._copy.writelines(piece or b"" for piece in self._raw(0))
             self._copy.flush()
         return str(self._copy.name)
+
+    def _is_as_it_is(self) -> bool:
+        """Tell whether bytes of the file are bytes of its text."""
+        return self.is_plain and self.path.exists() and find_code(next(self._read(0), b"")) in (None, _RETURN)
+
+    def _raw(self, at: int) -> Pieces:
+        if self._pipe is not None:
+            return self._pipe
+        return self._follow(at) if self.follows else self._read(at)
 
     def _opened(self) -> Any:
         """Open what `_read` reads; gzip, bzip2, zstd and lz4 are told by the suffix."""
@@ -103,23 +123,27 @@ class Source:
             return open(self.path, "rb")
         return lzma.open(self.path) if self.path.suffix.lower() == ".xz" else pyarrow.input_stream(self.path)
 
+    def _skip(self, pieces: Pieces, at: int) -> Pieces:
+        """Leave out the first `at` bytes."""
+        for piece in pieces:
+            skipped, at = (piece[at:], max(at - len(piece), 0)) if piece else (piece, 0)
+            if skipped or piece is None:
+                yield skipped
+        if at:
+            raise TableError(f"{self.name}: is shorter than when it was read before; name that file, or begin anew")
+
     def _read(self, at: int) -> Iterator[bytes]:
-        self._head = b""
+        """Yield the bytes from byte `at` of a plain file on, or of any other file."""
         with self._opened() as file:
             read = file.read if self.rereadable else file.read1
-            if self.is_plain:
-                self._head = file.read(min(at, _HEAD_BYTES))
+            self._head = file.read(min(at, _HEAD_BYTES)) if at else b""
+            if at:
                 file.seek(at)
-                at = 0
             while piece := read(READ_BYTES):
                 self._note_head(piece)
-                skipped, at = piece[at:], max(at - len(piece), 0)
-                if skipped:
-                    yield skipped
-            if at:
-                raise TableError(f"{self.name}: is shorter than when it was read before; name that file, or begin anew")
+                yield piece
 
-    def _followed(self, at: int) -> Iterator[bytes | None]:
+    def _follow(self, at: int) -> Pieces:
         """Read a file and wait for more; begin anew when its name has passed to another, or it was emptied."""
         while not self.path.exists():
             time.sleep(_POLL_SECONDS)
@@ -173,11 +197,76 @@ class Source:
             raise ValueError(start)
         if zlib.crc32(next(self._read(0), b"")[:n_head]) != crc:
             fault = "begins with other text"
-        elif self.is_plain and self.path.stat().st_size < at:
+        elif self._is_as_it_is() and self.path.stat().st_size < at:
             fault = "is shorter"
-        elif self.is_plain and at and re.match(rb"[^\n][^\r\n]", next(self._read(at - 1), b"")):
+        elif self._is_as_it_is() and at and re.match(rb"[^\r\n][^\r\n]", next(self._read(at - 1), b"")):
             fault = "has a longer last line"
         else:
             return
         remedy = "name that file, or begin anew (--follow reads whole lines only)"
         raise TableError(f"{self.name}: expected the file that was read up to byte {at:,} but it {fault}; {remedy}")
+
+
+def find_code(head: bytes) -> str | None:
+    r"""Find a code of 2 or 4 bytes a letter in the first bytes of a text, or "\r" if that ends its lines.
+
+    >>> [find_code("t,x\n1,2\n".encode(code)) for code in ("utf-8", "utf-16", "utf-16-be", "utf-32-le")]
+    [None, 'utf-16', 'utf-16-be', 'utf-32-le']
+    """
+    head = head[:_HEAD_BYTES]
+    for bom, code in _BOMS.items():
+        if head.startswith(bom):
+            return code
+    for code, (size, place) in _LETTERS.items():
+        letters = head[: len(head) // size * size]
+        # Nearly all text of tables is ASCII, whose letters have zeros in all bytes but one.
+        if letters and not letters[place::size].count(0) and letters.count(0) > 0.9 * len(letters) * (1.0 - 1.0 / size):
+            return code
+    return _RETURN if b"\r" in head and b"\n" not in head else None
+
+
+def recode(pieces: Pieces) -> Pieces:
+    """Turn text into UTF-8, or 8-bit text as it is, whose lines end in a line feed."""
+    head, code, decode = b"", None, None
+    for piece in chain(pieces, [b""]):
+        if piece is None:
+            head, code = b"", None
+            yield None
+            continue
+        if code is None:
+            # The first bytes show the code, also if they come one by one.
+            head += piece
+            if piece and b"\n" not in head and len(head) < _HEAD_BYTES:
+                continue
+            piece, head, code = head, b"", find_code(head) or "8 bits"
+            decode = codecs.getincrementaldecoder(code)("replace").decode if code in _CODES else None
+        piece = decode(piece).encode() if decode else piece.replace(b"\r", b"\n") if code == _RETURN else piece
+        if piece:
+            yield piece
+
+
+def open_sheet(source: Source) -> Source:
+    """Write the first sheet of a spreadsheet that has rows as text, a line for each row, and open that."""
+    try:
+        from python_calamine import CalamineWorkbook
+    except ImportError:
+        remedy = 'pip install "streamkpca[xlsx]", or save it as CSV'
+        raise TableError(f"{source.name}: is a spreadsheet, which needs python-calamine; {remedy}") from None
+    book = CalamineWorkbook.from_path(source.on_disk())
+    sheets = ((name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in book.sheet_names)
+    name, rows = next(((name, rows) for name, rows in sheets if len(rows) > 1), ("", []))
+    copy = tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="\n")
+    copy.writelines("\t".join(map(_spell, row)) + "\n" for row in rows)
+    copy.flush()
+    text = Source(copy.name)
+    weakref.finalize(text, copy.close)
+    text.name, text.notes = source.name, source.notes
+    if len(book.sheet_names) > 1:
+        text.notes.append(f"{source.name}: has {len(book.sheet_names)} sheets; reading {name!r}")
+    return text
+
+
+def _spell(cell: Any) -> str:
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
+        return str(int(cell))
+    return " ".join(str(cell).split())

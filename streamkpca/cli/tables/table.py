@@ -1,71 +1,30 @@
-"""The parts that all formats share: the choice of columns, rows in batches, bad rows and gaps, and the error."""
+"""A table in batches of numbers: parts become blocks of rows, and each stage is a function of blocks."""
 
-import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from click import ClickException
+from pyarrow import compute
 
-from streamkpca.cli.console import written_names
+from streamkpca.cli.tables.cells import Array, Bools, Form, read_numbers
+from streamkpca.cli.tables.choice import Look, Reading
+from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, reading_errors, short
+from streamkpca.cli.tables.parts import Counts, Part, Reader, Start
+from streamkpca.cli.tables.text import COMMENT, NAMES_AGAIN
+from streamkpca.cli.tables.times import join_texts, read_times
 
-Array = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-Start = Mapping[str, Any] | None
-Learned = Sequence[str] | int
-
-# A table of more columns has rows and columns exchanged, or is none.
-MOST_COLUMNS = 2**20
-# What libraries raise that did not expect such a file.
-_STUMBLES = (LookupError, TypeError, AttributeError, RecursionError)
-_SHOWN_NAMES = 8
-_SHOWN_LETTERS = 60
 _SHOWN_BAD_ROWS = 5
+_LISTED_ROWS = 100_000
 _SKIP = "correct such rows, or skip them (--on-bad-rows skip)"
 _FILL = "fill such gaps, skip these rows (--on-missing skip), or learn with the gaps (--on-missing marginal)"
-
-
-class TableError(ValueError):
-    """Raised when a file cannot be read as a table; the message is one line, even where names hold line ends."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.encode("utf-8", "replace").decode().split()))
-
-
-@contextmanager
-def reading_errors(path: str) -> Iterator[None]:
-    """Turn whatever a library raises over damaged bytes into a TableError that names the file."""
-    try:
-        yield
-    except (TableError, ClickException):
-        # The handler of a signal may raise the second while rows are awaited.
-        raise
-    except Exception as error:
-        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0].rstrip(".:")[:200]
-        if isinstance(error, MemoryError):
-            reason = "it claims to need more memory than there is"
-        elif not reason or " at 0x" in reason or isinstance(error, _STUMBLES):
-            reason = "its parts contradict each other"
-        remedy = "check that the file is complete and has the format it claims"
-        raise TableError(f"{path}: cannot be read ({reason}); {remedy}") from None
-
-
-def short(text: str) -> str:
-    """Cut text from a file to a length that an error can quote."""
-    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
-
-
-def drop_hint(name: str) -> str:
-    """Say how a column is left out."""
-    return f"to leave the column out: --drop {shlex.quote(written_names([short(name)]))}"
-
-
-def list_names(names: Sequence[str]) -> str:
-    """List the first of some names."""
-    return ", ".join([*map(short, names[:_SHOWN_NAMES]), *["..."][: len(names) > _SHOWN_NAMES]])
+NO_TIME, NO_LABEL, NO_NUMBER, A_GAP, OTHER_TAG = "no time", "no label", "no number", "a gap", "another tag"
+# Rows of these kinds are no rows of the table, so they never stop it.
+_PASSED = (COMMENT, NAMES_AGAIN)
+# The most numbers of a table that is put in order of time in memory: 256 MB.
+_MOST_SORTED = 2**25
 
 
 class Batch(NamedTuple):
@@ -85,204 +44,368 @@ class Batch(NamedTuple):
     done: int
 
 
+_ARRAYS = ("rows", "numbers", "times", "labels", "after", "strange", "keys", "state")
+
+
 @dataclass(frozen=True)
 class Block:
-    """Rows as a format reads them: `numbers` (n, k) are those of the features, then the labels.
+    """Rows between two stages; see `Part` and `Batch`.
 
-    `after` (n, 2) holds, for each row, what `Reader.position` needs to go on after it; `bad` holds the numbers and
-    faults of rows that are left out already. For the others see `Batch`.
+    strange (n, d): cells that hold something that is no number, with texts of the first ones in `examples`. keys (n,):
+    tag or machine of a row. state (n, s): what counters need to go on after a row.
     """
 
     rows: Counts
     numbers: Array
     times: npt.NDArray[Any] | None
+    labels: Array | None
     after: Counts
     done: int
-    bad: Sequence[tuple[int, str]] = ()
+    bad: Sequence[tuple[int, str, str]] = ()
+    strange: Bools | None = None
+    examples: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    keys: npt.NDArray[Any] | None = None
+    state: Array | None = None
+    n_read: int = 0
 
     def __getitem__(self, part: Any) -> "Block":
-        times = None if self.times is None else self.times[part]
-        return Block(self.rows[part], self.numbers[part], times, self.after[part], self.done)
-
-
-class Reader(Protocol):
-    """One format; texts are the positions of the columns without numbers, and for the others see `Table`."""
-
-    names: list[str]
-    named: bool
-    texts: set[int]
-    dialect: dict[str, Any]
-    unit: str
-    total: int | None
-    rereadable: bool
-
-    def check_start(self, start: Mapping[str, Any]) -> None:
-        """Refuse a position that is not one of this file."""
-
-    def sample(self, column: int) -> Any:
-        """Return the first cells of a column: a list of text, or numbers (n,) with NaN in gaps."""
-
-    def blocks(self, wanted: list[int], times: Any, n_rows: int, start: Start) -> Iterator[Block]:
-        """Yield the columns at these positions, in blocks of any size, from a position on."""
-
-    def position(self, after: Counts) -> dict[str, Any] | None:
-        """Make the position after a row."""
-
-
-class Chosen(NamedTuple):
-    """Positions of columns: features in order, those of the time, labels, and texts that nobody asked for."""
-
-    features: list[int]
-    time: list[int]
-    labels: int | None
-    left_out: list[int]
+        fields = ("rows", "numbers", "times", "labels", "after", "strange", "keys", "state")
+        arrays: dict[str, Any] = {
+            name: None if (array := getattr(self, name)) is None else array[part] for name in fields
+        }
+        return replace(self, **arrays, examples={}, bad=(), n_read=0)
 
 
 class Table:
     """A file or a stream whose rows are read in batches; `open_table` makes it.
 
-    names: the columns of `Batch.numbers`, "0", "1", ... if not `named` by the file. left_out: columns without numbers
-    that nobody asked for. unit: what `Batch.rows` counts, "line" or "row". total: size in the unit of `Batch.done`,
-    None if unknown. rereadable: whether `batches` can be called again. notes: warnings for the user, to which a
-    followed file adds. look: what a look at the first rows has shown, if there was one. n_bad, bad_examples: how many
-    rows `batches` has left out so far, and the first of them.
+    names: the columns of `Batch.numbers`, "0", "1", ... if not `named` by the file. reading: how they are read. unit:
+    what `Batch.rows` counts, "line" or "row". total: size in the unit of `Batch.done`, None if unknown. rereadable:
+    whether `batches` can be called again. notes: warnings for the user, to which reading adds. look: what the
+    first rows have shown. dialect: how text is cut. n_above: lines above
+    its rows. key: the one
+    machine whose rows are read. sorts: whether rows are put in order of time. n_read, n_bad: how many rows
+    `batches` has met so far, and left out; bad_kinds, bad_examples: how many of each kind, and the first of them.
+    gap_kinds: by column, how many cells held something else than a number, and the first of them.
     """
 
     def __init__(
         self,
         path: str,
         reader: Reader,
-        chosen: Chosen,
-        times: Any,
+        reading: Reading,
+        forms: Mapping[int, Form | None],
         notes: list[str],
         *,
+        labels: str | None,
         skips: bool,
         on_missing: str,
         start: Start,
-        look: Any = None,
+        tells: bool,
+        look: Look,
+        by: tuple[str, str] | None = None,
+        sorts: bool = False,
     ) -> None:
-        self.path, self._reader, self._chosen, self._times, self.notes = path, reader, chosen, times, notes
-        self.names = tuple(reader.names[j] for j in chosen.features)
-        self.named, self.unit, self.total, self.rereadable = reader.named, reader.unit, reader.total, reader.rereadable
-        self.left_out = tuple(reader.names[j] for j in chosen.left_out)
-        self.time_names, self.time_format = tuple(reader.names[j] for j in chosen.time), times.format
-        self.dialect, self.look = reader.dialect, look
-        self.n_bad, self.bad_examples = 0, list[str]()
-        self._wanted = [*chosen.features, *([] if chosen.labels is None else [chosen.labels])]
-        self._skips, self._on_missing, self._start = skips, on_missing, start
+        self.path, self._reader, self.reading, self._forms, self.notes = path, reader, reading, forms, notes
+        self.names, self.named, self.unit = reading.columns, reader.named, reader.unit
+        self.total, self.rereadable = reader.total, reader.rereadable
+        self.time_names, self.look, self.key = reading.time, look, by and by[1]
+        self.dialect, self.n_above = reader.dialect, reader.n_above
+        self._labels, self._skips, self._on_missing, self._start = labels, skips, on_missing, start
+        self._by, self.sorts, self._tells, self._is_utc = by, sorts, tells, look.is_utc
+        self._place = {name: j for j, name in enumerate(reader.names)}
+        self._forget()
+
+    def _forget(self) -> None:
+        self.n_read, self.n_bad, self.bad_examples = 0, 0, list[str]()
+        self.bad_kinds, self.gap_kinds, self._first_gaps = Counter[str](), Counter[str](), dict[str, str]()
 
     def clock(self, time: Any) -> str | float:
-        """Write a time as a number, or as ISO 8601 with Z if the file names a zone."""
+        """Write a time as a number, or as ISO 8601 with Z if the file names a zone, without a year that it lacks."""
         if not isinstance(time, np.datetime64):
             return float(time)
         text: str = np.datetime_as_string(time, unit="s" if time == time.astype("datetime64[s]") else "auto")
-        return f"{text}{'Z' * self._times.is_utc}"
+        form = self.reading.time_format or ""
+        has_year = "%" not in form or any(sign in form for sign in ("%Y", "%y", "%F"))
+        return f"{text if has_year else text[5:]}{'Z' * self._is_utc}"
+
+    def list_texts(self, name: str) -> list[str]:
+        """List what stands in a column, in order."""
+        if name not in self._place:
+            raise TableError(f"{self.path}: no column {short(name)!r}; it has {list_names(list(self._place))}")
+        found, j = set[str](), self._place[name]
+        with reading_errors(self.path):
+            for part in self._reader.parts([j], _LISTED_ROWS, None):
+                found |= set(compute.unique(join_texts([part.cells[j]]).drop_null()).to_pylist())
+        return sorted(found)
 
     def batches(self, n_rows: int) -> Iterator[Batch]:
         """Read the rows in batches of at most `n_rows`; those of a pipe or a followed file come as they arrive."""
-        self.n_bad, self.bad_examples, is_empty, d = 0, [], self._start is None, len(self.names)
+        self._forget()
+        is_empty = self._start is None
         with reading_errors(self.path):
-            for block in self._reader.blocks(self._wanted, self._times, n_rows, self._start):
-                kept = self._screened(block)
+            for block in self._blocks(n_rows):
+                kept = self._screen(block)
                 for begin in range(0, len(kept.rows), n_rows):
                     part, is_empty = kept[begin : begin + n_rows], False
-                    numbers, position = np.ascontiguousarray(part.numbers[:, :d]), self._reader.position(part.after[-1])
-                    labels = None if self._chosen.labels is None else part.numbers[:, d]
-                    yield Batch(part.rows, numbers, part.times, labels, position, part.done)
+                    yield Batch(
+                        part.rows,
+                        np.ascontiguousarray(part.numbers),
+                        part.times,
+                        part.labels,
+                        self._position(part),
+                        part.done,
+                    )
         if is_empty:
             skipped = f" ({self.n_bad} skipped, the first: {self.bad_examples[0]})" if self.n_bad else ""
             raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
 
-    def _screened(self, block: Block) -> Block:
+    def _blocks(self, n_rows: int) -> Iterator[Block]:
+        """Read parts, and put their rows through the stages."""
+        reading, place = self.reading, self._place
+        columns = [reading.wide[1]] if reading.wide else list(reading.columns)
+        key = reading.wide[0] if reading.wide else self._by and self._by[0]
+        others = [*reading.time, *filter(None, [self._labels, key])]
+        wanted = list(dict.fromkeys(place[name] for name in (*columns, *others)))
+        parts = self._reader.parts(wanted, n_rows, self._start)
+        blocks: Iterator[Block] = (self._convert(part, columns, key) for part in parts)
+        if self._by is not None:
+            blocks = _choose_key(blocks, self._by[1])
+        if self.sorts:
+            blocks = _sort_by_time(blocks, self.path, len(columns))
+        if reading.wide:
+            blocks = _widen(blocks, reading.columns)
+        if reading.differences:
+            state = (self._start or {}).get("counters")
+            blocks = _subtract(blocks, [reading.columns.index(name) for name in reading.differences], state)
+        return blocks
+
+    def _convert(self, part: Part, columns: Sequence[str], key: str | None) -> Block:
+        """Read the cells of a part as numbers and times."""
+        n, place = len(part.rows), self._place
+        numbers, strange = np.empty((n, len(columns))), np.zeros((n, len(columns)), bool)
+        examples: dict[tuple[int, int], str] = {}
+        for c, name in enumerate(columns):
+            cells = part.cells[place[name]]
+            numbers[:, c], odd = read_numbers(cells, self._forms[place[name]] or Form())
+            if odd is not None:
+                strange[:, c] = odd
+                examples |= {
+                    (int(i), c): f"{short(str(cells[int(i)].as_py()))!r}, which is no number" for i in _first(odd)
+                }
+            if gaps := self.reading.gaps.get(name):
+                odd = np.isin(numbers[:, c], gaps)
+                strange[:, c] |= odd
+                examples |= {
+                    (int(i), c): f"{numbers[i, c]:g}, which stands for a gap (--gaps none)" for i in _first(odd)
+                }
+                numbers[odd, c] = np.nan
+        times, labels, keys = None, None, None
+        if self.reading.time:
+            times, is_utc = read_times(
+                [part.cells[place[name]] for name in self.reading.time], str(self.reading.time_format)
+            )
+            self._is_utc |= is_utc
+        if self._labels is not None:
+            labels = read_numbers(part.cells[place[self._labels]], self._forms[place[self._labels]] or Form())[0]
+        if key is not None:
+            keys = np.array(join_texts([part.cells[place[key]]]).fill_null("").to_pylist(), object)
+        bad = list(part.bad)
+        return Block(
+            part.rows, numbers, times, labels, part.after, part.done, bad, strange, examples, keys, n_read=n + len(bad)
+        )
+
+    def _position(self, block: Block) -> dict[str, Any] | None:
+        """Make the position after the last row of a block."""
+        position = None if self.sorts else self._reader.position(block.after[-1])
+        if position is not None and block.state is not None:
+            position["counters"] = [None if np.isnan(one) else float(one) for one in block.state[-1]]
+        return position
+
+    def _screen(self, block: Block) -> Block:
         """Leave out rows with faults or gaps, as the options say; refuse or count them in the order of the file."""
-        d = len(self.names)
-        gaps = np.isnan(block.numbers[:, :d])
-        faulty: npt.NDArray[np.bool_] = np.logical_or.reduce(np.isinf(block.numbers), axis=1)
-        faulty |= np.isnan(block.numbers[:, d:]).any(axis=1)
-        faulty |= False if block.times is None else ~np.isfinite(block.times)
-        out = np.flatnonzero(faulty | (gaps.all(axis=1) if self._on_missing == "marginal" else gaps.any(axis=1)))
-        kept = np.setdiff1d(np.arange(len(gaps)), out)
-        found = [(row, fault, _SKIP) for row, fault in block.bad]
-        for i in out:
-            remedy = _SKIP if faulty[i] else _FILL if self._on_missing == "raise" else ""
-            found.append((int(block.rows[i]), self._fault(block, i), remedy))
-        for row, fault, remedy in sorted(found):
-            told = f"{self.path}, {self.unit} {row}{' (from 0)' if self.unit == 'row' else ''}: {fault}"
-            if remedy and not self._skips:
-                raise TableError(f"{told}; {remedy}")
+        n = len(block.rows)
+        self.n_read += block.n_read
+        gaps = np.isnan(block.numbers)
+        no_time = np.zeros(n, bool) if block.times is None else ~np.isfinite(block.times)
+        no_label = np.zeros(n, bool) if block.labels is None else np.isnan(block.labels)
+        no_number: Any = gaps.all(axis=1)
+        out: Bools = no_time | no_label | (no_number if self._on_missing == "marginal" else gaps.any(axis=1))
+        found = [(row, kind, detail, -1) for row, kind, detail in block.bad]
+        for i in map(int, np.flatnonzero(out)):
+            kind = NO_TIME if no_time[i] else NO_LABEL if no_label[i] else NO_NUMBER if no_number[i] else A_GAP
+            found.append((int(block.rows[i]), kind, "", i))
+        for row, kind, detail, i in sorted(found):
+            is_gap = kind in (NO_NUMBER, A_GAP)
+            remedy = (_FILL if self._on_missing == "raise" else "") if is_gap else "" if kind in _PASSED else _SKIP
+            stops = bool(remedy) and not self._skips
             self.n_bad += 1
-            self.bad_examples += [told][: len(self.bad_examples) < _SHOWN_BAD_ROWS]
+            self.bad_kinds[kind] += 1
+            tells = self._tells and str(self.bad_kinds[kind]).strip("0") == "1"
+            if stops or tells or len(self.bad_examples) < _SHOWN_BAD_ROWS:
+                where = f"{self.path}, {self.unit} {row}{' (from 0)' if self.unit == 'row' else ''}"
+                told = f"{where}: {detail or self._describe(block, i, kind)}"
+                if stops:
+                    raise TableError(f"{told}; {remedy}")
+                self.bad_examples += [told][: len(self.bad_examples) < _SHOWN_BAD_ROWS]
+                self.notes += [f"{told}; left out, {self.bad_kinds[kind]:,} so far"][:tells]
+        kept = np.flatnonzero(~out)
+        if block.strange is not None and block.strange[kept].any():
+            self._count_gaps(block, kept)
         # Rows left out at the end are passed over too.
         block.after[kept[-1:]] = block.after[-1:]
-        return block[kept] if len(out) else block
+        return block[kept] if out.any() else block
 
-    def _fault(self, block: Block, i: Any) -> str:
+    def _count_gaps(self, block: Block, kept: Counts) -> None:
+        """Count the cells of the kept rows that hold something else than a number."""
+        assert block.strange is not None
+        counts = block.strange[kept].sum(axis=0)
+        for c in np.flatnonzero(counts):
+            name, before = self.names[c], self.gap_kinds[self.names[c]]
+            self.gap_kinds[name] += int(counts[c])
+            if not before:
+                i = int(kept[np.argmax(block.strange[kept, c])])
+                self._first_gaps[name] = f"{self.unit} {block.rows[i]} holds {block.examples.get((i, int(c)), 'text')}"
+            if self._tells and (not before or len(str(before)) < len(str(self.gap_kinds[name]))):
+                self.notes.append(self.describe_gaps(name))
+
+    def describe_gaps(self, name: str) -> str:
+        """Say how many cells of a column held something else than a number, and the first of them."""
+        n = self.gap_kinds[name]
+        return f"{self.path}, column {short(name)!r}: cells taken for gaps: {n:,}, the first: {self._first_gaps[name]}"
+
+    def _describe(self, block: Block, i: int, kind: str) -> str:
         """Say what is wrong with row i of a block."""
-        if block.times is not None and not np.isfinite(block.times[i]):
-            return f"column {short(' '.join(self.time_names))!r} has no time"
-        # An infinity is worse than a missing label, and that is worse than a gap.
-        worst = np.where(np.isnan(block.numbers[i]), np.arange(len(self._wanted)) >= len(self.names), -1)
-        worst[np.isinf(block.numbers[i])] = 2
-        j = int(np.argmax(worst))
-        name, what = self._reader.names[self._wanted[j]], "is infinite" if worst[j] == 2 else "has no value"
-        return f"column {short(name)!r} {what} ({drop_hint(name)})"
+        if kind == NO_TIME:
+            return f"column {short(' '.join(self.time_names))!r} has no time in the form {self.reading.time_format}"
+        if kind == NO_LABEL:
+            return f"column {short(str(self._labels))!r} has no number ({drop_hint(str(self._labels))})"
+        j = int(np.argmax(np.isnan(block.numbers[i])))
+        text = block.examples.get((i, j))
+        what = "has no value" if text is None else f"holds {text}"
+        return f"column {short(self.names[j])!r} {what} ({drop_hint(self.names[j])})"
 
 
-def distinct(names: Sequence[str]) -> list[str]:
-    """Append the position to a name that came before.
+def _first(cells: Bools) -> npt.NDArray[Any]:
+    """Return the positions of the first of some cells, of which texts are kept."""
+    return np.flatnonzero(cells)[:_SHOWN_BAD_ROWS]
 
-    >>> distinct(["x", "y", "x"])
-    ['x', 'y', 'x.2']
+
+def _choose_key(blocks: Iterator[Block], key: str) -> Iterator[Block]:
+    """Keep the rows of one machine."""
+    for block in blocks:
+        kept = block[np.flatnonzero(block.keys == key)]
+        yield replace(kept, bad=block.bad, n_read=len(kept.rows) + len(block.bad))
+
+
+def _sort_by_time(blocks: Iterator[Block], path: str, n_columns: int) -> Iterator[Block]:
+    """Put all rows in order of time, in memory."""
+    parts, n = list[Block](), 0
+    for block in blocks:
+        parts.append(block)
+        n += len(block.rows)
+        if n * n_columns > _MOST_SORTED:
+            raise TableError(
+                f"{path}: its rows are not in order of time, and too many to be sorted here; sort the file"
+            )
+    if not parts:
+        return
+
+    def join(name: str) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        return None if arrays[0] is None else np.concatenate(arrays)
+
+    whole = Block(**{name: join(name) for name in _ARRAYS}, done=parts[-1].done)
+    times: Any = whole.times
+    order = np.argsort(times, kind="stable")
+    if np.mean(times[1:] < times[:-1]) > 0.5:
+        # The newest come first within one time, too.
+        order = len(order) - 1 - np.argsort(times[::-1], kind="stable")
+    bad = [one for part in parts for one in part.bad]
+    yield replace(whole[order], bad=bad, n_read=sum(part.n_read for part in parts))
+
+
+@dataclass
+class _Row:
+    """A row that is made of several: its number and time are those of the first, and `after` is of the last."""
+
+    number: int
+    time: Any
+    after: Any
+    cells: dict[int, tuple[float, bool, str | None]] = field(default_factory=dict)
+
+
+def _widen(blocks: Iterator[Block], tags: Sequence[str]) -> Iterator[Block]:
+    """Make one row of the values of all tags, in their order; it ends where a tag comes that stood before.
+
+    Within one time, tags come in any order.
     """
-    first: dict[str, int] = {}
-    named = [name or str(j) for j, name in enumerate(names)]
-    return [name if first.setdefault(name, j) == j else f"{name}.{j}" for j, name in enumerate(named)]
+    places, row, last = {tag: j for j, tag in enumerate(tags)}, _Row(0, None, None), None
+    for last in blocks:
+        made, bad, keys, strange = list[_Row](), list(last.bad), last.keys, last.strange
+        assert keys is not None
+        assert strange is not None
+        for i, key in enumerate(keys):
+            if (j := places.get(key)) is None:
+                bad.append((int(last.rows[i]), OTHER_TAG, f"{key[:40]!r} is none of the tags of the first rows"))
+                continue
+            time = None if last.times is None else last.times[i]
+            if (
+                not row.cells
+                or j in row.cells
+                or (j < next(reversed(row.cells)) and (time is None or time != row.time))
+            ):
+                made += [row] if row.cells else []
+                row = _Row(int(last.rows[i]), time, None)
+            row.cells[j] = float(last.numbers[i, 0]), bool(strange[i, 0]), last.examples.get((i, 0))
+            row.after = last.after[i]
+            if len(row.cells) == len(tags):
+                made.append(row)
+                row = _Row(0, None, None)
+        yield _join_rows(made, last, len(tags), bad)
+    if last is not None and row.cells:
+        yield _join_rows([row], last, len(tags), [])
 
 
-def check_width(path: str, n_columns: int) -> None:
-    """Refuse a table of more columns than any has, before they are named."""
-    if not 0 < n_columns <= MOST_COLUMNS:
-        raise TableError(f"{path}: expected 1 to {MOST_COLUMNS:,} columns but got {n_columns}; transpose the table")
+def _join_rows(made: Sequence[_Row], last: Block, n_tags: int, bad: list[tuple[int, str, str]]) -> Block:
+    """Make a block of rows."""
+    shape = len(made), n_tags
+    numbers, strange, examples = np.full(shape, np.nan), np.zeros(shape, bool), dict[tuple[int, int], str]()
+    for i, row in enumerate(made):
+        for j, (value, is_strange, text) in row.cells.items():
+            numbers[i, j], strange[i, j] = value, is_strange
+            examples |= {} if text is None else {(i, j): text}
+    return Block(
+        rows=np.array([row.number for row in made], int),
+        numbers=numbers,
+        times=None if last.times is None else np.array([row.time for row in made], last.times.dtype),
+        labels=None,
+        after=np.array([row.after for row in made], int).reshape(-1, 2),
+        done=last.done,
+        bad=bad,
+        strange=strange,
+        examples=examples,
+        n_read=len(made) + len(bad),
+    )
 
 
-def choose_columns(
-    path: str,
-    reader: Reader,
-    columns: Sequence[str],
-    drop: Sequence[str],
-    time: Sequence[str],
-    labels: str | None,
-    learned: Learned,
-) -> Chosen:
-    """Apply the options of `open_table` to the columns of a file."""
-    names = reader.names
-    positions = {name: j for j, name in enumerate(names)}
+def _subtract(blocks: Iterator[Block], columns: Sequence[int], state: Sequence[float | None] | None) -> Iterator[Block]:
+    """Replace counters by what they rise in a row, from zero on where they begin again.
 
-    def find(wanted: str) -> int:
-        if wanted in positions:
-            return positions[wanted]
-        known = f"it has {len(names):,}: {list_names(names)}; give one of these names, or rename the file's columns"
-        raise TableError(f"{path}: no column {short(wanted)!r}; {known}")
-
-    times, label = [find(name) for name in time], None if labels is None else find(labels)
-    out = {find(name) for name in drop} | {*times, label}
-    left_out: list[int] = []
-    if columns:
-        wanted = [find(name) for name in columns]
-    elif reader.named and learned and not isinstance(learned, int):
-        wanted = [find(name) for name in learned]
-    else:
-        wanted = [j for j in range(len(names)) if j not in reader.texts]
-        left_out = sorted(reader.texts - out)
-    features = [j for j in dict.fromkeys(wanted) if j not in out]
-    found = list_names([names[j] for j in features])
-    if not features:
-        remedy = "choose others with --columns, --drop, --time or --labels"
-        raise TableError(f"{path}: no column of numbers is left of {list_names(names)}; {remedy}")
-    n_learned = learned if isinstance(learned, int) else len(learned)
-    if n_learned not in (0, len(features)):
-        remedy = "choose the same columns with --columns or --drop"
-        raise TableError(
-            f"{path}: expected {n_learned} columns (as learned) but got {len(features)}: {found}; {remedy}"
-        )
-    return Chosen(features, times, label, left_out)
+    What they have risen over a gap is shared by its rows.
+    """
+    n = len(columns)
+    last, since = np.array([np.nan if one is None else one for one in state or [None] * 2 * n], float).reshape(2, n)
+    for block in blocks:
+        numbers, states = block.numbers.copy(), np.empty((len(block.rows), 2, n))
+        for c, j in enumerate(columns):
+            values = np.concatenate([last[c : c + 1], numbers[:, j]])
+            # The place of the latest value that is known, at each row.
+            known = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(len(values))))
+            filled, age = values[known], np.arange(len(values)) - known
+            age = np.where(known == 0, age + np.nan_to_num(since[c]), age)
+            rises = values[1:] - filled[:-1]
+            numbers[:, j] = np.where(rises < 0.0, values[1:], rises) / (age[:-1] + 1.0)
+            states[:, 0, c], states[:, 1, c] = filled[1:], age[1:]
+        last, since = states[-1] if len(states) else (last, since)
+        yield replace(block, numbers=numbers, state=states.reshape(len(states), -1))

@@ -1,8 +1,8 @@
-"""Columns of times: text in many forms, or numbers."""
+"""Columns of times: text in forms of `strptime`, or numbers since 1970 or some other beginning."""
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -11,108 +11,214 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute
 
-from streamkpca.cli.tables.table import short
+from streamkpca.cli.tables.cells import trim
 
-_TYPES = (pyarrow.float64(), pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "UTC"))
-# Units of times that are numbers since 1970, in nanoseconds.
+Times = npt.NDArray[Any]
+
+# Units of times that are numbers since 1970, in nanoseconds, and the form of all other numbers.
 EPOCHS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+NUMBER = "number"
+ISO = "%Y-%m-%d %H:%M:%S"
 _DAYS = (
+    *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%Y%m%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%m-%d-%Y"),
+    *("%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%y", "%y-%m-%d", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d. %b %Y"),
+    *("%b %d, %Y", "%b %d %Y", "%a %d %b %Y", "%a, %d %b %Y", "%a, %b %d, %Y", "%d/%b/%Y", "%d-%m", "%d.%m.", "%d/%m"),
+    *("%m-%d", "%m/%d", "%b %d"),
+)
+_CLOCKS = ("", " %H:%M:%S", " %I:%M:%S %p", " %H.%M.%S", " %H%M%S")
+_WHOLE = ("%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%a %b %d %H:%M:%S %Y", "%d/%b/%Y:%H:%M:%S", "%H:%M:%S")
+_MONTHS = (
     *(
-        "%Y-%m-%d",
-        "%Y/%m/%d",
-        "%Y.%m.%d",
-        "%Y%m%d",
-        "%d.%m.%Y",
-        "%d.%m.%y",
-        "%d/%m/%Y",
-        "%m/%d/%Y",
-        "%d/%m/%y",
-        "%m/%d/%y",
+        "jan ene gen",
+        "feb fév fev",
+        "mar mär mrz maa",
+        "apr avr abr",
+        "may mai mag mei",
+        "jun juin giu",
+        "jul juil lug",
     ),
-    *("%d-%m-%Y", "%m-%d-%Y", "%d-%b-%Y"),
+    *("aug aoû ago", "sep set", "oct okt ott out", "nov", "dec dez déc dic"),
 )
-_CLOCKS = (
-    *(" %H:%M:%S", " %H:%M", " %I:%M:%S %p", " %I:%M %p", " %H.%M.%S", " %H%M%S", "T%H:%M:%S", ", %H:%M:%S"),
-    *(" %H:%M:%S UTC", ""),
-)
-_ISO = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d:?\d\d)?)?")
-_YEARS = np.datetime64("1900"), np.datetime64("2200")
+_MONTH = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
+# Hours ahead of UTC; where a name has several meanings, the one of North America or Europe.
+_ZONES = {
+    **{"Z": 0, "UTC": 0, "GMT": 0, "WET": 0, "WEST": 1, "BST": 1, "CET": 1, "MEZ": 1, "CEST": 2, "MESZ": 2, "EET": 2},
+    **{"EEST": 3, "MSK": 3, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "EST": -5, "EDT": -4, "CST": -6, "CDT": -5},
+    **{"MST": -7, "MDT": -6, "PST": -8, "PDT": -7},
+}
+_ZONE = r"(?P<z>Z|[A-Z]{3,5}|(?:UTC|GMT)?[+-]\d\d:?(?:\d\d)?)"
+_FRACTION = r"(?:[.,](?P<f>\d{1,9})\d*)?"
+_SIGNS = {
+    **{"Y": r"(?P<Y>\d{4})", "y": r"(?P<y>\d\d)", "m": r"(?P<m>\d{1,2})", "d": r"(?P<d>\d{1,2})"},
+    **{"H": r"(?P<H>\d{1,2})", "I": r"(?P<H>\d{1,2})", "M": r"(?P<M>\d{1,2})", "S": rf"(?P<S>\d{{1,2}}){_FRACTION}"},
+    **{
+        "b": r"(?P<b>[^\d\s.,:/-]{3,9})\.?",
+        "B": r"(?P<b>[^\d\s.,:/-]{3,9})",
+        "a": r"[^\d\s.,:/-]{2,10}\.?",
+        "A": r"[^\d\s.,:/-]{2,10}",
+        "z": _ZONE,
+    },
+    **{"Z": _ZONE, "p": r"(?P<p>[AaPp])\.?[Mm]?\.?", "%": "%"},
+}
+# Years that nanoseconds since 1970 reach, and those in which digits alone are taken for a time.
+_YEARS = np.datetime64("1678"), np.datetime64("2262")
+_LIKELY_YEARS = np.datetime64("1900"), np.datetime64("2200")
 
 
-class Times:
-    """Converts the columns of times of a table, joined by spaces: to numbers, or to dates, as the first ones are.
+@cache
+def _pattern(form: str) -> str:
+    """Make the pattern of a form; seconds and their fraction, the whole clock, and a zone may be absent."""
+    for short, long in {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%S.%f": "%S", "%S,%f": "%S"}.items():
+        form = form.replace(short, long)
+    pattern, rest = "", re.split(r"%(.)", form)
+    for between, sign in zip(rest[::2], rest[1::2], strict=False):
+        if sign not in _SIGNS:
+            raise ValueError(f"--time-format {form}: expected signs among %{' %'.join(_SIGNS)} but got %{sign}")
+        part = re.escape(between).replace(r"\ ", r"\s+") + _SIGNS[sign]
+        if between == " " and sign in "HI":
+            part = r"(?:[T_]|[,;]?\s+)" + _SIGNS[sign]
+            # What follows a day is a clock, and is left out at midnight by spreadsheets.
+            pattern += (
+                "(?:"
+                if re.fullmatch(r"[^%]*(%[HIMSpzZ][^%]*)+", form.partition(between + "%" + sign)[2] + "%H")
+                else ""
+            )
+        elif between == ":" and sign == "S":
+            part = f"(?::{_SIGNS[sign]})?"
+        elif between == " " and sign in "pzZ":
+            part = r"\s*" + _SIGNS[sign]
+        pattern += part
+    pattern += re.escape(rest[-1]) + ")?" * (pattern.count("(?:(?:[T_]"))
+    # Digits without a mark between them have all their places.
+    pattern = pattern.replace(r"\d{1,2}", r"\d\d") if re.search(r"%[YmdHIM]%[mdHIMS]", form) else pattern
+    zone = "" if _ZONE in pattern else rf"(?:\s*{_ZONE})?"
+    return f"^{pattern}{zone}$"
 
-    A format is one of `strptime`, or one of `EPOCHS`.
 
-    >>> Times(["t", "x"], [0]).read([["2024-05-31 10:00", "2024-06-01"]])
-    array(['2024-05-31T10:00:00.000000000', '2024-06-01T00:00:00.000000000'],
-          dtype='datetime64[ns]')
-    >>> Times(["day", "hour"], [0, 1], "%d.%m.%Y %H:%M").read([["31.5.2024"], ["10:00"]])
-    array(['2024-05-31T10:00:00.000000000'], dtype='datetime64[ns]')
+def has_clock(form: str) -> bool:
+    """Tell whether times of a form have an hour."""
+    return "%H" in form or "%I" in form
+
+
+def has_day(form: str) -> bool:
+    """Tell whether times of a form have a day, not only an hour."""
+    return form in (*EPOCHS, NUMBER) or any(sign in form for sign in ("%d", "%F"))
+
+
+def read_times(columns: Sequence[Any], form: str) -> tuple[Times, bool]:
+    """Read columns of times, joined by spaces, in a form: numbers, or datetime64[ns] in UTC where cells name a zone.
+
+    NaN or NaT stands for cells of other forms. Returned is also whether they name a zone.
+
+    >>> times, is_utc = read_times([pyarrow.array(["31.5.2024"]), pyarrow.array(["10:00 +02:00"])], "%d.%m.%Y %H:%M")
+    >>> times, is_utc
+    (array(['2024-05-31T08:00:00.000000000'], dtype='datetime64[ns]'), True)
     """
+    if len(columns) == 1 and pyarrow.types.is_timestamp(columns[0].type):
+        return columns[0].cast(pyarrow.timestamp("ns")).to_numpy(zero_copy_only=False), columns[0].type.tz is not None
+    if form in (*EPOCHS, NUMBER):
+        return _read_epoch(columns[0], form), form != NUMBER
+    cells = trim(join_texts(columns))
+    found = compute.extract_regex(cells, _pattern(form))
+    is_known = found.is_valid()
+    names = {field.name for field in found.type}
 
-    def __init__(self, names: Sequence[str], columns: Sequence[int], format: str | None = None) -> None:
-        self.columns, self._name, self.format = columns, " ".join(names[j] for j in columns), format
-        self._types: Sequence[Any] = _TYPES
-        self.is_utc = format in EPOCHS or (format or "").endswith(("%z", "UTC"))
+    def number(name: str, default: int) -> Times:
+        if name not in names:
+            return np.full(len(cells), default)
+        digits = found.field(name)
+        digits = compute.if_else(compute.and_(is_known, compute.not_equal(digits, "")), digits, str(default))
+        return np.asarray(digits.cast(pyarrow.int64()))
 
-    def read(self, columns: Sequence[Any]) -> Any:
-        """Convert text to float64 or datetime64[ns] (n,), or raise ValueError; None without columns."""
-        if not columns:
-            return None
-        parts = [pyarrow.array(cells, pyarrow.string()) if isinstance(cells, list) else cells for cells in columns]
-        array = parts[0] if len(parts) == 1 else compute.binary_join_element_wise(*parts, " ")
-        if self.format:
-            with suppress(pyarrow.ArrowException):
-                return epoch_times(array, self.format) if self.format in EPOCHS else formatted_times(array, self.format)
-        for kind in [] if self.format else self._types:
-            with suppress(pyarrow.ArrowException):
-                times: npt.NDArray[Any] = array.cast(kind, safe=kind != _TYPES[0]).to_numpy(zero_copy_only=False)
-                if len(times):
-                    self.is_utc = kind == _TYPES[2]
-                    self._types = _TYPES[:1] if kind == _TYPES[0] else _TYPES[1:]
-                return times
-        expected = self.format or "a number, or a date as 2024-05-31 10:00:00"
-        what = f"column {short(self._name)!r} holds {short(str(array[0]))!r} but a time is expected: {expected}"
-        raise ValueError(f"{what} (for other forms, --time-format)")
+    year, two = number("Y", 2000), number("y", -1)
+    year = np.where(two >= 0, two + np.where(two < 69, 2000, 1900), year)
+    month = _look_up(
+        found, "b", lambda text: _MONTH.get(text[:3].lower(), _MONTH.get(text[:4].lower(), 0)), number("m", 1)
+    )
+    first = ((year - 1970) * 12 + month - 1).astype("M8[M]")
+    days = first.astype("M8[D]") + (number("d", 1) - 1)
+    hour, minute, second = number("H", 0), number("M", 0), number("S", 0)
+    half = _look_up(found, "p", lambda text: 12 * (text in "Pp"), np.full(len(cells), -1))
+    is_known = is_known.to_numpy(zero_copy_only=False) & (days.astype("M8[M]") == first) & (month > 0) & (month < 13)
+    is_known &= (hour < 25) & (minute < 60) & (second < 61) & ((half < 0) | ((hour > 0) & (hour < 13)))
+    hour = np.where(half < 0, hour, hour % 12 + half)
+    fraction = compute.utf8_rpad(found.field("f"), 9, "0").cast(pyarrow.int64()) if "f" in names else 0
+    zone = _look_up(found, "z", _minutes_ahead, np.full(len(cells), 0))
+    seconds = (hour * 3600 + (minute - zone) * 60 + second).astype("m8[s]")
+    times = days.astype("M8[ns]") + seconds + np.asarray(fraction).astype("m8[ns]")
+    is_known &= (days > _YEARS[0]) & (days < _YEARS[1])
+    zones = compute.not_equal(found.field("z"), "").to_numpy(zero_copy_only=False) if "z" in names else np.zeros(1)
+    return np.where(is_known, times, np.datetime64("NaT")), bool(2 * np.count_nonzero(zones) > is_known.sum())
 
 
-def epoch_times(cells: Any, unit: str) -> npt.NDArray[Any]:
-    """Read numbers since 1970."""
-    numbers = cells.cast(pyarrow.float64()).to_numpy(zero_copy_only=False) * EPOCHS[unit]
+def _look_up(found: Any, name: str, read: Any, default: Times) -> Times:
+    """Read each text of a group once; the default stands where there is none."""
+    if name not in {field.name for field in found.type}:
+        return default
+    texts = compute.if_else(found.is_valid(), found.field(name), "").dictionary_encode()
+    values = np.array([read(text) if text else 0 for text in texts.dictionary.to_pylist()] or [0])
+    codes = texts.indices.to_numpy(zero_copy_only=False)
+    return np.where(compute.not_equal(found.field(name), "").to_numpy(zero_copy_only=False), values[codes], default)
+
+
+def _minutes_ahead(zone: str) -> int:
+    offset = re.fullmatch(r"(?:UTC|GMT)?([+-])(\d\d):?(\d\d)?", zone)
+    if offset is None:
+        return 60 * _ZONES.get(zone, 0)
+    return int(offset[1] + "1") * (60 * int(offset[2]) + int(offset[3] or 0))
+
+
+def _read_epoch(cells: Any, form: str) -> Times:
+    """Read numbers, those since 1970 as dates."""
+    if pyarrow.types.is_string(cells.type):
+        cells = trim(cells)
+        is_number = compute.match_substring_regex(cells, r"^[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?$")
+        cells = compute.replace_substring(compute.if_else(is_number, cells, None), ",", ".")
+        if form != NUMBER and compute.all(compute.match_substring_regex(cells, r"^\d{1,18}$")).as_py():
+            # Floating point would round the last digits of nanoseconds.
+            cells = cells.cast(pyarrow.int64())
+    if form == NUMBER:
+        return np.asarray(cells.cast(pyarrow.float64(), safe=False))
+    scale = EPOCHS[form]
+    if pyarrow.types.is_integer(cells.type) and not cells.null_count and compute.max(cells).as_py() < 2**63 // scale:
+        return (np.asarray(cells) * scale).astype("M8[ns]")
+    numbers = np.asarray(cells.cast(pyarrow.float64(), safe=False))
+    whole = np.floor(np.where(np.abs(numbers) < 2.0**63 / scale, numbers, np.nan))
+    # A float of today's seconds holds microseconds.
+    fraction = np.round((numbers - whole) * (scale / 1000.0)) * 1000.0
     with np.errstate(invalid="ignore"):
-        return np.where(np.abs(numbers) < 2.0**63, numbers, np.nan).astype("datetime64[ns]")
+        times = (whole.astype(np.int64) * scale + fraction.astype(np.int64)).astype("M8[ns]")
+    return np.where(np.isnan(whole), np.datetime64("NaT"), times)
 
 
-def formatted_times(cells: Any, format: str, *, strict: bool = True) -> npt.NDArray[Any]:
-    """Read times in a format of `strptime`, without fractions of a second; unless `strict`, NaT for other text."""
-    cells = compute.replace_substring_regex(cells, r"(:\d\d)[.,]\d+", r"\1")
-    times = compute.strptime(cells, format=format, unit="s", error_is_null=not strict).to_numpy(zero_copy_only=False)
-    is_known = (times > _YEARS[0]) & (times < _YEARS[1])
-    return np.where(is_known, times, np.datetime64("NaT")).astype("datetime64[ns]")
+def join_texts(columns: Sequence[Any]) -> Any:
+    """Join columns of cells by spaces."""
+    texts = [compute.cast(cells, pyarrow.string()) for cells in columns]
+    return texts[0] if len(texts) == 1 else compute.binary_join_element_wise(*texts, " ")
 
 
-def find_format(cells: Sequence[str]) -> tuple[str | None, npt.NDArray[Any]] | None:
-    """Find how most cells write dates: a format, None for ISO 8601, and the dates, NaT for other cells.
+def find_form(columns: Sequence[Any]) -> tuple[str, Times] | None:
+    """Find the form in which most cells are times, of text alone, and the times.
 
-    If several do, as day and month may be either, the one in which the dates are closest together; of equals the one
+    If there are several, as day and month may be either, the one in which times are closest together; of equals the one
     with the month first where clocks say AM or PM, and else the day.
 
-    >>> find_format(["01/02/2024 23:55", "02/02/2024 00:00"])[0]
-    '%d/%m/%Y %H:%M'
+    >>> find_form([pyarrow.array(["01/02/2024 23:55", "02/02/2024 00:00"])])[0]
+    '%d/%m/%Y %H:%M:%S'
     """
-    known = [cell if _ISO.fullmatch(cell) else None for cell in cells]
-    if 2 * known.count(None) < len(cells):
-        with suppress(ValueError):
-            return None, Times(["time"], [0]).read([known])
-    found: list[tuple[Any, str, npt.NDArray[Any]]] = []
-    for day, clock in product(_DAYS, _CLOCKS):
-        for part in (cells[:20], cells):
-            times = formatted_times(pyarrow.array(part, pyarrow.string()), day + clock, strict=False)
-            if 2 * np.count_nonzero(~np.isnat(times)) <= len(part):
-                break
-        else:
-            found.append((np.abs(np.diff(times[~np.isnat(times)])).sum(), day + clock, times))
-    if not found:
-        return None
-    return min(found, key=lambda one: (one[0], one[1].endswith("%p") != one[1].startswith("%m")))[1:]
+    cells = compute.drop_null(trim(join_texts(columns)))
+    few, found = cells[:20], list[tuple[Any, ...]]()
+    for form in (*(day + clock for day, clock in product(_DAYS, _CLOCKS)), *_WHOLE):
+        if 2 * (compute.sum(compute.match_substring_regex(few, _pattern(form))).as_py() or 0) > len(few):
+            times, _ = read_times([cells], form)
+            known = times[~np.isnat(times)]
+            if form.startswith("%Y%m%d"):
+                known = known[(known > _LIKELY_YEARS[0]) & (known < _LIKELY_YEARS[1])]
+            if len(known) == len(cells) and form.startswith("%Y"):
+                # Nothing else reads as well.
+                return form, times if len(times) == len(columns[0]) else read_times(columns, form)[0]
+            if 2 * len(known) > len(cells):
+                # Months stand first where clocks say AM or PM, and else days.
+                is_odd = form.endswith("%p") != form.startswith("%m")
+                found.append((-len(known), np.abs(np.diff(known)).sum(), has_clock(form), is_odd, form))
+    return (form := min(found)[-1], read_times(columns, form)[0]) if found else None

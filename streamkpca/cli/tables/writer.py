@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext, suppress
@@ -14,15 +15,18 @@ from pyarrow import compute, csv, ipc, parquet
 
 from streamkpca._core.files import SHARED, replacing
 from streamkpca.cli.console import known
-from streamkpca.cli.tables.table import TableError
+from streamkpca.cli.tables.errors import TableError
 
 WRITTEN: Final = ("csv", "jsonl", "parquet", "arrow", "arrows")
 # These can be read before they are complete, so they may grow for ever.
 _LIVE = ("csv", "jsonl", "arrows")
+_CONTINUED = ("csv", "jsonl")
 
 
 class Writer:
     """Write rows of results: to a file that is whole or as it was, or so that rows can be read as they come.
+
+    With `n_kept`, so many bytes of the file, of results before these, stay, if it has them.
 
     A path "-" is standard output. The format is one of `WRITTEN` ("arrows" is Arrow's stream), by default the path's
     ending, and CSV on standard output. A `live` writer writes into the file itself, and flushes every call.
@@ -37,7 +41,7 @@ class Writer:
     1,0.25
     """
 
-    def __init__(self, path: str, *, format: str | None = None, live: bool = False) -> None:
+    def __init__(self, path: str, *, format: str | None = None, live: bool = False, n_kept: int | None = None) -> None:
         self.path, self.is_output, self.n_rows = path, path == "-", 0
         self.format = format or ("csv" if self.is_output else os.path.splitext(path)[1].lower().removeprefix("."))
         self._is_live = live or self.is_output
@@ -46,6 +50,11 @@ class Writer:
             what = "results that are read as they come" if self._is_live else "results"
             expected = f"expected {what} as {', '.join(known)} but got {self.format!r}"
             raise TableError(f"{path}: {expected}; end the name in one of these")
+        has_older = n_kept is not None and os.path.isfile(path) and os.path.getsize(path) >= n_kept
+        self._n_kept = n_kept if n_kept is not None and has_older else 0
+        if self._n_kept and self.format not in _CONTINUED:
+            what = f"holds results of the rows before, and {self.format} cannot be continued"
+            raise TableError(f"{path}: {what}; name another file, or one that ends in {', '.join(_CONTINUED)}")
         self._sink: Any = None
         self._stack = ExitStack()
 
@@ -56,9 +65,15 @@ class Writer:
                 raise TableError("-: standard output is closed; name a file")
             self._file: IO[bytes] = sys.stdout.buffer
         elif self._is_live:
-            self._file = self._stack.enter_context(open(self.path, "wb"))
+            self._file = self._stack.enter_context(open(self.path, "r+b" if self._n_kept else "wb"))
         else:
             self._file = self._stack.enter_context(replacing(self.path, mode=SHARED))
+            if self._n_kept:
+                with open(self.path, "rb") as older:
+                    shutil.copyfileobj(older, self._file)
+        if self._n_kept:
+            self._file.seek(self._n_kept)
+            self._file.truncate()
         self._stack.push(self._finish)
         return self
 
@@ -71,11 +86,16 @@ class Writer:
         if self.format == "jsonl":
             self._file.writelines(map(_json_line, table.to_pylist()))
         else:
-            self._sink = self._sink or _sink(self.format, self._file, table.schema)
+            self._sink = self._sink or _sink(self.format, self._file, table.schema, has_header=not self._n_kept)
             self._sink.write_table(table)
         if self._is_live:
             self._file.flush()
         self.n_rows += len(table)
+
+    @property
+    def n_bytes(self) -> int:
+        """The length of the file so far."""
+        return self._file.tell()
 
     def __exit__(self, *error: Any) -> None:
         """Complete the file, or leave the older one if there was an error."""
@@ -93,10 +113,10 @@ def _spelled(times: npt.NDArray[Any]) -> Any:
     return compute.utf8_rtrim(compute.utf8_rtrim(np.datetime_as_string(times, unit="ns").astype(object), "0"), ".")
 
 
-def _sink(form: str, file: IO[bytes], schema: Any) -> Any:
+def _sink(form: str, file: IO[bytes], schema: Any, *, has_header: bool) -> Any:
     """Make pyarrow's writer of a format."""
     if form == "csv":
-        return csv.CSVWriter(file, schema)
+        return csv.CSVWriter(file, schema, write_options=csv.WriteOptions(include_header=has_header))
     if form == "parquet":
         return parquet.ParquetWriter(file, schema)
     return (ipc.new_file if form == "arrow" else ipc.new_stream)(file, schema)

@@ -1,0 +1,238 @@
+"""How the columns of a table are read: what the user asks for, what is known of them, and what the first rows show."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamkpca.cli.tables.cells import Array, Form, find_forms, read_numbers
+from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, short
+from streamkpca.cli.tables.look import find_growth, find_key, find_sentinels, find_time, find_time_form, share_back
+from streamkpca.cli.tables.parts import Reader
+from streamkpca.cli.tables.times import ISO, join_texts, read_times
+
+# Fewer numbers show nothing of a column but its kind, and the first rows of more columns are not looked at.
+_LEAST = 10
+_MOST_COLUMNS = 2000
+
+
+class Reading(NamedTuple):
+    """How the columns of a file are read, by names; what is known of it beside a saved model.
+
+    columns: the features. time, time_format: see `open_table`. differences: features that are counters. gaps: numbers
+    of a feature that stand for gaps. wide: the columns of the tag and of the value, where the features are tags.
+    """
+
+    columns: tuple[str, ...] = ()
+    time: tuple[str, ...] = ()
+    time_format: str | None = None
+    differences: tuple[str, ...] = ()
+    gaps: Mapping[str, tuple[float, ...]] = {}
+    wide: tuple[str, str] | None = None
+
+
+class Asked(NamedTuple):
+    """The options of `open_table` that concern columns."""
+
+    columns: Sequence[str]
+    drop: Sequence[str]
+    time: Sequence[str]
+    time_format: str | None
+    differences: Sequence[str] | None
+    gaps: Sequence[float] | None
+    wide: str | None
+    by: tuple[str, str] | None
+    labels: str | None
+    known: Reading
+    n_columns: int
+    looks: bool
+
+
+class Look(NamedTuple):
+    """Facts about the first `n_rows` rows, by names of columns.
+
+    times: the first and the last, in UTC if `is_utc`. back: share of the rows that are earlier than the one before.
+    machines: the column of machines, and those in these rows. left_out: columns that nobody asked for, by the reason.
+    constants: columns of one value. gaps: share of missing values where there are any. sentinels: numbers that stand
+    for gaps, and occur.
+    """
+
+    n_rows: int
+    times: tuple[Any, Any] | None
+    is_utc: bool
+    back: float
+    machines: tuple[str, tuple[str, ...]] | None
+    left_out: Mapping[str, tuple[str, ...]]
+    constants: Mapping[str, float]
+    gaps: Mapping[str, float]
+    sentinels: Mapping[str, tuple[float, ...]]
+
+
+class Sample:
+    """The first rows of a file: cells by columns, and the forms in which these are read."""
+
+    def __init__(self, path: str, reader: Reader, *, decimal: str | None) -> None:
+        self.path, self.names, self.cells, self.named = path, reader.names, reader.sample().cells, reader.named
+        columns = [self.cells[j] for j in range(len(self.names))]
+        self.n_rows = len(columns[0])
+        mark = reader.dialect.get("delimiter", ",")
+        self.forms = dict(enumerate(find_forms(columns, delimiter=mark, decimal=decimal)))
+        marks = {form.decimal for form in self.forms.values() if form}
+        if "delimiter" in reader.dialect and len(marks) == 1:
+            reader.dialect["decimal"] = marks.pop()
+        self._places = {name: j for j, name in enumerate(self.names)}
+
+    def find(self, name: str) -> int:
+        """Return the position of a column."""
+        if name in self._places:
+            return self._places[name]
+        have = f"it has {len(self.names):,}: {list_names(self.names)}"
+        raise TableError(
+            f"{self.path}: no column {short(name)!r}; {have}; give one of these names, or rename the file's columns"
+        )
+
+    def numbers(self, j: int) -> Array:
+        """Read the numbers of a column, none of very many columns."""
+        if len(self.names) > _MOST_COLUMNS:
+            return np.full(self.n_rows, np.nan)[:0]
+        return read_numbers(self.cells[j], self.forms[j] or Form())[0]
+
+    def texts(self, j: int) -> npt.NDArray[Any]:
+        """Read the text of a column."""
+        return np.array(join_texts([self.cells[j]]).fill_null("").to_pylist(), object)
+
+
+def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
+    """Choose the columns of a file, and how they are read, and tell what the first rows have shown."""
+    names, known = sample.names, asked.known
+    drop = {sample.find(name) for name in (*asked.drop, *filter(None, [asked.labels]))}
+    # Marks at the end of all lines make a column without a name and without a cell.
+    drop |= {j for j, name in enumerate(names) if sample.named and name == str(j) and _is_empty(sample.cells[j])}
+    wanted = [sample.find(name) for name in asked.columns or (known.columns if sample.named and not known.wide else ())]
+    is_free = asked.looks and not wanted and not known.columns
+    time, form = _choose_time(sample, asked, drop | set(wanted))
+    times, is_utc = read_times([sample.cells[j] for j in time], form) if form else (None, False)
+    rest = [j for j in range(len(names)) if j not in drop and j not in time]
+    key, value, machines = _choose_keys(sample, asked, rest, times, is_free=is_free)
+    if value is not None and key is not None:
+        tags, values = sample.texts(key), sample.numbers(value)
+        columns = known.columns if known.wide else tuple(filter(None, dict.fromkeys(tags)))
+        features = {name: values[tags == name] for name in columns}
+    else:
+        for j in wanted:
+            _refuse_text(sample, j)
+        free = set(rest) - {key}
+        places = [j for j in wanted or rest if sample.forms[j] is not None and j in free]
+        mine = slice(None) if asked.by is None or key is None else sample.texts(key) == asked.by[1]
+        features = {names[j]: sample.numbers(j)[mine] for j in dict.fromkeys(places)}
+        times = None if times is None else times[mine]
+    growth = find_growth(features) if is_free else None
+    empty = [name for name, values in features.items() if len(values) >= _LEAST and np.isnan(values).all()]
+    even = growth.even if growth else []
+    hidden = {*empty, *even} if is_free else set()
+    columns = tuple(name for name in features if name not in hidden)
+    _check_columns(sample, asked, columns)
+    differences = (
+        asked.differences if asked.differences is not None else growth.counters if growth else known.differences
+    )
+    differences = tuple(name for name in differences if name in columns)
+    seen = {name: features[name] for name in columns if len(features[name])}
+    gaps = {name: _find_gaps(name, features[name], asked) for name in columns if name not in differences}
+    reading = Reading(
+        columns,
+        tuple(names[j] for j in time),
+        form,
+        differences,
+        {name: found for name, found in gaps.items() if found},
+        None if value is None or key is None else (names[key], names[value]),
+    )
+    texts = [names[j] for j in rest if sample.forms[j] is None and j != key and names[j] not in features]
+    left_out = {"text": texts, "numbering rows": even, "empty": empty if is_free else []}
+    if value is not None:
+        left_out["constant"] = [names[j] for j in rest if sample.forms[j] is not None and j not in (key, value)]
+    whole = {name: v[~np.isnan(v) & ~np.isin(v, reading.gaps.get(name, ()))] for name, v in seen.items()}
+    clock = np.empty(0) if times is None else times[~np.isnan(times)]
+    return reading, Look(
+        n_rows=sample.n_rows,
+        times=(clock.min(), clock.max()) if len(clock) else None,
+        is_utc=is_utc,
+        back=share_back(clock),
+        machines=machines,
+        left_out={why: tuple(found) for why, found in left_out.items() if found},
+        constants={name: float(v[0]) for name, v in whole.items() if len(v) >= _LEAST and np.ptp(v) == 0.0},
+        gaps={name: 1.0 - len(v) / len(seen[name]) for name, v in whole.items() if 0 < len(v) < len(seen[name])},
+        sentinels={name: tuple(one for one in gaps.get(name, ()) if one in v) for name, v in seen.items()},
+    )
+
+
+def _is_empty(cells: Any) -> bool:
+    return len(cells) > 0 and cells.null_count == len(cells)
+
+
+def _choose_time(sample: Sample, asked: Asked, others: set[int]) -> tuple[tuple[int, ...], str | None]:
+    """Choose the columns of the time and their form: as asked, as known, or as found."""
+    known, form = asked.known, asked.time_format
+    columns = tuple(sample.find(name) for name in asked.time)
+    if not columns and known.time and set(known.time) <= set(sample.names):
+        columns, form = tuple(sample.find(name) for name in known.time), form or known.time_format
+    if columns:
+        return columns, form or find_time_form([sample.cells[j] for j in columns]) or ISO
+    free = {j: cells for j, cells in sample.cells.items() if j not in others and j < _MOST_COLUMNS}
+    found = find_time(sample.names, free, sample.forms) if asked.looks else None
+    return found[:2] if found else ((), None)
+
+
+def _choose_keys(
+    sample: Sample, asked: Asked, rest: Sequence[int], times: Any, *, is_free: bool
+) -> tuple[int | None, int | None, tuple[str, tuple[str, ...]] | None]:
+    """Choose the column of tags and that of their values, or the column of machines, and name these."""
+    names, known = sample.names, asked.known
+    numbers = [j for j in rest if sample.forms[j] is not None]
+    if asked.by is not None:
+        return sample.find(asked.by[0]), None, None
+    if known.wide is not None and not asked.columns:
+        tag, value = known.wide
+        return sample.find(tag), sample.find(value), None
+    key = None if asked.wide is None else sample.find(asked.wide)
+    if key is None and is_free:
+        texts = [j for j in rest if sample.forms[j] is None]
+        varying = [j for j in numbers if len(np.unique(sample.numbers(j))) > 1]
+        clock = np.arange(sample.n_rows) if times is None else times
+        key = find_key(names, sample.cells, clock, texts, n_values=len(varying))
+        if key is not None and len(varying) > 1:
+            return key, None, (names[key], tuple(sorted({*sample.texts(key)} - {""})))
+        numbers = varying
+    if key is None:
+        return None, None, None
+    values = [j for j in numbers if j != key]
+    if len(values) != 1:
+        have = f"expected one column of values beside the tags in {short(names[key])!r} but got {len(values)}"
+        raise TableError(
+            f"{sample.path}: {have}: {list_names([names[j] for j in values])}; leave the others out (--drop)"
+        )
+    return key, values[0], None
+
+
+def _refuse_text(sample: Sample, j: int) -> None:
+    if sample.forms[j] is None:
+        cell = next((text for text in sample.texts(j) if text), "")
+        what = f"column {short(sample.names[j])!r} holds text ({cell[:40]!r}) but numbers are required"
+        raise TableError(f"{sample.path}: {what} ({drop_hint(sample.names[j])})")
+
+
+def _check_columns(sample: Sample, asked: Asked, columns: Sequence[str]) -> None:
+    if not columns:
+        remedy = "choose others with --columns, --drop, --time or --labels"
+        raise TableError(f"{sample.path}: no column of numbers is left of {list_names(sample.names)}; {remedy}")
+    n_known = asked.n_columns or len(asked.known.columns)
+    if n_known not in (0, len(columns)):
+        have = f"expected {n_known} columns (as learned) but got {len(columns)}: {list_names(columns)}"
+        raise TableError(f"{sample.path}: {have}; choose the same columns with --columns or --drop")
+
+
+def _find_gaps(name: str, values: Array, asked: Asked) -> tuple[float, ...]:
+    """Find the numbers of a column that stand for gaps."""
+    if asked.gaps is not None:
+        return tuple(asked.gaps)
+    return tuple(dict.fromkeys((*find_sentinels(values), *asked.known.gaps.get(name, ()))))

@@ -1,0 +1,537 @@
+"""Files as loggers, historians and spreadsheets write them: each kind has its right names, numbers and times."""
+
+import io
+import itertools
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_tables_followed import Log
+
+from streamkpca.cli.tables import TableError, open_table
+
+GIVEN = Path(__file__).parents[2] / ".." / "shared" / "data" / "files"
+
+NAN = np.nan
+TEN = np.timedelta64(10, "m")
+START = np.datetime64("2026-05-01T00:00")
+
+
+def opened(data, **options):
+    """Open a table that `watch` would open."""
+    path = Path(tempfile.mkdtemp(), "table.csv")
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return open_table(str(path), **{"looks": True, "on_missing": "marginal", "on_bad_rows": "skip"} | options)
+
+
+def read(table, n_rows=1000):
+    batches = list(table.batches(n_rows))
+    times = None if batches[0].times is None else np.concatenate([batch.times for batch in batches])
+    return (
+        np.concatenate([batch.rows for batch in batches]),
+        np.concatenate([batch.numbers for batch in batches]),
+        times,
+    )
+
+
+def numbers(n=70):
+    """Make numbers of three sensors that do not only rise."""
+    X = np.round(np.random.default_rng(4).normal(size=(n, 3)) * [2.0, 5.0, 0.5] + [20.0, 101.0, 1.5], 3)
+    X[0] = 20.5, 101.25, 1.5
+    return X
+
+
+def lines(form="{t:%Y-%m-%d %H:%M:%S},{0},{1},{2}", n=70, decimal="."):
+    """Write a line for each row of `numbers`, ten minutes apart."""
+    times = [(START + i * TEN).item() for i in range(n)]
+    cells = [[repr(x).replace(".", decimal) for x in row] for row in numbers(n).tolist()]
+    return [
+        form.format(*row, t=time, i=i, s=1777593600 + 600 * i)
+        for i, (time, row) in enumerate(zip(times, cells, strict=True))
+    ]
+
+
+def text(*above, form="{t:%Y-%m-%d %H:%M:%S},{0},{1},{2}", end="\n", decimal="."):
+    return end.join([*above, *lines(form, decimal=decimal)]) + end
+
+
+HEADS = {
+    "TOA5": text(
+        '"TOA5","Ridge","CR1000X","12345","Std.07","CPU:r.CR1X","51234","Ten"',
+        '"TIMESTAMP","RECORD","a","b","c"',
+        '"TS","RN","Deg C","mbar","A"',
+        '"","","Avg","Smp","Max"',
+        form='"{t}",{i},{0},{1},{2}',
+        end="\r\n",
+    ),
+    "a row of units": text("time,a,b,c", "s,°C,kPa,V"),
+    "a title": text("Plant 7, hall 3", "", "time,a,b,c"),
+    "comments": text("# Start = 05/01/2026 00:00:00.0", "# Device = dongle", "time,a,b,c"),
+    "names in a comment": text("# Made by a browser", "#", "# time,a,b,c"),
+    "sep=": text("sep=;", "time;a;b;c", form="{t};{0};{1};{2}"),
+    "LabVIEW": text(
+        "LabVIEW Measurement\t",
+        "Separator\tTab",
+        "Decimal_Separator\t,",
+        "***End_of_Header***\t",
+        "",
+        "Channels\t3\t\t\t",
+        "Samples\t70\t70\t70\t",
+        "***End_of_Header***\t\t\t\t",
+        "X_Value\ta\tb\tc\tComment",
+        form="{t}\t{0}\t{1}\t{2}\t",
+        decimal=",",
+    ),
+    "dstat": text(
+        '"Dstat 0.7.3 CSV output"',
+        '"Author:","Some One",,,"URL:","http://example.org/"',
+        "",
+        '"system","total usage",,',
+        '"time","a","b","c"',
+    ),
+    "annotated InfluxDB": text(
+        "#group,false,false,true,false,false,false",
+        "#datatype,string,long,dateTime:RFC3339,double,double,double",
+        "#default,_result,,,,,",
+        ",result,table,_time,a,b,c",
+        form=",,0,{t:%Y-%m-%dT%H:%M:%S}Z,{0},{1},{2}",
+    ),
+    "names in two lines": text(
+        "\t\tLow\tHigh\tc", "Date\tTime\ta\tb\t ", form="{t:%m/%d/%y}\t{t:%I:%M%p}\t{0}\t{1}\t{2}"
+    ),
+    "names that come again": text("time,a,b,b", form="{t},{0},{1},{2}") + "time,a,b,b\n",
+    "a mark at the end of rows": text("time,a,b,c", form="{t},{0},{1},{2},"),
+    "a mark at the end of names": text("time,a,b,c,"),
+    "white space": text(" time         a  b   c", form="{t:%Y-%m-%dT%H:%M:%S}   {0}  {1} {2}"),
+    "vmstat": text("procs ----memory---", " a  b   c UTC", form=" {0}  {1} {2} {t}"),
+    "a bar": text("time|a|b|c", form="{t}|{0}|{1}|{2}"),
+    "decimal commas": text("time;a;b;c", form="{t};{0};{1};{2}", decimal=","),
+    "UTF-16": text("time,a,b,c").encode("utf-16"),
+    "UTF-16 without a mark": text("time,a,b,c").encode("utf-16-le"),
+    "UTF-16, the other way": text("time,a,b,c").encode("utf-16-be"),
+    "UTF-32": text("time,a,b,c").encode("utf-32"),
+    "UTF-32 without a mark": text("time,a,b,c").encode("utf-32-be"),
+    "a BOM": text("time,a,b,c").encode("utf-8-sig"),
+    "Windows-1252": text("time [°],a,b,c").encode("cp1252"),
+    "NUL": text("time,a,b,c").encode() + b"\0" * 512 + b"\n",
+    "Ctrl-Z": text("time,a,b,c", end="\r\n").encode() + b"\x1a",
+    "line ends of old Macs": text("time,a,b,c", end="\r"),
+    "cells of several lines": text("time,a,b,c,note", form='{t},{0},{1},{2},"one\ntwo, three"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_what_stands_around_the_rows_is_no_row(kind):
+    table = opened(HEADS[kind])
+    names = {"names that come again": ("a", "b", "b.3"), "names in two lines": ("Low a", "High b", "c")}.get(
+        kind, ("a", "b", "c")
+    )
+    assert tuple(name for name in table.names if name != "table") == names
+    _, found, times = read(table)
+    np.testing.assert_array_equal(found[:, [table.names.index(name) for name in names]], numbers())
+    np.testing.assert_array_equal(times, START + np.arange(70) * TEN)
+    assert (table.n_read, table.n_bad) == ((71, 1) if kind == "names that come again" else (70, 0))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HEADS if kind != "line ends of old Macs"])
+@given(cuts=st.lists(st.integers(1, 6000), max_size=5), n_rows=st.integers(1, 30))
+def test_a_growing_file_is_read_as_the_whole_one(kind, cuts, n_rows):
+    data = HEADS[kind]
+    data = data.encode() if isinstance(data, str) else data
+    ends = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    whole = read(opened(data))
+    with tempfile.TemporaryDirectory() as folder:
+        log = Log(Path(folder, "log"), [[data[a:b]] for a, b in itertools.pairwise(ends)])
+        batches = list(log.batches(n_rows, looks=True, on_missing="marginal", on_bad_rows="skip"))
+        for i, part in enumerate(zip(*(batch[:3] for batch in batches), strict=True)):
+            np.testing.assert_array_equal(np.concatenate(part), whole[i])
+        later = open_table(
+            str(log.path), looks=True, on_missing="marginal", on_bad_rows="skip", start=batches[0].position
+        )
+        np.testing.assert_array_equal(read(later)[1], whole[1][len(batches[0].rows) :])
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected", "options"),
+    [
+        (["1.5", "Bad", "I/O Timeout", "---", "2", "3"], [1.5, *[NAN] * 3, 2.0, 3.0], {}),
+        (["1.5", "#DIV/0!", "<0.05", "inf", "-Inf", "2", "3", "4"], [1.5, *[NAN] * 4, 2.0, 3.0, 4.0], {}),
+        (["Bad", "Bad", "Bad", "Bad", "1.5"], [*[NAN] * 4, 1.5], {}),
+        (["1.5", "", "NA", "nan", "null", "#N/A", "2"], [1.5, *[NAN] * 5, 2.0], {}),
+        (["1,993582E+01", "2,1E-02", "-3"], [19.93582, 0.021, -3.0], {}),
+        (["1 103,15", "1\u00a0020,25", "1\u202f164,42", "885,64"], [1103.15, 1020.25, 1164.42, 885.64], {}),
+        (["1'103.15", "1\u2019020.25", "885.64"], [1103.15, 1020.25, 885.64], {}),
+        (["1.103,15", "12.345.678", "885,6"], [1103.15, 12345678.0, 885.6], {}),
+        (["1,103.15", "12,345,678", "885.6"], [1103.15, 12345678.0, 885.6], {}),
+        (["1,500", "2,250", "3"], [1.5, 2.25, 3.0], {}),
+        (["1.500", "2.250", "3"], [1.5, 2.25, 3.0], {}),
+        (["1.500", "2.250", "3"], [1500.0, 2250.0, 3.0], {"decimal": ","}),
+        (["42.3%", "7%", "0%"], [42.3, 7.0, 0.0], {}),
+        (["3 GiB", "512 MiB", "1.5 GiB"], [3.0, 0.5, 1.5], {}),
+        (["48.9 kB/s", "1.2 MB/s", "3 kB/s"], [48.9, 1200.0, 3.0], {}),
+        (["1.5 ms", "2 s", "900 µs", "3 ms"], [1.5, 2000.0, 0.9, 3.0], {}),
+        (["\u22125.5", "+3", " 4 "], [-5.5, 3.0, 4.0], {}),
+        (["ON", "off", "On", "unavailable"], [1.0, 0.0, 1.0, NAN], {}),
+        (["open", "closed", "open"], [1.0, 0.0, 1.0], {}),
+        (["yes", "no", ""], [1.0, 0.0, NAN], {}),
+    ],
+)
+def test_cells_are_numbers_or_gaps(cells, expected, options):
+    text = "t;x;y\n" + "".join(f"{i};{cell};7\n" for i, cell in enumerate(cells))
+    table = opened(text, time=["t"], **options)
+    np.testing.assert_allclose(read(table)[1], np.column_stack([expected, np.full(len(cells), 7.0)]), rtol=1e-12)
+    n_odd = sum(
+        np.isnan(x) and cell.lower() not in ("", "na", "nan", "null", "#n/a")
+        for x, cell in zip(expected, cells, strict=True)
+    )
+    assert (table.n_read, table.n_bad, table.gap_kinds["x"]) == (len(cells), 0, n_odd)
+
+
+def test_cells_that_are_no_numbers_are_told_with_the_first_and_while_a_file_grows(tmp_path):
+    log = Log(tmp_path / "log", [[b"x,y\n1,2\n3,Bad\n"], [b"4,I/O Timeout\n5\n"], [b"Bad,1\n" * 9]])
+    *_, _ = log.batches(on_missing="marginal", on_bad_rows="skip")
+    path = str(tmp_path / "log")
+    assert log.notes == [
+        f"{path}, column 'y': cells taken for gaps: 1, the first: line 3 holds 'Bad', which is no number",
+        f"{path}, line 5: expected 2 cells but got 1; left out, 1 so far",
+        f"{path}, column 'x': cells taken for gaps: 9, the first: line 6 holds 'Bad', which is no number",
+    ]
+
+
+TIMES = [
+    ("2026050100", "2026050101", "%Y%m%d%H", "2026-05-01T00"),
+    ("202605012355", "202605020000", "%Y%m%d%H%M", "2026-05-01T23:55"),
+    ("20260501235500", "20260502000000", "%Y%m%d%H%M%S", "2026-05-01T23:55"),
+    ("Fri May  1 00:00:00 2026", "Fri May  1 00:10:00 2026", "%a %b %d %H:%M:%S %Y", "2026-05-01"),
+    ("01-May-26 00:00:00", "01-May-26 00:10:00", "%d-%b-%y %H:%M:%S", "2026-05-01"),
+    ("2026-05-01T08:00:00+02:00", "2026-05-01T08:10:00+02:00", "%Y-%m-%d %H:%M:%S", "2026-05-01T06:00"),
+    ("2026-05-01 08:00:00 CEST", "2026-05-01 08:10:00 CEST", "%Y-%m-%d %H:%M:%S", "2026-05-01T06:00"),
+    ("2026-05-01 08:00:00 UTC", "2026-05-01 08:10:00 UTC", "%Y-%m-%d %H:%M:%S", "2026-05-01T08:00"),
+    ("1777593600", "1777593615", "s", "2026-05-01"),
+    ("1777593600.25", "1777593615.25", "s", "2026-05-01T00:00:00.25"),
+    ("1777593600123", "1777593615123", "ms", "2026-05-01T00:00:00.123"),
+    (
+        "2026/05/01 00:00:00.522772484",
+        "2026/05/01 00:10:00.522772484",
+        "%Y/%m/%d %H:%M:%S",
+        "2026-05-01T00:00:00.522772484",
+    ),
+    ("2026-05-01 10:00:00,250", "2026-05-01 10:10:00,250", "%Y-%m-%d %H:%M:%S", "2026-05-01T10:00:00.250"),
+    ("5/1/26 12:00a", "5/1/26 12:10a", "%m/%d/%y %I:%M:%S %p", "2026-05-01"),
+    ("5/31/2026 2:30 PM", "5/31/2026 2:40 PM", "%m/%d/%Y %I:%M:%S %p", "2026-05-31T14:30"),
+    ("31.05.2026 10:00", "31.05.2026 10:10", "%d.%m.%Y %H:%M:%S", "2026-05-31T10:00"),
+    ("31/05/2026 18.00.00", "31/05/2026 18.10.00", "%d/%m/%Y %H.%M.%S", "2026-05-31T18:00"),
+    ("09/02/2026 23:55", "10/02/2026 00:05", "%d/%m/%Y %H:%M:%S", "2026-02-09T23:55"),
+    ("02/09/2026 23:55", "02/10/2026 00:05", "%m/%d/%Y %H:%M:%S", "2026-02-09T23:55"),
+    ("2/12/2026 03:00:00 PM", "2/12/2026 03:00:01 PM", "%m/%d/%Y %I:%M:%S %p", "2026-02-12T15:00"),
+    ("2/12/2026 15:00:00", "2/12/2026 15:00:01", "%d/%m/%Y %H:%M:%S", "2026-12-02T15:00"),
+    ("01/May/2026:10:00:00 +0000", "01/May/2026:10:10:00 +0000", "%d/%b/%Y:%H:%M:%S", "2026-05-01T10:00"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "form", "expected"), TIMES)
+def test_times_are_found_in_the_form_in_which_they_are_written(first, second, form, expected):
+    text = f"when;x\n{first};1.5\n{second};1.25\n"
+    table = opened(text)
+    assert (table.time_names, table.reading.time_format, table.names) == (("when",), form, ("x",))
+    times = read(table)[2]
+    assert times[0] == np.datetime64(expected)
+    assert times[0] < times[1]
+    # The same where the column is named, with and without its form, and without a look.
+    for options in ({"time_format": form}, {}, {"looks": False}):
+        np.testing.assert_array_equal(read(opened(text, time=["when"], **options))[2], times)
+
+
+def test_a_day_and_its_hour_are_one_time_in_any_order_and_also_if_they_look_like_numbers():
+    for names, first, second, form in (
+        ("Date;Time", "20260501;1200", "20260501;1210", "%Y%m%d %H%M"),
+        ("Date;Time", "1.5.2026;12:00:00.000", "1.5.2026;12:10:00.000", None),
+        ("Time;Date", "12:00;2026-05-01", "12:10;2026-05-01", None),
+        ("YY;MM;DD;hh;mm", "2026;05;01;12;00", "2026;05;01;12;10", None),
+    ):
+        text = f"{names};x\n{first};1.5\n{second};1.25\n"
+        time = names.split(";") if form else ()
+        table = opened(text, time=time, time_format=form)
+        assert table.names == ("x",)
+        np.testing.assert_array_equal(read(table)[2], np.array(["2026-05-01T12:00", "2026-05-01T12:10"], "M8[ns]"))
+
+
+def test_the_column_that_moves_is_the_time():
+    table = opened(text("commissioned,time,a,b,c", form="2020-01-01,{t},{0},{1},{2}"))
+    assert (table.time_names, table.names) == (("time",), ("a", "b", "c"))
+
+
+def test_rows_that_are_not_in_order_of_time_are_put_in_order_where_the_file_allows(monkeypatch):
+    for order in (slice(None, None, -1), np.random.default_rng(0).permutation(70)):
+        rows = np.array(lines(), object)[order]
+        table = opened("\n".join(["time,a,b,c", *rows]) + "\n")
+        found_rows, found, times = read(table, 7)
+        np.testing.assert_array_equal(found, numbers())
+        np.testing.assert_array_equal(times, START + np.arange(70) * TEN)
+        np.testing.assert_array_equal(found_rows, np.argsort(np.arange(70)[order]) + 2)
+    # Without a look, the rows are those of the file.
+    np.testing.assert_array_equal(
+        read(opened("\n".join(["time,a,b,c", *rows]), looks=False, time=["time"]))[0], np.arange(2, 72)
+    )
+
+
+@pytest.mark.parametrize("sentinel", ["-999", "-9999", "65535", "-555.5"])
+def test_numbers_that_stand_for_gaps_are_gaps(sentinel):
+    X, rows = numbers(), lines()
+    for i in (3, 20, 40, 60):
+        rows[i] = rows[i].replace(f",{X[i, 1]},", f",{sentinel},")
+        X[i, 1] = NAN
+    table = opened("\n".join(["time,a,b,c", *rows]) + "\n")
+    np.testing.assert_array_equal(read(table)[1], X)
+    assert (table.gap_kinds, table.look.sentinels["b"]) == ({"b": 4}, (float(sentinel),))
+    assert not np.isnan(read(opened("\n".join(["time,a,b,c", *rows]) + "\n", gaps=()))[1]).any()
+    # One that comes after the first rows is as far from the others.
+    late = opened("\n".join(["time,a,b,c", *lines(), "2026-05-02 00:00:00,20,-999,1.5"]) + "\n")
+    assert np.isnan(read(late)[1][-1, 1])
+
+
+def test_numbers_that_may_be_meant_are_kept():
+    for values in ([0] * 60 + [1] * 10, [0, 1] * 35, [5] * 70, [*range(60, 0, -1), *[200] * 10], [1e6, 1e-3, 5.0] * 20):
+        table = opened("t,x\n" + "".join(f"{i}.5,{x}\n" for i, x in enumerate(values)), time=["t"])
+        assert not np.isnan(read(table)[1]).any()
+
+
+def test_counters_are_watched_by_their_differences_also_where_they_begin_again():
+    steps = np.random.default_rng(1).integers(50, 150, 80)
+    total = np.cumsum(steps)
+    total[40:] -= total[40] - 30
+    cells = [str(x) for x in total]
+    cells[10] = ""
+    rows = [
+        f"{i},{i * 7},{cell},{i % 5}.5,{x}" for i, (cell, x) in enumerate(zip(cells, numbers(80)[:, 0], strict=True))
+    ]
+    data = "\n".join(["id,t,bytes,a,b", *rows]) + "\n"
+    table = opened(data, time=["t"])
+    assert (table.reading.differences, table.look.left_out, table.names) == (
+        ("bytes",),
+        {"numbering rows": ("id",)},
+        ("bytes", "a", "b"),
+    )
+    expected = np.array([NAN, *steps[1:]], float)
+    expected[40], expected[10], expected[11] = 30.0, NAN, (total[11] - total[9]) / 2
+    np.testing.assert_array_equal(read(table)[1][:, 0], expected)
+    # A reading that goes on knows the last number.
+    for batch in table.batches(11):
+        later = opened(data, time=["t"], start=batch.position, known=table.reading)
+        if batch.rows[-1] < 81:
+            np.testing.assert_array_equal(read(later)[1][:, 0], expected[batch.rows[-1] - 1 :])
+    kept = opened(data, time=["t"], differences=())
+    assert kept.names == ("bytes", "a", "b")
+    assert read(kept)[1][0, 0] == total[0]
+
+
+def test_long_tables_are_made_wide_by_their_tags():
+    X, rows = numbers(), ["entity_id,state,last_changed"]
+    for i, (x, y, _) in enumerate(X.tolist()):
+        when = (START + i * TEN).item()
+        rows += [f"flow,{x},{when}.000Z"] if i != 5 else []
+        rows += [f"return,{y if i != 7 else 'unavailable'},{when}.100Z"]
+    table = opened("\n".join(rows) + "\n")
+    assert (table.names, table.reading.wide) == (("flow", "return"), ("entity_id", "state"))
+    expected = X[:, :2].copy()
+    expected[5, 0], expected[7, 1] = NAN, NAN
+    _, found, times = read(table, 9)
+    np.testing.assert_array_equal(found, expected)
+    assert times[1] == START + TEN
+    assert (table.n_read, table.n_bad, table.gap_kinds) == (70, 0, {"return": 1})
+    table = opened("\n".join([*rows, "other,1,2026-05-02T00:00:00.000Z"]) + "\n", known=table.reading)
+    np.testing.assert_array_equal(read(table)[1], expected)
+    assert (table.n_read, table.bad_kinds) == (71, {"another tag": 1})
+    # A later file may hold one tag only.
+    later = opened("entity_id,state,last_changed\nreturn,3,2026-05-02T00:00:00.000Z\n", known=table.reading)
+    np.testing.assert_array_equal(read(later)[1], [[NAN, 3.0]])
+    with pytest.raises(
+        TableError, match=r"expected one column of values beside the tags in 'a' but got 2: b, c; .*--drop"
+    ):
+        opened("a,b,c\nx,1.5,2.5\ny,2.5,3\n", wide="a")
+
+
+def test_machines_are_found_and_read_one_by_one():
+    rows = [line.replace(",", f",M{k},", 1) for line in lines() for k in (1, 2)]
+    data = "\n".join(["time,machine,a,b,c", *rows]) + "\n"
+    assert opened(data).look.machines == ("machine", ("M1", "M2"))
+    table = opened(data, by=("machine", "M2"))
+    assert (table.names, table.key, table.list_texts("machine")) == (("a", "b", "c"), "M2", ["M1", "M2"])
+    found_rows, found, _ = read(table)
+    np.testing.assert_array_equal(found, numbers())
+    np.testing.assert_array_equal(found_rows, np.arange(3, 143, 2))
+    assert table.n_read == 70
+    # A status beside a single series names no machine.
+    assert opened(text("time,a,b,c,status", form="{t},{0},{1},{2},S{i}")).look.machines is None
+
+
+def test_values_inside_others_have_names_with_points():
+    data = "".join(
+        f'{{"name": "p", "timestamp": {1777593600 + i}, "fields": {{"a": {x}, "b": [{y}, 1]}}}}\n'
+        for i, (x, y, _) in enumerate(numbers().tolist())
+    )
+    table = opened(data)
+    assert (table.names, table.reading.time_format) == (("fields.a", "fields.b.0", "fields.b.1"), "s")
+    np.testing.assert_array_equal(read(table)[1][:, :2], numbers()[:, :2])
+
+
+def test_decimal_commas_between_commas_are_refused_with_the_reason():
+    with pytest.raises(
+        TableError, match="7 cells between commas, but there are 5 names: where commas are decimal marks"
+    ):
+        opened("Time,A,B,C,D\n" + "".join(f"2026-05-01T00:0{i}:00,19,9,101,48,9,1\n" for i in range(9)))
+
+
+def sheet(rows) -> bytes:
+    """Write a spreadsheet as small as they come: the first number of a row has the style of dates."""
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+
+    def related(*targets) -> str:
+        kinds = {"xl/workbook.xml": "officeDocument", "styles.xml": "styles", "one.xml": "worksheet"}
+        links = (f'Id="r{i}" Type="{office}/{kinds[one]}" Target="{one}"' for i, one in enumerate(targets))
+        inside = "".join(f"<Relationship {one}/>" for one in links)
+        return f'<Relationships xmlns="{package}/relationships">{inside}</Relationships>'
+
+    def written(cell, j) -> str:
+        if isinstance(cell, str):
+            return f'<c t="inlineStr"><is><t>{cell}</t></is></c>'
+        return f'<c s="{int(j == 0)}"><v>{cell}</v></c>'
+
+    cells = ("".join(written(cell, j) for j, cell in enumerate(row)) for row in rows)
+    data = "".join(f"<row>{row}</row>" for row in cells)
+    named, styles = '<sheet name="One" sheetId="1" r:id="r0"/>', '<xf numFmtId="0"/><xf numFmtId="22"/>'
+    files = {
+        "[Content_Types].xml": f'<Types xmlns="{package}/content-types"/>',
+        "_rels/.rels": related("xl/workbook.xml"),
+        "xl/_rels/workbook.xml.rels": related("one.xml", "styles.xml"),
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>{named}</sheets></workbook>',
+        "xl/styles.xml": f'<styleSheet xmlns="{main}"><cellXfs>{styles}</cellXfs></styleSheet>',
+        "xl/one.xml": f'<worksheet xmlns="{main}"><sheetData>{data}</sheetData></worksheet>',
+    }  # fmt: skip
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return sink.getvalue()
+
+
+def test_the_rows_of_a_spreadsheet_are_read():
+    pytest.importorskip("python_calamine")
+    rows = [["time", "a", "b", "c"], ["", "°C", "kPa", "V"]]
+    rows += [[46143 + i / 144, *row] for i, row in enumerate(numbers().tolist())]
+    table = opened(sheet(rows))
+    found_rows, found, times = read(table)
+    assert table.names == ("a", "b", "c")
+    np.testing.assert_array_equal(found, numbers())
+    np.testing.assert_array_equal(times.astype("M8[s]"), START + np.arange(70) * TEN)
+    np.testing.assert_array_equal(found_rows, np.arange(3, 73))
+
+
+# Whatever the bytes, no row is lost in silence.
+
+PIECES = [
+    b"1,2,3\n",
+    b"2026-05-01 00:00:00,1.5,2\n",
+    b"a,b,c\n",
+    b",,\n",
+    b'"x\n',
+    b'1,"2\n3",4\n',
+    b"# no\n",
+    b"\n",
+    b"\r\n",
+    b"5,Bad,6\n",
+    b"\0\0\n",
+    b"7,8\n",
+    b"\xff,1,2\n",
+    b"-999,1,2\n",
+    b"4,5,6,\n",
+    b"9",
+]
+
+
+@given(
+    pieces=st.lists(st.sampled_from(PIECES) | st.binary(max_size=12), min_size=1, max_size=60),
+    n_rows=st.integers(1, 20),
+)
+def test_rows_read_are_rows_handed_out_and_rows_left_out(pieces, n_rows):
+    try:
+        table = opened(b"".join(pieces))
+        found = list(table.batches(n_rows))
+    except TableError:
+        return
+    n_kept = sum(len(batch.rows) for batch in found)
+    assert table.n_read == n_kept + table.n_bad == n_kept + sum(table.bad_kinds.values())
+    # Lines that hold anything, below those above the rows, are rows, or parts of one.
+    if table.unit == "line":
+        told = {int(one.split(", line ")[1].split(":")[0]) for one in table.bad_examples}
+        assert not told & {int(row) for batch in found for row in batch.rows}
+
+
+# Of each file: a column and its number in the row where the fault begins, the lines left out, and cells taken for gaps.
+RIGHT = {
+    "01_toa5.dat": ("BP_mbar", 112.1032, 0, {}),
+    "02_units_row.csv": ("MAP", 112.1032, 0, {}),
+    "03_hash_comments.csv": ("MAP (kPa)", 112.1032, 0, {}),
+    "03b_one_hash.csv": ("b", 112.1032, 0, {}),
+    "05_sadf.csv": ("%iowait", 31.22, 1, {}),
+    "06_dstat.csv": ("sys", 25.622, 0, {}),
+    "07_labview.lvm": ("Druck", 112.1032, 0, {}),
+    "07b_exponent_commas.csv": ("Druck", 112.1032, 0, {}),
+    "08_grafana_units.csv": ("mem", 112.1, 0, {}),
+    "08b_grafana_raw.csv": ('{__name__="load", instance="a:9100"}', 112.1032, 0, {}),
+    "09_influx_pivot.csv": ("press", 112.1032, 0, {}),
+    "10_pi.csv": ("PI-102.PV", 112.1032, 0, {"TI-101.PV": 34}),
+    "10b_pi_tag_dead.csv": ("PI-102.PV", 112.1032, 0, {"JI-104.PV": 1000}),
+    "11_dwd.csv": ("FM", 112.1, 0, {"FX": 182}),
+    "12_weatherlink.txt": ("Hi Temp", 112.1, 0, {"Wind Speed": 65}),
+    "13_hwinfo.csv": ("VID [V]", 112.1032, 2, {}),
+    "14_utf16.csv": ("B", 112.1032, 0, {}),
+    "15_excel_de_bom.csv": ("B", 112.1032, 0, {}),
+    "15b_nbsp.csv": ("Débit", 112.1032, 0, {}),
+    "15c_nnbsp.csv": ("Débit", 112.1032, 0, {}),
+    "15d_space.csv": ("Débit", 112.1032, 0, {}),
+    "17_homeassistant.csv": ("sensor.boiler_return", None, 25, {}),
+    "18_dst.csv": ("kvar", 112.1032, 0, {}),
+    "21_vmstat.txt": ("cs", 554.0, 78, {}),
+    "22_inf.csv": ("latency", 112.1032, 0, {"ratio": 286}),
+    "24_css.txt": ("P", 112.1032, 0, {}),
+    "28_counters.csv": ("press", 112.1032, 0, {}),
+    "29_on_off.csv": ("pump", 1.0, 0, {}),
+    "30_mixed.csv": ("slow_p", 112.1032, 0, {}),
+    "41_detection_limit.csv": ("NO3", 112.1032, 0, {"NH4": 667}),
+    "44_excel_errors.csv": ("b", 112.1032, 0, {"b": 69}),
+    "46_telegraf.jsonl": ("fields.b", 112.1032, 0, {}),
+    "50_blank.csv": ("b", 112.1032, 0, {}),
+    "60_m999.csv": ("a", 21.5101, 0, {"a": 182}),
+    "60_m9999.csv": ("a", 21.5101, 0, {"a": 182}),
+    "61_daily_energy.csv": ("a", 18.5101, 0, {}),
+    "63_swiss.csv": ("Druck", 112.1032, 0, {}),
+    "64_trailing.csv": ("b", 112.1032, 0, {}),
+    "64b_trailing_head.csv": ("b", 112.1032, 0, {}),
+    "65_nul.csv": ("b", 112.1032, 1, {}),
+    "65b_ctrlz.csv": ("b", 112.1032, 0, {}),
+    "66_start_first.csv": ("b", 112.1032, 0, {}),
+    "80_gap.csv": ("b", 112.1032, 0, {}),
+    "81_frsky.csv": ("Temp1(ÄC)", 112.1032, 0, {}),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_given_files_are_read_rightly(name):
+    if not GIVEN.exists():
+        pytest.skip("needs ../shared/data/files beside the repository")
+    column, number, n_bad, gaps = RIGHT[name]
+    table = open_table(str(GIVEN / name), looks=True, on_missing="marginal", on_bad_rows="skip")
+    _, found, times = read(table)
+    assert (len(found), table.n_bad, table.gap_kinds) == (table.n_read - n_bad, n_bad, gaps)
+    # Lines that stand above the rows again, and that of a restart, are beside the 2,000 rows.
+    assert table.n_read == 2000 + n_bad * (name in ("05_sadf.csv", "13_hwinfo.csv", "21_vmstat.txt"))
+    if number is not None:
+        assert found[1500 - (name == "65_nul.csv"), table.names.index(column)] == pytest.approx(number, abs=1e-4)
+    assert np.mean(np.diff(times) > np.zeros(1, np.diff(times).dtype)) > 0.99
