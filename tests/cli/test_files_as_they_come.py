@@ -369,6 +369,34 @@ def test_machines_are_found_and_read_one_by_one():
     assert opened(text("time,a,b,c,status", form="{t},{0},{1},{2},S{i}")).look.machines is None
 
 
+def test_tags_that_come_one_after_the_other_are_put_side_by_side():
+    X, header = numbers(), ",result,table,_time,_value,_field\n"
+    parts = (
+        "#group,false,false,false,false,true\n" + header + "".join(
+            f",,{k},{(START + i * TEN).item():%Y-%m-%dT%H:%M:%S}Z,{x},{name}\n" for i, x in enumerate(X[:, k].tolist())
+        )
+        for k, name in enumerate(("temp", "press", "flow"))
+    )  # fmt: skip
+    table = opened("\n".join(parts))
+    assert (table.names, table.reading.wide) == (("temp", "press", "flow"), ("_field", "_value"))
+    np.testing.assert_array_equal(read(table)[1], X)
+    assert (table.n_read, table.bad_kinds) == (74, {"a comment": 2, "a line above the rows again": 2})
+
+
+def test_one_column_and_names_of_all_but_the_numbers_of_rows_are_read():
+    assert read(opened("flow\n1,5\n2,25\n0,5\n"))[1].tolist() == [[1.5], [2.25], [0.5]]
+    table = opened('"flow" "temp"\n' + "".join(f'"{i}" {i % 7}.5 {i % 5}\n' for i in range(1, 40)))
+    assert (table.names, table.look.left_out) == (("flow", "temp"), {"numbering rows": ("0",)})
+
+
+def test_hours_without_a_day_go_on_after_midnight():
+    rows = [f"{(22 * 6 + i) // 6 % 24:02}:{i % 6}0:00,{x}" for i, x in enumerate(numbers()[:, 0].tolist())]
+    table = opened("\n".join(["time,a", *rows]) + "\n")
+    times = read(table, 9)[2]
+    np.testing.assert_array_equal(np.diff(times), TEN)
+    assert table.clock(times[0]) == "22:00:00"
+
+
 def test_values_inside_others_have_names_with_points():
     data = "".join(
         f'{{"name": "p", "timestamp": {1777593600 + i}, "fields": {{"a": {x}, "b": [{y}, 1]}}}}\n'

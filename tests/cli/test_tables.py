@@ -374,7 +374,7 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
         ("1,2\n3,x\n4,5\n", r"line 2: column '1' holds 'x'"),
         ("a;b\n1,5;2\n1,5;2\n1.5;2\n", r"line 4: column 'a' holds '1.5', which is no number"),
         ("a,b\nx,y\n", "no column of numbers is left of a, b"),
-        ('a,b\n1,2\n"1,2\n3,4\n', "line 3: has a quotation mark that opens a cell and is never closed"),
+        ('a,b\n1,2\n"1,2\n3,4\n', "line 3: a quotation mark that is never closed: '.1,2'"),
         ("a,b\n1,2\n3,4\né,2\n".encode("latin1"), "line 4: column 'a' holds 'é'"),
         (b"\x01\x02\x03\n", "is neither text nor any other known format"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\0", "compressed ones with the suffix .gz"),

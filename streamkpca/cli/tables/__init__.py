@@ -109,8 +109,10 @@ def open_table(
         # Steps between numbers may be larger than any number.
         with np.errstate(over="ignore", invalid="ignore"):
             reading, look = choose_columns(sample, asked)
-        sorts = looks and look.back > _MOST_BACK
-        if sorts and (follow or not source.rereadable):
+        # Tags may come one after the other, each with all its times.
+        can_sort, is_long = source.rereadable and not follow, reading.wide is not None
+        sorts = looks and (look.back > _MOST_BACK or (is_long and can_sort and look.back > 0.0))
+        if sorts and not can_sort:
             what = "its rows are not in order of time; only a file that is complete is put in order"
             raise TableError(f"{source.name}: {what}; write it to a file, and leave --follow out")
         if start is not None and not reader.rereadable:

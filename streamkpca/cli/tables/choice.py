@@ -200,8 +200,15 @@ def _choose_keys(
         varying = [j for j in numbers if len(np.unique(sample.numbers(j))) > 1]
         clock = np.arange(sample.n_rows) if times is None else times
         key = find_key(names, sample.cells, clock, texts, n_values=len(varying))
+        if key is not None:
+            tags = sample.texts(key)
+            machines = tuple(sorted({*tags} - {""}))
+            # What stands still with a tag is no value of it.
+            varying = [
+                j for j in varying if any(len(np.unique(sample.numbers(j)[tags == one])) > 1 for one in machines)
+            ]
         if key is not None and len(varying) > 1:
-            return key, None, (names[key], tuple(sorted({*sample.texts(key)} - {""})))
+            return key, None, (names[key], machines)
         numbers = varying
     if key is None:
         return None, None, None

@@ -32,6 +32,7 @@ _TIME = re.compile(
 )
 # A mark beside a digit, in a cell that is neither number nor time.
 _OTHER_MARK = re.compile(r"\d\s*[,;\t|]|[,;\t|]\s*\d| +\d| \d")
+_MARKS = frozenset("#/%")
 _COMMENT = re.compile(r"\s*(?:#(?!N/A|NA\b|DIV/0|REF!|VALUE!|NAME\?|NUM!|NULL!)|//|%)")
 _SEPARATOR = re.compile(r"\s*sep=(.)\s*", re.IGNORECASE)
 # Lines, and letters, that show the layout.
@@ -77,7 +78,7 @@ def is_missing(cell: str) -> bool:
 
 def is_comment(line: str) -> bool:
     """Tell whether a line is a comment; errors of spreadsheets begin with the same mark."""
-    return _COMMENT.match(line) is not None
+    return line.lstrip()[:1] in _MARKS and _COMMENT.match(line) is not None
 
 
 def join_lines(lines: Sequence[str]) -> Iterator[Line]:
@@ -87,6 +88,9 @@ def join_lines(lines: Sequence[str]) -> Iterator[Line]:
     ['a,"b c",d', 'e"', 'f']
     """
     at = 0
+    if not any('"' in text for text in lines):
+        yield from (Line(i, i + 1, text) for i, text in enumerate(lines) if text.strip())
+        return
     while at < len(lines):
         text, end = lines[at], at + 1
         if text.count('"') % 2 and re.search(r'(?:^|[,;\t|])\s*"', text):
@@ -128,6 +132,9 @@ def find_layout(text: str, name: str, *, header: bool | None = None, delimiter: 
     delimiter, width = max(
         ((mark, *_judge(rows, mark)) for mark in ([delimiter] if delimiter else DELIMITERS)), key=lambda one: one[2:]
     )[:2]
+    if (delimiter, width) == (",", 2) and header is not False and not {*rows[0].text} & {*DELIMITERS[:4]}:
+        # Below one name stand numbers with decimal commas.
+        delimiter, width = (",", 2) if is_typed(rows[0].text) else (";", 1)
     return _find_rows(lines, rows, delimiter, width, header, name)
 
 
@@ -161,7 +168,8 @@ def _find_rows(
         )
     alike = [one for one in cells if len(one) == width]
     # The first may hold names.
-    columns = zip(*(alike[1:] or alike), strict=True)
+    alike = alike[1:] or alike
+    columns = zip(*alike, strict=True)
     known = [[is_typed(cell) for cell in column if not is_missing(cell)] for column in columns]
     typed, is_used = [j for j, column in enumerate(known) if 2 * sum(column) > len(column)], [*map(bool, known)]
     is_row = [len(one) == width and _is_row([one[j] for j in typed]) for one in cells]
@@ -177,6 +185,10 @@ def _find_rows(
     names, first = (
         _choose_names(texts, is_used) if texts else (None, next((i for i, one in enumerate(is_row) if one), 0))
     )
+    is_short = bool(texts) and all(len(one) == width - 1 for one in texts.values())
+    if names is not None and is_short and is_used[-1] and _count_up([one[0] for one in alike]):
+        # Above numbers of rows there is no name.
+        names = ["", *names[:-1]]
     begin = rows[first].first if first < len(rows) else rows[-1].following
     titles = [
         one
@@ -193,6 +205,10 @@ def _find_rows(
         if header or is_text:
             names, begin = [cell.strip() for cell in cells[first]], rows[first].following
     return Layout(delimiter, width, names, begin, frozenset(line.text.strip() for line in lines if line.first < begin))
+
+
+def _count_up(cells: Sequence[str]) -> bool:
+    return cells[0].isdecimal() and all(one == str(i) for i, one in enumerate(cells, start=int(cells[0])))
 
 
 def _is_row(cells: Sequence[str]) -> bool:

@@ -28,46 +28,31 @@ _TAG_NAME = re.compile(
 )
 _YEAR_NAME = re.compile(r"#?(year|yyyy|yy|yr|jahr)", re.IGNORECASE)
 _DATE_NAMES = ("m", "d", "h", "m", "s")
+# Seconds since 1970 of the years 2001 to 2096.
 _EPOCH = 1e9, 4e9
 # Numbers that loggers write where they have none.
-_SENTINELS = (
-    *(
-        -999.0,
-        -9999.0,
-        -99999.0,
-        -999.9,
-        -999.99,
-        -9999.9,
-        -999.25,
-        -99.9,
-        -99.0,
-        -88.8,
-        -6999.0,
-        7999.0,
-        9999.0,
-        99999.0,
-    ),
-    *(
-        32767.0,
-        -32768.0,
-        65535.0,
-        2147483647.0,
-        -2147483648.0,
-        4294967295.0,
-        1e30,
-        -1e30,
-        1e20,
-        -1e20,
-        9999.9,
-        999.9,
-        999999.0,
-    ),
+_SENTINELS = tuple(
+    map(
+        float,
+        "-999 -9999 -99999 -999.9 -999.99 -9999.9 -999.25 -99.9 -99 -88.8 -6999 7999 999.9 9999 9999.9 99999 999999 "
+        "32767 -32768 65535 2147483647 -2147483648 4294967295 1e20 -1e20 1e30 -1e30".split(),
+    )
 )
-# Such a number is so many times the range of all others away from them; one that only repeats, so many times, farther.
-_FAR_KNOWN, _FAR_REPEATED, _LEAST_REPEATED = 3.0, 5.0, 3
-# Share of the rows from which times that repeat are those of several machines or tags, and most of these.
+# Ranges of all other numbers that such a number is away from them.
+_FAR_KNOWN = 3.0
+# Ranges for a number that only repeats exactly, and how often it does at least.
+_FAR_REPEATED = 5.0
+_LEAST_REPEATED = 3
+# Share of rows whose times come again, from which they are those of several machines or tags.
 _REPEATED = 0.3
+# More machines or tags than these are no such thing, but texts of rows.
 _MOST_KEYS = 1000
+
+
+Cells = Mapping[int, Any]
+Forms = Mapping[int, Form | None]
+# The columns of a time, its form, and the times.
+Found = tuple[tuple[int, ...], str, Any]
 
 
 class Growth(NamedTuple):
@@ -77,9 +62,7 @@ class Growth(NamedTuple):
     counters: list[str]
 
 
-def find_time(
-    names: Sequence[str], cells: Mapping[int, Any], forms: Mapping[int, Form | None]
-) -> tuple[tuple[int, ...], str, Any] | None:
+def find_time(names: Sequence[str], cells: Cells, forms: Forms) -> Found | None:
     """Find the columns of the time, their form, and the times: of all columns of times, the one that moves most."""
     found = [*_dates(names, cells, forms), *_numbers_of_time(names, cells, forms)]
     best = max(found, key=_rate_time, default=None)
@@ -96,7 +79,7 @@ def find_time_form(columns: Sequence[Any]) -> str | None:
     return next((form for _, form, _ in _numbers_of_time([""], {0: columns[0]}, {0: Form()})), NUMBER)
 
 
-def _rate_time(found: tuple[tuple[int, ...], str, Any]) -> tuple[bool, bool, bool, int]:
+def _rate_time(found: Found) -> tuple[bool, bool, bool, int]:
     """Rate times by whether they move, are in order (or in the reverse one), have a day, and by how many differ."""
     times = found[2][~np.isnan(found[2])]
     back = share_back(times)
@@ -104,9 +87,7 @@ def _rate_time(found: tuple[tuple[int, ...], str, Any]) -> tuple[bool, bool, boo
     return n_different > 1, min(back, 1.0 - back) < 0.1, has_day(found[1]), n_different
 
 
-def _dates(
-    names: Sequence[str], cells: Mapping[int, Any], forms: Mapping[int, Form | None]
-) -> Iterator[tuple[tuple[int, ...], str, Any]]:
+def _dates(names: Sequence[str], cells: Cells, forms: Forms) -> Iterator[Found]:
     """Yield columns of dates, and neighbours that hold a day and an hour, or the year, the month and so on."""
     days = dict[int, str]()
     likely = (j for j, column in cells.items() if _may_be_time(column, is_text=forms.get(j) is None))
@@ -143,9 +124,7 @@ def _may_be_time(column: Any, *, is_text: bool) -> bool:
     return pyarrow.types.is_timestamp(column.type) or (len(few) > 0 and bool(compute.min(few).as_py() > 1e7))
 
 
-def _numbers_of_time(
-    names: Sequence[str], cells: Mapping[int, Any], forms: Mapping[int, Form | None]
-) -> Iterator[tuple[tuple[int, ...], str, Any]]:
+def _numbers_of_time(names: Sequence[str], cells: Cells, forms: Forms) -> Iterator[Found]:
     """Yield the columns of numbers that never fall, or never rise, and are times: since 1970, or by their names."""
     for j, column in cells.items():
         if forms.get(j) is None or pyarrow.types.is_timestamp(column.type):

@@ -14,7 +14,7 @@ from streamkpca.cli.tables.choice import Look, Reading
 from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, reading_errors, short
 from streamkpca.cli.tables.parts import Counts, Part, Reader, Start
 from streamkpca.cli.tables.text import COMMENT, NAMES_AGAIN
-from streamkpca.cli.tables.times import join_texts, read_times
+from streamkpca.cli.tables.times import has_day, join_texts, read_times
 
 _SHOWN_BAD_ROWS = 5
 _LISTED_ROWS = 100_000
@@ -127,7 +127,7 @@ class Table:
         text: str = np.datetime_as_string(time, unit="s" if time == time.astype("datetime64[s]") else "auto")
         form = self.reading.time_format or ""
         has_year = "%" not in form or any(sign in form for sign in ("%Y", "%y", "%F"))
-        return f"{text if has_year else text[5:]}{'Z' * self._is_utc}"
+        return f"{text if has_year else text[5:] if has_day(form) else text[11:]}{'Z' * self._is_utc}"
 
     def list_texts(self, name: str) -> list[str]:
         """List what stands in a column, in order."""
@@ -171,6 +171,8 @@ class Table:
         blocks: Iterator[Block] = (self._convert(part, columns, key) for part in parts)
         if self._by is not None:
             blocks = _choose_key(blocks, self._by[1])
+        if reading.time_format and not has_day(reading.time_format):
+            blocks = _count_days(blocks)
         if self.sorts:
             blocks = _sort_by_time(blocks, self.path, len(columns))
         if reading.wide:
@@ -296,6 +298,19 @@ def _choose_key(blocks: Iterator[Block], key: str) -> Iterator[Block]:
     for block in blocks:
         kept = block[np.flatnonzero(block.keys == key)]
         yield replace(kept, bad=block.bad, n_read=len(kept.rows) + len(block.bad))
+
+
+def _count_days(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Let hours that have no day go on after midnight."""
+    last, days = None, np.timedelta64(0, "D")
+    for block in blocks:
+        times: Any = block.times
+        if len(times):
+            steps = np.diff(times, prepend=times[:1] if last is None else last)
+            n_days = np.cumsum(steps < np.timedelta64(-12, "h"))
+            last, times = times[-1:], times + days + n_days * np.timedelta64(1, "D")
+            days += n_days[-1] * np.timedelta64(1, "D")
+        yield replace(block, times=times)
 
 
 def _sort_by_time(blocks: Iterator[Block], path: str, n_columns: int) -> Iterator[Block]:

@@ -8,6 +8,7 @@ slow pipe would wait for a full block.
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -28,8 +29,10 @@ _CONTROLS = re.compile(rb"[\x01-\x08\x0e-\x19\x1b-\x1f\x7f]")
 # pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
 _MOST_FAST_COLUMNS = 2000
 # Kinds of rows that cannot be read.
-COMMENT, NAMES_AGAIN = "a comment", "a line above the rows again"
-OTHER_WIDTH, OPEN_QUOTE, NO_JSON = "other number of cells", "open quotation mark", "no JSON"
+COMMENT, NAMES_AGAIN, OPEN_QUOTE = "a comment", "a line above the rows again", "a quotation mark that is never closed"
+OTHER_WIDTH, NO_JSON = "other number of cells", "no JSON"
+# Lines that are rows, their cells by columns, and the positions, kinds and details of others.
+Rows = tuple[Sequence[Line], dict[int, Any], list[tuple[int, str, str]]]
 # A Ctrl-C that comes while pyarrow reads would be lost where there is nothing left to read.
 pyarrow.enable_signal_handlers(False)
 
@@ -61,9 +64,8 @@ class TextReader:
     def parts(self, wanted: Sequence[int], n_rows: int, start: Start) -> Iterator[Part]:
         """Yield the columns at these positions, in parts of the size in which bytes arrive."""
         del n_rows
-        at, line, rest, is_first = (
-            (0, 1, b"", True) if start is None else (int(start["byte"]), int(start["line"]), b"", True)
-        )
+        at, line = (0, 1) if start is None else (int(start["byte"]), int(start["line"]))
+        rest, is_first = b"", True
         for piece in chain(self._source.pieces(at), [b""]):
             if piece is None:
                 if rest.strip():
@@ -84,11 +86,8 @@ class TextReader:
         """Read whole lines that begin at a byte and a line of the file."""
         texts = decode(block).split("\n")
         n_above = 0 if at else self._n_above(texts, is_first=is_first)
-        joined = (
-            join_lines(texts)
-            if self.has_long_cells
-            else (Line(i, i + 1, text) for i, text in enumerate(texts) if text.strip())
-        )
+        alone = (Line(i, i + 1, text) for i, text in enumerate(texts) if text.strip())
+        joined = join_lines(texts) if self.has_long_cells else alone
         lines = [one for one in joined if one.first >= n_above]
         kept, cells, bad = self._read(lines, wanted)
         ends = np.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1, len(block))
@@ -103,9 +102,7 @@ class TextReader:
         del texts, is_first
         return 0
 
-    def _read(
-        self, lines: Sequence[Line], wanted: Sequence[int]
-    ) -> tuple[Sequence[Line], dict[int, Any], list[tuple[int, str, str]]]:
+    def _read(self, lines: Sequence[Line], wanted: Sequence[int]) -> Rows:
         """Read lines: those that are rows, their cells by columns, and the positions and faults of others."""
         raise NotImplementedError
 
@@ -189,26 +186,19 @@ class CsvReader(TextReader):
 
     def _kind(self, text: str) -> str | None:
         """Tell what a line is that is no row."""
-        return COMMENT if is_comment(text) else NAMES_AGAIN if text.strip() in self._layout.head else None
+        if is_comment(text):
+            return COMMENT
+        if text.strip() in self._layout.head:
+            return NAMES_AGAIN
+        # Inside a cell, a mark stands for inches.
+        mark = self._layout.delimiter
+        return OPEN_QUOTE if text.count('"') % 2 and f'{mark}"' in f"{mark}{text}" else None
 
-    def _read(
-        self, lines: Sequence[Line], wanted: Sequence[int]
-    ) -> tuple[Sequence[Line], dict[int, Any], list[tuple[int, str, str]]]:
+    def _read(self, lines: Sequence[Line], wanted: Sequence[int]) -> Rows:
         width, delimiter = self._layout.width, self._layout.delimiter
-        bad = [(one.first, kind, f"is {kind}: {one.text[:40]!r}") for one in lines if (kind := self._kind(one.text))]
-        lines = [one for one in lines if not self._kind(one.text)] if bad else lines
-        if any('"' in one.text for one in lines):
-            whole = [one for one in lines if one.text.count('"') % 2 == 0]
-            for one in lines if len(whole) < len(lines) else ():
-                if one.text.count('"') % 2:
-                    # Such a mark stands for inches, too.
-                    if len(one.text.split(delimiter)) == width and not f"{delimiter}{one.text}".count(f'{delimiter}"'):
-                        whole.append(one)
-                    else:
-                        bad.append(
-                            (one.first, OPEN_QUOTE, "has a quotation mark that opens a cell and is never closed")
-                        )
-            lines = sorted(whole)
+        kinds = [self._kind(one.text) for one in lines]
+        bad = [(one.first, kind, f"{kind}: {one.text[:40]!r}") for one, kind in zip(lines, kinds, strict=True) if kind]
+        lines = [one for one, kind in zip(lines, kinds, strict=True) if not kind] if bad else lines
         found: list[tuple[int, int]] = []
 
         def note(row: Any) -> str:
@@ -216,32 +206,26 @@ class CsvReader(TextReader):
             return "skip"
 
         names = list(map(str, range(width)))
-        texts = ["\t".join(cut(one.text, " ")) for one in lines] if delimiter == " " else [one.text for one in lines]
-        text = "\n".join(texts).encode()
+        text = "\n".join("\t".join(cut(one.text, " ")) if delimiter == " " else one.text for one in lines)
+        data, quotes, mark = text.encode(), '"' if '"' in text else False, "\t" if delimiter == " " else delimiter
+        types, used = dict.fromkeys(names, pyarrow.string()), [names[j] for j in wanted]
         options = (
-            pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
-            pyarrow.csv.ParseOptions(
-                delimiter="\t" if delimiter == " " else delimiter,
-                quote_char='"' if '"' in text.decode() else False,
-                invalid_row_handler=note,
-            ),
+            pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
+            pyarrow.csv.ParseOptions(delimiter=mark, quote_char=quotes, invalid_row_handler=note),
             pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pyarrow.string()),
-                include_columns=[names[j] for j in wanted],
-                null_values=_NULLS,
-                strings_can_be_null=True,
+                column_types=types, include_columns=used, null_values=_NULLS, strings_can_be_null=True
             ),
         )
         table = None
-        if width <= _MOST_FAST_COLUMNS and lines:
-            table = pyarrow.csv.read_csv(pyarrow.BufferReader(text), *options)
+        with suppress(pyarrow.ArrowInvalid):
+            if 0 < width <= _MOST_FAST_COLUMNS and lines:
+                table = pyarrow.csv.read_csv(pyarrow.BufferReader(data), *options)
         if table is not None and len(table) + len(found) == len(lines):
             cells = {j: table.column(names[j]).combine_chunks() for j in wanted}
         else:
             rows = [cut(one.text, delimiter) for one in lines]
             found = [(i, len(row)) for i, row in enumerate(rows) if len(row) != width]
-            rows = [row for row in rows if len(row) == width]
-            known = [[None if is_missing(cell) else cell for cell in row] for row in rows]
+            known = [[None if is_missing(cell) else cell for cell in row] for row in rows if len(row) == width]
             cells = {j: pyarrow.array([row[j] for row in known], pyarrow.string()) for j in wanted}
         out = {i for i, _ in found}
         bad += [(lines[i].first, OTHER_WIDTH, f"expected {width} cells but got {n}") for i, n in found]
@@ -268,9 +252,7 @@ class JsonReader(TextReader):
         super().__init__(source, list(dict.fromkeys(chain(*rows, more if named else ()))), named=named)
         self.dialect = {}
 
-    def _read(
-        self, lines: Sequence[Line], wanted: Sequence[int]
-    ) -> tuple[Sequence[Line], dict[int, Any], list[tuple[int, str, str]]]:
+    def _read(self, lines: Sequence[Line], wanted: Sequence[int]) -> Rows:
         rows, kept, bad = list[dict[str, Any]](), list[Line](), []
         for one in lines:
             try:
@@ -289,6 +271,8 @@ def _row(line: str) -> dict[str, Any]:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"is not JSON ({error}); write one object or array a line (jq -c '.[]')") from None
+    if isinstance(row, list) and any(isinstance(one, dict) for one in row):
+        raise ValueError("is an array of rows; write one object a line (jq -c '.[]')")
     if not isinstance(row, dict | list) or not row:
         raise ValueError(f"expected an object or an array with values but got {line[:40]!r}")
     return dict(_flatten(row, ""))

@@ -26,7 +26,15 @@ _DAYS = (
     *("%m-%d", "%m/%d", "%b %d"),
 )
 _CLOCKS = ("", " %H:%M:%S", " %I:%M:%S %p", " %H.%M.%S", " %H%M%S")
-_WHOLE = ("%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%a %b %d %H:%M:%S %Y", "%d/%b/%Y:%H:%M:%S", "%H:%M:%S")
+_WHOLE = (
+    "%Y%m%d%H",
+    "%Y%m%d%H%M",
+    "%Y%m%d%H%M%S",
+    "%a %b %d %H:%M:%S %Y",
+    "%a %b %d %H:%M:%S %z %Y",
+    "%d/%b/%Y:%H:%M:%S",
+    "%H:%M:%S",
+)
 _MONTHS = (
     *(
         "jan ene gen",
