@@ -137,7 +137,10 @@ def test_what_stands_around_the_rows_is_no_row(kind):
     assert (table.n_read, table.n_bad) == ((71, 1) if kind == "names that come again" else (70, 0))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in HEADS if kind != "line ends of old Macs"])
+@pytest.mark.parametrize(
+    "kind",
+    ["TOA5", "LabVIEW", "names that come again", "vmstat", "UTF-16", "Windows-1252", "NUL", "cells of several lines"],
+)
 @given(cuts=st.lists(st.integers(1, 6000), max_size=5), n_rows=st.integers(1, 30))
 def test_a_growing_file_is_read_as_the_whole_one(kind, cuts, n_rows):
     data = HEADS[kind]
@@ -387,6 +390,16 @@ def test_one_column_and_names_of_all_but_the_numbers_of_rows_are_read():
     assert read(opened("flow\n1,5\n2,25\n0,5\n"))[1].tolist() == [[1.5], [2.25], [0.5]]
     table = opened('"flow" "temp"\n' + "".join(f'"{i}" {i % 7}.5 {i % 5}\n' for i in range(1, 40)))
     assert (table.names, table.look.left_out) == (("flow", "temp"), {"numbering rows": ("0",)})
+
+
+def test_a_long_silence_is_told():
+    rows = lines()
+    table = opened("\n".join(["time,a,b,c", *(row.replace("2026-05-01 1", "2026-05-03 1") for row in rows)]) + "\n")
+    read(table, 20)
+    assert table.notes == [f"{table.path}: no rows from 2026-05-01T09:50:00 to 2026-05-03T10:00:00"]
+    quiet = opened("\n".join(["time,a,b,c", *rows]) + "\n")
+    read(quiet)
+    assert quiet.notes == []
 
 
 def test_hours_without_a_day_go_on_after_midnight():

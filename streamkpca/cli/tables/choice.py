@@ -52,15 +52,16 @@ class Asked(NamedTuple):
 class Look(NamedTuple):
     """Facts about the first `n_rows` rows, by names of columns.
 
-    times: the first and the last, in UTC if `is_utc`. back: share of the rows that are earlier than the one before.
-    machines: the column of machines, and those in these rows. left_out: columns that nobody asked for, by the reason.
-    constants: columns of one value. gaps: share of missing values where there are any. sentinels: numbers that stand
-    for gaps, and occur.
+    times: the first and the last, in UTC if `is_utc`; step: the usual one. back: share of the rows that are earlier
+    than the one before. machines: the column of machines, and those in these rows. left_out: columns that nobody asked
+    for, by the reason. constants: columns of one value. gaps: share of missing values where there are any. sentinels:
+    numbers that stand for gaps, and occur.
     """
 
     n_rows: int
     times: tuple[Any, Any] | None
     is_utc: bool
+    step: Any
     back: float
     machines: tuple[str, tuple[str, ...]] | None
     left_out: Mapping[str, tuple[str, ...]]
@@ -157,6 +158,7 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
         n_rows=sample.n_rows,
         times=(clock.min(), clock.max()) if len(clock) else None,
         is_utc=is_utc,
+        step=np.median(steps) if len(steps := np.diff(np.unique(clock))) else None,
         back=share_back(clock),
         machines=machines,
         left_out={why: tuple(found) for why, found in left_out.items() if found},

@@ -18,6 +18,9 @@ from streamkpca.cli.tables.times import has_day, join_texts, read_times
 
 _SHOWN_BAD_ROWS = 5
 _LISTED_ROWS = 100_000
+# Usual steps without rows that are told, and how often.
+_SILENCE = 50
+_SHOWN_SILENCES = 3
 _SKIP = "correct such rows, or skip them (--on-bad-rows skip)"
 _FILL = "fill such gaps, skip these rows (--on-missing skip), or learn with the gaps (--on-missing marginal)"
 NO_TIME, NO_LABEL, NO_NUMBER, A_GAP, OTHER_TAG = "no time", "no label", "no number", "a gap", "another tag"
@@ -118,6 +121,7 @@ class Table:
 
     def _forget(self) -> None:
         self.n_read, self.n_bad, self.bad_examples = 0, 0, list[str]()
+        self._latest, self._n_silences = None, 0
         self.bad_kinds, self.gap_kinds, self._first_gaps = Counter[str](), Counter[str](), dict[str, str]()
 
     def clock(self, time: Any) -> str | float:
@@ -148,6 +152,7 @@ class Table:
                 kept = self._screen(block)
                 for begin in range(0, len(kept.rows), n_rows):
                     part, is_empty = kept[begin : begin + n_rows], False
+                    self._tell_silence(part.times)
                     yield Batch(
                         part.rows,
                         np.ascontiguousarray(part.numbers),
@@ -159,6 +164,16 @@ class Table:
         if is_empty:
             skipped = f" ({self.n_bad} skipped, the first: {self.bad_examples[0]})" if self.n_bad else ""
             raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
+
+    def _tell_silence(self, times: Any) -> None:
+        """Note times without rows, the first of them."""
+        if times is None or self.look.step is None:
+            return
+        steps = np.diff(times, prepend=times[:1] if self._latest is None else self._latest)
+        for i in np.flatnonzero(steps > _SILENCE * self.look.step)[: _SHOWN_SILENCES - self._n_silences]:
+            self.notes.append(f"{self.path}: no rows from {self.clock(times[i] - steps[i])} to {self.clock(times[i])}")
+            self._n_silences += 1
+        self._latest = times[-1:]
 
     def _blocks(self, n_rows: int) -> Iterator[Block]:
         """Read parts, and put their rows through the stages."""
