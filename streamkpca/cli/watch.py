@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 import numpy as np
@@ -49,30 +49,35 @@ def score(files: Sequence[str], model: str | None, **options: Any) -> None:
             "score needs a model of what is normal (--model FILE, as streamkpca fit and watch save it); to find events "
             f"without one, in one pass: streamkpca watch {shlex.join(files)}"
         )
-    for one, its in _each_machine(files, {"model": model, **options}):
+    for one, its_files, its in _each_machine(files, {"model": model, **options}):
         saved = read_saved(one)
-        _go_through(files, _monitor_of(saved, one, its), saved, None, inputs=[*files, one], **its)
+        _go_through(its_files, _monitor_of(saved, one, its), saved, None, inputs=[*files, one], **its)
 
 
 def watch(files: Sequence[str], model: str | None, from_start: bool, **options: Any) -> None:
     """Score each row of files before it is learned, with a new monitor or one that goes on and is saved again."""
-    for one, its in _each_machine(files, {"model": model, **options}):
-        _watch_one(files, one, from_start, **its)
+    for one, its_files, its in _each_machine(files, {"model": model, **options}):
+        _watch_one(its_files, one, from_start, **its)
 
 
-def _each_machine(files: Sequence[str], options: Facts) -> Iterator[tuple[Any, Facts]]:
-    """Yield the model and the options: as they are, or for each machine of --by, which has files of its own."""
-    by = options["by"]
-    machines = list_machines(files[0], options) if by and by[1] is None else [None]
-    for machine in machines:
+def _each_machine(files: Sequence[str], options: Facts) -> Iterator[tuple[Any, Sequence[str], Facts]]:
+    """Yield the model, the files and the options: as they are, or those of each machine of --by."""
+    by, whose = options["by"], dict[str | None, list[str]]()
+    if not by or by[1] is not None:
+        whose[None] = list(files)
+    else:
+        for file in files:
+            for found in list_machines(file, options):
+                whose.setdefault(found, []).append(file)
+    for machine in sorted(whose, key=str):
         one = dict(options)
         if machine is not None:
             one["by"] = by[0], machine
             for name in ("model", "save", "plot"):
                 if one[name] not in (None, "-"):
-                    path, key = Path(one[name]), re.sub(r"[^\w.-]", "_", machine)
-                    one[name] = str(path.with_name(f"{path.stem}-{key}{path.suffix}"))
-        yield one.pop("model"), one
+                    path = Path(one[name])
+                    one[name] = str(path.with_name(f"{path.stem}-{quote(machine, safe='')}{path.suffix}"))
+        yield one.pop("model"), whose[machine], one
 
 
 def _watch_one(files: Sequence[str], model: str | None, from_start: bool, **options: Any) -> None:

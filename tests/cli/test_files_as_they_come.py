@@ -360,14 +360,14 @@ def test_long_tables_are_made_wide_by_their_tags():
 
 def test_machines_are_found_and_read_one_by_one():
     rows = [line.replace(",", f",M{k},", 1) for line in lines() for k in (1, 2)]
-    data = "\n".join(["time,machine,a,b,c", *rows]) + "\n"
+    data = "\n".join(["time,machine,a,b,c", *rows, "2026-05-02 00:00:00,,1,2,3"]) + "\n"
     assert opened(data).look.machines == ("machine", ("M1", "M2"))
     table = opened(data, by=("machine", "M2"))
     assert (table.names, table.key, table.list_texts("machine")) == (("a", "b", "c"), "M2", ["M1", "M2"])
     found_rows, found, _ = read(table)
     np.testing.assert_array_equal(found, numbers())
     np.testing.assert_array_equal(found_rows, np.arange(3, 143, 2))
-    assert table.n_read == 70
+    assert (table.n_read, table.bad_kinds) == (71, {"no machine": 1})
     # A status beside a single series names no machine.
     assert opened(text("time,a,b,c,status", form="{t},{0},{1},{2},S{i}")).look.machines is None
 

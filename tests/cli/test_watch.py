@@ -487,6 +487,9 @@ def test_machines_in_one_file_are_refused_with_a_line_that_watches_each(folder, 
     for k in (1, 2):
         assert Monitor.load(f"m-M{k}.npz").n_rows_ == 1400
         np.testing.assert_array_equal(table_of(f"o-M{k}.csv")["novelty"], table_of("all.out.csv")["novelty"])
+    Path("more.csv").write_text("\n".join([f"{rows[0]},machine", *(f"{line},M3" for line in rows[1:])]) + "\n")
+    done = run("watch", "two.csv", "more.csv", "--by", "machine")
+    assert re.findall(r"(\w+).csv, M(\d), 1,400 rows", done.stdout) == [("two", "1"), ("two", "2"), ("more", "3")]
     refused(run("watch", "-", "--by", "machine", stdin="a"), "once for each machine", "--by machine=M1", code=2)
     refused(run("fit", "two.csv", "--by", "machine"), "--by machine=M1", code=2)
 

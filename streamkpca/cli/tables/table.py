@@ -23,7 +23,8 @@ _SILENCE = 50
 _SHOWN_SILENCES = 3
 _SKIP = "correct such rows, or skip them (--on-bad-rows skip)"
 _FILL = "fill such gaps, skip these rows (--on-missing skip), or learn with the gaps (--on-missing marginal)"
-NO_TIME, NO_LABEL, NO_NUMBER, A_GAP, OTHER_TAG = "no time", "no label", "no number", "a gap", "another tag"
+NO_TIME, NO_LABEL, NO_NUMBER, A_GAP = "no time", "no label", "no number", "a gap"
+OTHER_TAG, NO_KEY = "another tag", "no machine"
 # Rows of these kinds are no rows of the table, so they never stop it.
 _PASSED = (COMMENT, NAMES_AGAIN)
 # The most numbers of a table that is put in order of time in memory: 256 MB.
@@ -311,8 +312,9 @@ def _first(cells: Bools) -> npt.NDArray[Any]:
 def _choose_key(blocks: Iterator[Block], key: str) -> Iterator[Block]:
     """Keep the rows of one machine."""
     for block in blocks:
-        kept = block[np.flatnonzero(block.keys == key)]
-        yield replace(kept, bad=block.bad, n_read=len(kept.rows) + len(block.bad))
+        kept, lost = block[np.flatnonzero(block.keys == key)], np.flatnonzero(block.keys == "")
+        bad = [*block.bad, *((int(block.rows[i]), NO_KEY, "names no machine") for i in lost)]
+        yield replace(kept, bad=bad, n_read=len(kept.rows) + len(bad))
 
 
 def _count_days(blocks: Iterator[Block]) -> Iterator[Block]:
