@@ -44,7 +44,8 @@ def draw(name: str, target: Path) -> None:
     """Draw a picture, scale it down and reduce its colours."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, *command(name)], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        (drawn,) = Path(folder).glob("*.png")
+        # The README's code draws the novelty first, and then an event.
+        drawn = next(iter(sorted(Path(folder).glob("*.png"), reverse=name == "first_steps")))
         with Image.open(drawn) as picture:
             whole = picture.convert("RGB")
     width = min(WIDTHS.get(name, WIDTH), whole.width)
