@@ -15,6 +15,7 @@ import streamkpca
 PACKAGE = Path(streamkpca.__file__).parent
 REQUIRED = {"numpy", "numba", "scipy", "streamkpca"}
 OPTIONAL = {
+    "python_calamine",
     "sklearn",
     "pandas",
     "polars",

@@ -275,7 +275,8 @@ def test_the_model_of_a_monitor_goes_on_learning_on_a_device(make):
     monitor.update(rows)
     device = make(monitor.model)
     expected = monitor.model.novelty(rows[::50])
-    np.testing.assert_allclose(device.numbers_of("novelty", rows[::50]), expected, rtol=0.01, atol=1e-3)
+    # In single precision, rows that are explained to a few thousandths differ by rounding; the threshold is 0.009.
+    np.testing.assert_allclose(device.numbers_of("novelty", rows[::50]), expected, rtol=0.01, atol=5e-3)
     assert device.learn(rows).mean() < 0.05
     # The fifth column has never varied.
     assert device.learn(rows[-50:] + 3.0 * np.eye(5)[4]).mean() > 0.9
