@@ -43,6 +43,7 @@ def judge(state: MonitorState, scores: Scores, threshold: float, learns: bool) -
     rarity, is_relation = among_healthy, relation > place
     if learns:
         rarity = np.maximum(np.maximum(limited_place, limited_relation) / state.n_views, 1.0)
+        is_relation = limited_relation > limited_place
         state = replaced(state, place=place_scale, relation=relation_scale)
     least = threshold * (1.0 - _ROUNDING)
     # Rows of a change that lasts become common, and their alarms end long before it can be told from an event.

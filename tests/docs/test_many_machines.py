@@ -55,8 +55,9 @@ def test_dask() -> None:
     pd = pytest.importorskip("pandas", reason="needs the extra dask")
     frame = dd.from_pandas(pd.DataFrame(np.vstack(PARTS), columns=COLUMNS), npartitions=3)
     names = run("Dask", frame=frame)
-    novelty = names["answers"].compute()["novelty"]
-    np.testing.assert_allclose(names["parts"].compute().sum(axis=1), novelty, rtol=1e-6, atol=1e-9)
+    assert (names["answers"].compute()["novelty"] >= 0.0).all()
+    found = names["parts"].compute()
+    assert len(found) == len(frame) and ((found["low"] < found["expected"]) & (found["expected"] < found["high"])).all()
     counts = [StreamingKernelPCA.from_bytes(model).n_samples_seen_ for model in names["models"]]
     assert sum(counts) == 6000
 

@@ -375,9 +375,9 @@ def test_alarms_tell_when_how_much_and_which_feature(service: Any) -> None:
     assert cause["low"] < cause["expected"] < cause["high"] < cause["value"]
     assert (cause["since"], cause["since_time"]) == (1000, over["start_time"])
     assert all(alarm["is_open"] for alarm in between)
-    peaks = [alarm["peak"] for alarm in [begun, *between]]
-    assert all(later >= 2.0 * earlier for earlier, later in itertools.pairwise(peaks))
-    assert over["peak"] < 2.0 * peaks[-1]
+    severities = [alarm["severity"] for alarm in [begun, *between]]
+    assert all(later >= 2.0 * earlier for earlier, later in itertools.pairwise(severities))
+    assert over["severity"] < 2.0 * severities[-1]
 
 
 def test_a_lasting_change_is_published_once(service: Any) -> None:
