@@ -181,9 +181,9 @@ class OutlierDetector(Parameterised):
     Notes
     -----
     A row is as odd as in the view in which it is rarest, of three, on standardised columns. *Alone*: the sum over its
-    numbers z_j of log(1 + (z_j / q_j)^2), where q_j is the 0.9 quantile of their sizes. *Related*: the same with what z_j
-    differs from its ridge regression on the other numbers [1]_. *Place*: the novelty of the row for a kernel PCA of at
-    most 64 atoms. The score is the binary logarithm of how many rows of the table have one that is as odd. It is
+    numbers z_j of log(1 + (z_j / q_j)^2), where q_j is the 0.9 quantile of their sizes. *Related*: the same with what
+    z_j differs from its ridge regression on the other numbers [1]_. *Place*: the novelty of the row for a kernel PCA of
+    at most 64 atoms. The score is the binary logarithm of how many rows of the table have one that is as odd. It is
     counted up to 3, one row in eight; beyond, views have a Pareto tail, by the mean excess of their logarithms [2]_.
 
     Outliers that are learned hide themselves: deviations grow with them, and atoms are chosen where residuals are

@@ -57,7 +57,8 @@ def test_dask() -> None:
     names = run("Dask", frame=frame)
     assert (names["answers"].compute()["novelty"] >= 0.0).all()
     found = names["parts"].compute()
-    assert len(found) == len(frame) and ((found["low"] < found["expected"]) & (found["expected"] < found["high"])).all()
+    assert len(found) == len(frame)
+    assert ((found["low"] < found["expected"]) & (found["expected"] < found["high"])).all()
     counts = [StreamingKernelPCA.from_bytes(model).n_samples_seen_ for model in names["models"]]
     assert sum(counts) == 6000
 
