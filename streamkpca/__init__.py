@@ -20,6 +20,7 @@ Modules
 -------
 kernels : kernel values and their algebra.
 aggregate : a fit in the four verbs of engines that split work.
+fleet : the machines that differ from their fellows, from moments alone.
 """
 
 from importlib import import_module

@@ -191,6 +191,22 @@ def merge(**options: Any) -> None:
 
 @click.command()
 @click.argument("model", metavar="MODEL", type=FILE)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
+@json_option
+def fleet(**options: Any) -> None:
+    """Find the odd machines of a fleet.
+
+    FILE... are what each machine has learned: states of devices that began with MODEL, and saved models of its kernel.
+    Machines that are as odd as one in 200 healthy fleets are shown, the oddest first, with the columns in which
+    they differ.
+    """
+    from streamkpca.cli import manage
+
+    manage.fleet(**options)
+
+
+@click.command()
+@click.argument("model", metavar="MODEL", type=FILE)
 @click.argument("out", metavar="OUT.onnx|OUT.c", type=FILE)
 @click.option("--double", is_flag=True, help="Write numbers in double precision.  [default: single]")
 @click.option("--name", default="streamkpca", metavar="PREFIX", help="C: prefix of the functions.")
@@ -225,4 +241,4 @@ def warm_up(**options: Any) -> None:
     manage.warm_up(**options)
 
 
-COMMANDS = (watch, demo, fit, score, transform, info, merge, export, warm_up)
+COMMANDS = (watch, demo, fit, score, transform, info, merge, fleet, export, warm_up)

@@ -1,5 +1,6 @@
-"""The work of the commands that manage models and the installation: info, merge, export, warmup."""
+"""The work of the commands that manage models and the installation: info, merge, fleet, export, warmup."""
 
+import math
 import os
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import click
 from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, write_durably
-from streamkpca.cli.console import print_facts, print_json, print_result
+from streamkpca.cli.console import print_facts, print_json, print_result, print_table, written
 from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
 from streamkpca.cli.reports import model_facts, saved_facts, show_model
@@ -16,6 +17,8 @@ from streamkpca.compilation import cache_folder, warmup
 
 # No device has room for more.
 _LARGEST_STATE = 2**26
+# A machine is shown that is as odd as one in so many healthy fleets.
+_LEAST_RARITY = 200.0
 
 
 def info(model: str, as_json: bool) -> None:
@@ -31,13 +34,8 @@ def info(model: str, as_json: bool) -> None:
 
 def merge(model: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
     """Merge a saved model with others, and with states of devices that began with it."""
-    every = (model, *files)
-    check_target(out, every)
-    if twice := [path for i, path in enumerate(every) if is_among(path, every[:i])]:
-        raise click.UsageError(f"{twice[0]}: is given twice, so its rows would count twice")
-    if _state_of_device(model) is not None:
-        raise click.UsageError(f"{model}: is the state of a device; name the model that it began with first")
-    saved = read_saved(model, alone=True)
+    check_target(out, (model, *files))
+    saved = _read_first(model, files)
     merged = merge_models(saved.model, *(_part(path, saved) for path in files))
     merged.save(out, with_notes({}, saved.reading, {}) or None)
     facts = model_facts(merged, saved.reading.columns)
@@ -46,6 +44,44 @@ def merge(model: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
     else:
         show_model(facts)
         click.echo(f"Model: {out}")
+
+
+def fleet(model: str, files: tuple[str, ...], as_json: bool) -> None:
+    """Show the odd ones among machines that began with a saved model."""
+    from streamkpca.fleet import odd
+
+    saved = _read_first(model, files)
+    machines = odd({path: _part(path, saved) for path in files})
+    columns = saved.reading.columns or range(saved.model.n_features_in_)
+    found = [
+        {**machine._asdict(), "features": [str(columns[j] if isinstance(j, int) else j) for j in machine.features]}
+        for machine in machines
+    ]
+    if as_json:
+        print_json({"machines": found})
+        return
+    shown = [machine for machine in found if machine["rarity"] >= _LEAST_RARITY]
+    few = [machine["name"] for machine in found if math.isnan(machine["rarity"])]
+    click.echo(f"{len(found)} machines, {len(shown)} odd" + (f"; too few rows to tell: {written(few)}" if few else ""))
+    table = [
+        {
+            "machine": machine["name"],
+            "once in so many fleets": "over 1,000,000" if machine["rarity"] > 1e6 else f"{machine['rarity']:,.0f}",
+            "in": written(machine["features"]) or "what the atoms do not explain",
+        }
+        for machine in shown
+    ]
+    print_table("The oddest first, with the columns in which they differ", table)
+
+
+def _read_first(model: str, files: tuple[str, ...]) -> Saved:
+    """Read the model that devices began with, after a look at the files."""
+    every = (model, *files)
+    if twice := [path for i, path in enumerate(every) if is_among(path, every[:i])]:
+        raise click.UsageError(f"{twice[0]}: is given twice, so its rows would count twice")
+    if _state_of_device(model) is not None:
+        raise click.UsageError(f"{model}: is the state of a device; name the model that it began with first")
+    return read_saved(model, alone=True)
 
 
 def _part(path: str, begun: Saved) -> StreamingKernelPCA:

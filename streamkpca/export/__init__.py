@@ -9,7 +9,7 @@ to_device : a model as the state of a device.
 """
 
 from streamkpca.export.c import to_c
-from streamkpca.export.fleet import from_device, to_device
+from streamkpca.export.device_models import from_device, to_device
 from streamkpca.export.onnx import to_onnx
 
 __all__ = ["from_device", "to_c", "to_device", "to_onnx"]

@@ -1,4 +1,4 @@
-"""What commands answer with a saved model: `transform`, `info`, `merge`, `export`, `warmup`."""
+"""What commands answer with a saved model: `transform`, `info`, `merge`, `fleet`, `export`, `warmup`."""
 
 import json
 from pathlib import Path
@@ -103,6 +103,36 @@ def test_models_of_other_columns_are_not_merged(model):
         run("merge", "straight.npz", "turned.npz", "--out", "o.npz"),
         "turned.npz: expected a model of the columns a, b, c but got c, b, a; learn the same ones in the same order",
     )
+
+
+def test_the_odd_machine_of_a_fleet_is_shown_with_its_columns(folder):
+    rng, names = np.random.default_rng(0), ["flow", "heat", "load"]
+
+    def rows(late=0.0):
+        angle = rng.uniform(0.0, 2.0 * np.pi, size=(800, 1)) - [0.0, 1.0, 2.0 + late]
+        return pd.DataFrame(np.sin(angle) + 0.1 * rng.normal(size=angle.shape), columns=names)
+
+    rows().to_csv("rows.csv", index=False)
+    assert run("fit", "rows.csv", "--model", "plant.npz", *SMALL).exit_code == 0
+    begun = load("plant.npz")
+    machines = [f"{name}.npz" for name in "abcdefg"]
+    for name in machines:
+        begun.without_rows().partial_fit(rows(0.3 * (name == "d.npz")).to_numpy()).save(name)
+    begun.without_rows().partial_fit(rows().to_numpy()[:20]).save("new.npz")
+    lines = run("fleet", "plant.npz", *machines, "new.npz").stdout.splitlines()
+    assert lines[0] == "8 machines, 1 odd; too few rows to tell: new.npz"
+    assert lines[3].split() == "machine once in so many fleets in".split()
+    assert lines[4].split()[0] == "d.npz"
+    assert "load" in lines[4]
+    assert len(lines) == 5
+    found = json.loads(run("fleet", "plant.npz", *machines, "new.npz", "--json").stdout)["machines"]
+    assert (found[0]["name"], found[0]["rarity"] > 200, found[-1]) == (
+        "d.npz",
+        True,
+        {"name": "new.npz", "rarity": None, "features": []},
+    )
+    refused(run("fleet", "plant.npz", "a.npz"), "odd expected at least 5 machines")
+    refused(run("fleet", "plant.npz", *machines, "./a.npz"), "./a.npz: is given twice", code=2)
 
 
 def test_a_model_is_exported(model):

@@ -363,6 +363,15 @@ def test_many_machines(tmp_path: Path) -> None:
     assert hours == sorted(hours, reverse=True)
 
 
+def test_odd_machines_are_found(tmp_path: Path) -> None:
+    output, found = figures(tmp_path, "odd_machines_are_found.py", "--tiny")
+    (line,) = found["plants"].values()
+    assert line["faults"]["stuck 0.3"] == {"machines": 2, "found": 1.0, "top": 1.0, "sensor": 1.0}
+    assert line["false"] == 0.0
+    assert found["bounds"]["seconds for 50 states"][0] < 2.0
+    assert output.splitlines()[-1].startswith(("HOLDS", "FAILS"))
+
+
 def test_many_models(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "many_models.py", "--tiny")
     assert output.splitlines()[-1].startswith("TINY: ")

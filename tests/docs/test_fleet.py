@@ -1,6 +1,7 @@
 """The code of docs/fleet.md runs as written: Python, C and shell, in the order of the page."""
 
 import contextlib
+import glob
 import io
 import re
 import shutil
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from commands import run
 
-from streamkpca.export import from_device
+from streamkpca.export import from_device, to_device
 
 PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
 
@@ -25,9 +26,12 @@ def test_the_fleet_learns_as_the_page_shows(tmp_path: Path, monkeypatch: pytest.
     printed = io.StringIO()
 
     def shell(line: str) -> None:
+        nonlocal printed
         if line.startswith("streamkpca "):
-            done = run(*line.split()[1:])
+            words = line.split()[1:]
+            done = run(*(name for word in words for name in sorted(glob.glob(word)) or [word]))
             assert done.exit_code == 0, done.stderr
+            printed = io.StringIO(done.stdout)
         else:
             subprocess.run(line.replace("cc ", "cc -Wall -Wextra -Werror ", 1), shell=True, check=True)
 
@@ -46,7 +50,8 @@ def test_the_fleet_learns_as_the_page_shows(tmp_path: Path, monkeypatch: pytest.
             for line in code.splitlines():
                 shell(line)
     # What was sent goes on, and comes home again.
-    shell("./pump b.bin < a.csv")
-    again = from_device(Path("b.bin").read_bytes(), names["fleet"])
-    assert again.n_samples_seen_ == 6000
-    assert Path("fleet.npz").exists()
+    shell("./pump 1.bin < 1-monday.csv")
+    sent = to_device(names["healthy_union"], names["tuesday"]["1.bin"])
+    state = Path("1.bin").read_bytes()
+    for again in (from_device(state, names["healthy_union"]), from_device(state, names["plant"], since=sent)):
+        assert again.n_samples_seen_ == 3000

@@ -1,0 +1,212 @@
+"""The odd ones of fleets: found among healthy machines, of one kind or two, and named with their features."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamkpca import NotFittedError, StreamingKernelPCA
+from streamkpca.fleet import odd
+from streamkpca.kernels import RBF, Linear
+
+pytestmark = pytest.mark.slow
+
+LATE = np.arange(6.0)
+
+
+def rows_of(rng, n=1000, late=(), gain=(), noise=(), stuck=(), drift=(), kind=0.0):
+    """Make rows of six sensors around a shaft, some of them faulty, of one of two kinds of machines."""
+    late_of = LATE + 0.2 * np.isin(LATE, late) + kind * np.isin(LATE, [1, 4])
+    rows = np.sin(rng.uniform(0.0, 2.0 * np.pi, size=(n, 1)) - late_of) * (1.0 + 0.15 * np.isin(LATE, gain))
+    rows += 0.1 * (1.0 + 0.7 * np.isin(LATE, noise)) * rng.normal(size=rows.shape)
+    rows[int(0.7 * n) :, stuck] = rows[int(0.7 * n), stuck]
+    return rows + np.linspace(0.0, 0.5, n)[:, None] * np.isin(LATE, drift)
+
+
+BEGUN = StreamingKernelPCA(2, max_atoms=32, atoms="rows", noise_variance=None, reservoir_size=0)
+BEGUN.partial_fit(np.concatenate([rows_of(np.random.default_rng(0), kind=kind) for kind in (0.0, 0.5)]))
+
+
+def machine(rng, begun=BEGUN, **faults):
+    return begun.without_rows().partial_fit(rows_of(rng, **faults))
+
+
+@pytest.fixture(scope="module")
+def healthy():
+    rng = np.random.default_rng(1)
+    return [machine(rng, n=int(rng.integers(500, 2000))) for _ in range(40)]
+
+
+def test_healthy_machines_are_not_odd(healthy):
+    rng = np.random.default_rng(2)
+    for size in (5, 6, 10, 20, 40):
+        for _ in range(4):
+            found = odd({i: healthy[i] for i in rng.choice(40, size, replace=False)})
+            assert len(found) == size
+            assert found[0].rarity < 200
+            assert all(one.rarity >= other.rarity for one, other in pairwise(found))
+
+
+@pytest.mark.parametrize("fault", ["late", "gain", "noise", "stuck", "drift"])
+@pytest.mark.parametrize("sensors", [(2,), (0, 3)])
+def test_a_faulty_machine_is_the_oddest_and_its_sensors_are_named(healthy, fault, sensors):
+    faulty = machine(np.random.default_rng(3), **{fault: sensors})
+    for size in (9, 30):
+        first, second, *_ = odd({"faulty": faulty, **dict(enumerate(healthy[:size]))})
+        assert first.name == "faulty"
+        assert first.rarity > 200 > second.rarity
+        assert first.features[0] in sensors
+        assert set(sensors) <= set(first.features)
+
+
+def test_many_may_be_odd(healthy):
+    rng = np.random.default_rng(4)
+    faults = [{"late": (1,)}, {"gain": (2,)}, {"noise": (3,)}, {"stuck": (4,)}, {"drift": (5,)}, {"late": (0, 4)}]
+    fleet = {tuple(fault): machine(rng, **fault) for fault in faults} | {
+        f"odd {i}": machine(rng, **fault) for i, fault in enumerate(faults)
+    }
+    found = odd(fleet | dict(enumerate(healthy[:28])))
+    assert {one.name for one in found if one.rarity > 200} == set(fleet)
+
+
+def test_machines_are_compared_with_those_of_their_kind(healthy):
+    rng = np.random.default_rng(5)
+    others = {f"other {i}": machine(rng, kind=0.5) for i in range(12)}
+    fleet = {**dict(enumerate(healthy[:12])), **others, "faulty": machine(rng, kind=0.5, late=(3,))}
+    first, second, *_ = odd(fleet)
+    assert (first.name, first.features[0]) == ("faulty", 3)
+    assert first.rarity > 200 > second.rarity
+    # A few that are alike are no kind.
+    few = {name: others[name] for name in list(others)[:3]}
+    assert {one.name for one in odd({**dict(enumerate(healthy[:20])), **few}) if one.rarity > 200} == set(few)
+
+
+def test_differences_that_the_fleet_shows_everywhere_are_usual():
+    rng = np.random.default_rng(6)
+    begun = BEGUN.without_rows()
+    fleet = {
+        i: begun.without_rows().partial_fit(
+            rows_of(rng) * (1.0 + 0.03 * rng.normal(size=6)) + 0.05 * rng.normal(size=6)
+        )
+        for i in range(30)
+    }
+    found = odd(fleet | {"faulty": begun.without_rows().partial_fit(rows_of(rng, stuck=(2,)))})
+    assert [one.name for one in found if one.rarity > 200] == ["faulty"]
+
+
+@given(st.integers(0, 2**20), st.permutations(range(12)), st.sampled_from([0.001, 1.0, 1e4]))
+@settings(max_examples=5)
+def test_the_order_and_units_do_not_matter(seed, order, unit):
+    rng = np.random.default_rng(seed)
+    rows = [rows_of(rng, n=400, late=(1,) * (i == 3)) for i in range(12)]
+    found = []
+    for scale, places in ((1.0, range(12)), (unit, order)):
+        units = np.array([scale, 1.0, 1.0, 1.0, 1.0, 1.0])
+        begun = StreamingKernelPCA(2, kernel=RBF(0.2).in_units(units), max_atoms=24, atoms="rows", tolerance=0.9)
+        begun = begun.partial_fit(rows_of(np.random.default_rng(0)) * units)
+        found.append(odd({i: begun.without_rows().partial_fit(rows[i] * units) for i in places}))
+    one, other = ({machine.name: machine for machine in fleet} for fleet in found)
+    for name in range(12):
+        assert one[name].rarity == pytest.approx(other[name].rarity, rel=1e-3)
+        assert one[name].features == other[name].features
+
+
+def test_atoms_may_differ(healthy):
+    """Machines that replaced atoms are found, and healthy ones that did are not."""
+    rng = np.random.default_rng(7)
+    moving = StreamingKernelPCA(2, max_atoms=32, noise_variance=None, block_size=128).partial_fit(rows_of(rng, n=2000))
+    fleet = {i: machine(rng, moving, n=2000) for i in range(8)}
+    fleet |= {8 + i: moving.without_rows().set_params(atoms="rows").partial_fit(rows_of(rng)) for i in range(3)}
+    assert len({model.state_.summary.basis.atoms.tobytes() for model in fleet.values()}) > 3
+    faulty = machine(rng, moving, n=2000, late=(5,))
+    first, second, *_ = odd({**fleet, "faulty": faulty})
+    assert (first.name, first.features[0]) == ("faulty", 5)
+    assert first.rarity > 200 > second.rarity
+
+
+def test_pending_rows_count_and_too_few_are_told_of(healthy):
+    rng = np.random.default_rng(8)
+    short = machine(rng, n=400, stuck=(2,))
+    assert short.state_.pending.n_rows == 400
+    few = machine(rng, n=10)
+    found = odd({**dict(enumerate(healthy[:8])), "short": short, "few": few, "none": BEGUN.without_rows()})
+    assert (found[0].name, found[0].features[0]) == ("short", 2)
+    assert [(one.name, math.isnan(one.rarity), one.features) for one in found[-2:]] == [
+        ("few", True, ()),
+        ("none", True, ()),
+    ]
+
+
+def test_rows_that_the_atoms_do_not_explain_are_odd(healthy):
+    rng = np.random.default_rng(9)
+    far = (
+        BEGUN.without_rows()
+        .set_params(tolerance=0.99)
+        .partial_fit(rows_of(rng) * np.where(rng.random((1000, 1)) < 0.02, 9, 1))
+    )
+    found = odd({**dict(enumerate(healthy[:12])), "far": far})
+    assert found[0].name == "far"
+    assert found[0].rarity > 200
+
+
+@pytest.mark.parametrize("kernel", [Linear(), RBF(0.5).on([0, 2, 3]), 0.5 * RBF(0.05).in_units("std")])
+def test_kernels_of_all_kinds_compare(kernel):
+    rng = np.random.default_rng(10)
+    begun = StreamingKernelPCA(1, kernel=kernel, max_atoms=24).partial_fit(rows_of(rng))
+    fleet = {i: machine(rng, begun) for i in range(8)}
+    found = odd({**fleet, "faulty": machine(rng, begun, late=(2,))})
+    assert (found[0].name, found[0].features[0]) == ("faulty", 2)
+    assert found[0].rarity > 200 > found[1].rarity
+    if "on" in repr(kernel):
+        # What the kernel does not see cannot be odd.
+        assert odd({**fleet, "faulty": machine(rng, begun, stuck=(1,))})[0].rarity < 200
+
+
+@pytest.mark.parametrize("max_atoms", [1, 2])
+def test_few_atoms_and_equal_machines_are_no_error(max_atoms):
+    """At a single atom, an RBF kernel does not change with any feature."""
+    begun = StreamingKernelPCA(1, kernel=RBF(0.5), max_atoms=max_atoms).partial_fit(rows_of(np.random.default_rng(0)))
+    equal = machine(np.random.default_rng(11), begun)
+    assert [one.rarity for one in odd(dict.fromkeys(range(12), equal))] == [1.0] * 12
+
+
+def test_names_of_columns_are_told():
+    rng = np.random.default_rng(12)
+    names = [f"sensor {j}" for j in range(6)]
+    begun = StreamingKernelPCA(1, max_atoms=24).partial_fit(pd.DataFrame(rows_of(rng), columns=names))
+    fleet = {
+        i: begun.without_rows().partial_fit(pd.DataFrame(rows_of(rng, stuck=(4,) * (i == 2)), columns=names))
+        for i in range(8)
+    }
+    first = odd(fleet)[0]
+    assert (first.name, first.features[0]) == (2, "sensor 4")
+
+
+def test_states_that_cannot_be_compared_are_refused(healthy):
+    fleet = dict(enumerate(healthy[:6]))
+    rng = np.random.default_rng(13)
+    other = StreamingKernelPCA(1, kernel=RBF(0.123), max_atoms=24).partial_fit(rows_of(rng))
+    fading = BEGUN.without_rows().set_params(half_life=300.0).partial_fit(rows_of(rng))
+    narrow = StreamingKernelPCA(1, max_atoms=24).partial_fit(rows_of(rng)[:, :4])
+    for stranger, what in (
+        (other, r"to have the kernel of most machines, RBF.*but got RBF\(gamma=0\.123\); compare machines that began"),
+        (fading, "to have the half_life of most machines, None, but got 300.0; compare"),
+        (narrow, r"to have the features of most machines, range\(0, 6\), but got range\(0, 4\); compare"),
+    ):
+        with pytest.raises(ValueError, match=f"odd expected 'x' {what}"):
+            odd({**fleet, "x": stranger})
+    with pytest.raises(TypeError, match="odd expected 'x' to be a StreamingKernelPCA but got bytes; read the state of"):
+        odd({**fleet, "x": b"SKPC"})
+    with pytest.raises(TypeError, match="odd expected a mapping of names to models but got list; name the machines"):
+        odd(healthy)
+    with pytest.raises(NotFittedError):
+        odd({**fleet, "x": StreamingKernelPCA(1)})
+    for some in ({}, {0: healthy[0]}, {**dict(enumerate(healthy[:4])), "few": machine(rng, n=10)}):
+        with pytest.raises(
+            ValueError, match=r"odd expected at least 5 machines .* but got (0 such of 0|1 such of 1|4 su)"
+        ):
+            odd(some)
