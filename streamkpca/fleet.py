@@ -81,6 +81,12 @@ class OddMachine(NamedTuple):
     features : tuple
         Names or positions of the features in which it differs, the clearest first; empty where it does not, and where
         it differs in what the atoms leave unexplained alone.
+
+    Examples
+    --------
+    >>> from streamkpca.fleet import OddMachine
+    >>> OddMachine("pump 3", 4000.0, ("flow",)).rarity > 200
+    True
     """
 
     name: Any
