@@ -17,7 +17,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 # These start processes, or measure the memory of their process, which must hold nothing but the package.
-APART = {"cold_start.py", "dask_uses_both_cores.py", "greedy_is_linear_in_rows.py", "memory_is_flat.py"}
+APART = {"cold_start.py"}
 
 
 def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -36,37 +36,6 @@ def figures(folder: Path, script: str, *arguments: str) -> tuple[str, dict[str, 
     assert where["processor"] in done.stdout
     assert {"python", "numpy", "numba", "scipy"} <= set(where["versions"])
     return done.stdout, found
-
-
-def test_memory_is_flat(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "memory_is_flat.py", "--tiny")
-    assert output.splitlines()[-1].startswith("FLAT: ")
-    assert found["flat"] is True
-    assert 2**15 < found["sensor_bytes"] <= 2**20
-    assert [mark["rows"] for mark in found["marks"]] == list(range(2000, 20001, 2000))
-    assert all(mark["atoms"] <= 32 for mark in found["marks"])
-    # An interpreter with numpy and numba takes tens of mebibytes, and nothing here needs a gibibyte.
-    assert all(2**24 < mark["resident_bytes"] < 2**30 for mark in found["marks"])
-
-
-def test_saving_costs_what_the_disk_costs(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "saving_costs_what_the_disk_costs.py", "--tiny")
-    assert found["bytes"] > 2**16
-    assert found["ratio"] == pytest.approx((found["save"] - found["load"]) / found["write"])
-    assert "saving without its check takes" in output.splitlines()[-1]
-    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
-
-
-def test_checked_tables_cost_little(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "checked_tables_cost_little.py", "--tiny")
-    assert "pyarrow takes at least" in output or "slow are" in output
-    assert found["rows"] == 5000
-    for format_name, line in found["formats"].items():
-        assert format_name in output
-        assert line["exact"]["ours"]
-        for peer, ratio in line["ratios"].items():
-            assert ratio == pytest.approx(line["seconds"][peer] / line["seconds"]["ours"])
-    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
 def test_novelty_on_unseen_streams(tmp_path: Path) -> None:
@@ -162,50 +131,6 @@ def test_which_feature(tmp_path: Path) -> None:
     assert len(found["checks"]) == 12
 
 
-def test_sensors_that_drop_out(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    labels = np.arange(120) % 40 > 35
-    rows = {"train": rng.normal(size=(100, 4)), "test": rng.normal(size=(120, 4)), "test_label": labels}
-    rows["test"][labels] += 4.0
-    (tmp_path / "folder").mkdir()
-    np.savez(tmp_path / "folder" / "one.npz", **rows)
-    output, found = figures(tmp_path, "sensors_that_drop_out.py", "folder", "--tiny", "--no-monitor")
-    assert "bounds hold" in output.splitlines()[-1]
-    assert set(found["sources"]) == {"made/machine", "plant/made", "folder/one"}
-    assert len(found["checks"]) == 24
-    for tables in found["sources"].values():
-        assert set(tables) == {"5 % random", "5 % bursts"}
-        for lines in tables.values():
-            assert {"complete rows", "marginal", "skip rows", "mean", "last value"} <= set(lines)
-            for line in lines.values():
-                assert all(0.0 <= line[figure] <= 1.0 for figure in ("AP", "false", "found"))
-            assert lines["complete rows"]["RMSE"] is None
-            assert lines["complete rows"]["AP"] > 0.9
-            # Two hidden causes tell much about the others; independent columns tell nothing.
-            assert lines["marginal"]["RMSE"] > 0.0
-    made = found["sources"]["made/machine"]["5 % random"]
-    assert made["marginal"]["RMSE"] < 0.6 * made["mean"]["RMSE"]
-    assert made["skip rows"]["AP"] < made["marginal"]["AP"]
-
-
-def test_periods_halve_false_alarms(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "periods_halve_false_alarms.py", "--tiny")
-    assert output.splitlines()[-1].startswith("HALF: ")
-    assert set(found["streams"]) == {"sines", "office", "traffic", "mixed", "drifting", "tods 5", "tods 1"}
-    for lines in found["streams"].values():
-        assert all(0.0 <= line[figure] <= 1.0 for line in lines["period"] for figure in ("found", "false", "at .8"))
-    assert found["ratios"]["sines"]["period"] < 0.3
-
-
-def test_readers_do_not_wait(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "readers_do_not_wait.py", "--tiny")
-    for name in ("alone", "blocks are learned", "rows are learned", "matrices multiply", "Python counts"):
-        assert (
-            0.0 < found["sizes"][0][name]["p50"] <= found["sizes"][0][name]["p99"] <= found["sizes"][0][name]["p99.9"]
-        )
-    assert "beside a writer of blocks" in output.splitlines()[-1]
-
-
 def test_ingest_runs_near_gemm(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "ingest_runs_near_gemm.py", "--tiny")
     (size,) = found["sizes"]
@@ -213,33 +138,6 @@ def test_ingest_runs_near_gemm(tmp_path: Path) -> None:
     assert size["useful_share"] > 0.0
     assert size["gain"] > 0.0
     assert output.splitlines()[-1].startswith("NEAR GEMM: ")
-
-
-def test_refit_is_cheap(tmp_path: Path) -> None:
-    lines = figures(tmp_path, "refit_is_cheap.py", "--tiny")[1]["sizes"]
-    assert [line["likelihood"] for line in lines] == [True, False]
-    for line in lines:
-        assert line["interval"] == 16384
-        assert 0.0 < line["share"] < 1.0
-        assert line["share"] == pytest.approx(line["warm"] / (line["warm"] + line["record"]))
-
-
-def test_one_pass_beats_random_access(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn", reason="the digits come with scikit-learn; needs the extra sklearn")
-    output, found = figures(tmp_path, "one_pass_beats_random_access.py", "--tiny")
-    tables = found["relative_to_greedy"]
-    assert len(tables) == 4
-    for (line,) in tables.values():
-        assert 0.0 <= line["best rank"] <= line["greedy"] <= 1.0
-        # Three blocks of 100 rows; measured: at most 1.08 shuffled and 1.11 in other orders.
-        assert line["shuffled"] < 1.15
-        assert max(line["sorted"], line["worst first"]) < 1.25
-        assert line["long stream"] < 1.10
-        assert line["shuffled"] < line["first rows"]
-        # On a tenth of the rows, held apart; measured: at most .97 in any order.
-        assert all(line[f"{order}, moved"] < 1.0 for order in ("shuffled", "sorted", "worst first", "long stream"))
-    assert all(cost["learning"] > 0.5 and cost["search"] < cost["learning"] for cost in found["search_cost"].values())
-    assert "cells miss their bound" in output
 
 
 def test_a_year_in_an_hour(tmp_path: Path) -> None:
@@ -284,19 +182,6 @@ def test_young_streams_are_quick(tmp_path: Path) -> None:
     assert found["atoms"][0]["moved"]["unexplained"] > found["atoms"][1]["moved"]["unexplained"]
     # No mark of 10,000 rows, and no 64 atoms: only the shares of what greedy leaves have bounds here.
     assert len(found["bounds"]) == len(sizes)
-
-
-def test_greedy_is_linear_in_rows(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "greedy_is_linear_in_rows.py", "--tiny")
-    assert output.splitlines()[-1].startswith("TINY: ")
-    fits = found["fits"]
-    assert [(fit["rows"], fit["atoms"]) for fit in fits] == [(2000, 10), (2000, 20), (4000, 10), (4000, 20)]
-    assert all(0.0 < fit["seconds"] < 60.0 and 2**24 < fit["peak_bytes"] < 2**30 for fit in fits)
-    # More atoms explain more; twice as many rows of the same sheet change little.
-    left = [fit["unexplained_energy_ratio"] for fit in fits]
-    assert left[1] < left[0] < 1.0
-    assert left[3] < left[2] < 1.0
-    assert left[0] == pytest.approx(left[2], rel=0.1)
 
 
 def test_one_row_at_a_time(tmp_path: Path) -> None:
@@ -372,49 +257,18 @@ def test_odd_machines_are_found(tmp_path: Path) -> None:
     assert output.splitlines()[-1].startswith(("HOLDS", "FAILS"))
 
 
-def test_many_models(tmp_path: Path) -> None:
-    output, found = figures(tmp_path, "many_models.py", "--tiny")
-    assert output.splitlines()[-1].startswith("TINY: ")
-    few, many = found["banks"]
-    assert (few["keys"], many["keys"]) == (10, 30)
-    # All models fit into memory, or the call with all 40 visits reads each of the ten that are not there once.
-    assert few["orders"]["in turns"]["misses"] == 0.0
-    assert many["orders"]["in turns"]["misses"] == 0.25
-    assert many["orders"]["Zipf"]["misses"] < many["orders"]["in turns"]["misses"]
-    assert 2**13 < many["state_bytes"] < 2**17
-    assert found["projected"]["GB on the disk"] == pytest.approx(many["file_bytes"] / 1e3)
-    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
-
-
-def test_dask_uses_both_cores(tmp_path: Path) -> None:
-    pytest.importorskip("distributed", reason="needs the extra dask")
-    output, found = figures(tmp_path, "dask_uses_both_cores.py", "--tiny")
-    assert output.splitlines()[-1].startswith("TINY: ")
-    assert found["same_bytes"] is True
-    assert found["state_bytes"] > 2**14
-    assert found["share_of_one_stream"] > 0.0
-    for name in ("one process", "two processes"):
-        assert all(found[name][column] > 0.0 for column in ("seconds", "busiest", "asking"))
-
-
 @pytest.mark.parametrize(
     ("script", "options", "message"),
     [
-        ("memory_is_flat.py", ["--rows", "9"], "expected at least 10 but got 9"),
         ("novelty_on_unseen_streams.py", [], "name npz files with train, test and test_label"),
-        ("sensors_that_drop_out.py", ["other.npz"], "expected train, test and test_label, or d00"),
         ("ingest_runs_near_gemm.py", ["--sizes", "256"], "expected atoms x features such as 256x32 but got '256'"),
-        ("one_pass_beats_random_access.py", ["few.npz", "--only-files", "--atoms", "4"], "--atoms expected numbers"),
         ("young_streams_are_quick.py", ["--rows", "100"], "expected"),
         ("one_row_at_a_time.py", ["--rows", "999"], "--rows and --settle expected at least 1000 but got 999"),
         ("cost_grows_as_it_should.py", ["--rounds", "0"], "--rounds expected at least 1 but got 0"),
         ("many_machines.py", ["--rows", "9"], "--rows expected at least 8192 but got 9"),
-        ("many_models.py", ["--visits", "0"], "--keys and --visits expected at least 1"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, script: str, options: list[str], message: str) -> None:
-    np.savez(tmp_path / "other.npz", rows=np.zeros((2, 2)))
-    np.savez(tmp_path / "few.npz", X_train=np.eye(4), y_train=np.zeros(4))
     refused = run_here(tmp_path, BENCHMARKS / script, *options)
     assert refused.returncode == 2
     assert message in refused.stderr
