@@ -13,7 +13,7 @@ Functions
 merge : one model of many that have learned from different rows.
 load : a model from a checkpoint, which `StreamingKernelPCA.save` wrote.
 Checkpointer : checkpoints at intervals of rows or seconds, and the newest readable one after a crash.
-ModelBank : one small model for each key, the least recently used of them on the disk.
+Bank : one monitor or model for each key, the least recently used of them on the disk.
 warmup : all loops compiled ahead of time, for images.
 
 Modules
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
         SparsityWarning,
     )
     from streamkpca.models.approximate import ApproximateKernelPCA
+    from streamkpca.models.bank import Bank
     from streamkpca.models.checkpointer import Checkpointer, load
     from streamkpca.models.exact import KernelPCA
-    from streamkpca.models.model_bank import ModelBank
     from streamkpca.models.outliers import OutlierDetector
     from streamkpca.models.sparse import SparseKernelPCA
     from streamkpca.models.streaming import StreamingKernelPCA, merge
 
 __all__ = [
     "ApproximateKernelPCA",
+    "Bank",
     "CheckpointError",
     "CheckpointWarning",
     "Checkpointer",
     "IndefiniteKernelWarning",
     "KernelPCA",
-    "ModelBank",
     "NotFittedError",
     "OutlierDetector",
     "SparseKernelPCA",
@@ -74,9 +74,9 @@ _HOMES = {
     "compilation": "warmup",
     "errors": "CheckpointError CheckpointWarning IndefiniteKernelWarning NotFittedError SparsityError SparsityWarning",
     "models.approximate": "ApproximateKernelPCA",
+    "models.bank": "Bank",
     "models.checkpointer": "Checkpointer load",
     "models.exact": "KernelPCA",
-    "models.model_bank": "ModelBank",
     "models.outliers": "OutlierDetector",
     "models.sparse": "SparseKernelPCA",
     "models.streaming": "StreamingKernelPCA merge",

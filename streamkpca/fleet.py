@@ -321,8 +321,10 @@ class _Compared(NamedTuple):
         """Compare machines of one kind; after the first round, odd ones do not decide what is usual."""
         n_rows = np.array([machine.n_rows for machine in fleet.machines])
         is_projected = np.array([machine.is_projected for machine in fleet.machines])
-        unexplained = np.log([max(machine.unexplained, 1e-12) for machine in fleet.machines])[:, None]
-        log_p_unexplained = _standardise_apart(unexplained, n_rows, is_projected).log_p[:, 0]
+        log_p_unexplained = np.zeros(len(n_rows))
+        if (~is_projected).sum() >= _LEAST_MACHINES:
+            unexplained = np.log([max(machine.unexplained, 1e-12) for machine in fleet.machines])[:, None]
+            log_p_unexplained = _standardise_apart(unexplained, n_rows, is_projected).log_p[:, 0]
         usual = np.ones(len(n_rows), dtype=bool)
         for _ in range(n_rounds):
             values, overlaps = _statistics(fleet, usual)
@@ -436,24 +438,19 @@ def _standardise(values: Array, n_rows: Array, deciding: Flags | None = None) ->
 
 
 def _standardise_apart(values: Array, n_rows: Array, is_projected: Flags) -> _Standardised:
-    """Compare statistics (N, k) that are smaller where moments were projected, or atoms were fitted to own rows.
+    """Compare statistics (N, k) that are smaller where moments were projected, which differs from machine to machine.
 
-    Odd machines replace atoms. So unless most machines did, projected moments are compared with whole ones, where they
-    are larger; and too few whole ones with projected ones, but for what is common to them.
+    Odd machines replace atoms. So if enough others did not, projected moments count where they are larger than whole
+    ones; else the few whole ones are compared with projected ones, but for what is common to them.
     """
-    n_whole, n_projected = int((~is_projected).sum()), int(is_projected.sum())
-    if n_whole >= min(_LEAST_MACHINES, n_projected):
-        whole = _standardise(values, n_rows, ~is_projected)
+    if (~is_projected).sum() >= _LEAST_MACHINES:
+        one = _standardise(values, n_rows, ~is_projected)
+        differences = np.where(is_projected[:, None], np.maximum(one.differences, 0.0), one.differences)
     else:
-        whole = _standardise(values, n_rows, is_projected)
-        if n_whole:
-            common = np.maximum(whole.differences[~is_projected].min(axis=0), 0.0)
-            whole = _Standardised.of(whole.differences - common, whole.scales, whole.dof)
-    if n_projected >= n_whole:
-        projected = _standardise(values, n_rows, is_projected)
-    else:
-        projected = _Standardised.of(np.maximum(whole.differences, 0.0), whole.scales, whole.dof)
-    return _Standardised(*(np.where(is_projected[:, None], *both) for both in zip(projected, whole, strict=True)))
+        one = _standardise(values, n_rows, is_projected)
+        common = np.maximum(one.differences.min(axis=0, where=~is_projected[:, None], initial=np.inf), 0.0)
+        differences = one.differences - np.where(is_projected[:, None], 0.0, common)
+    return _Standardised.of(differences, one.scales, one.dof)
 
 
 def _log_likelihood(scaled: Array, weights: Array) -> float:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from pathlib import Path
 from typing import IO, Final
 
 if sys.platform == "win32":
@@ -125,9 +124,6 @@ def _flush_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-_NAME = "lock"
-
-
 def try_lock(descriptor: int) -> bool | None:
     """Lock an open file or folder until it is closed, or the process ends.
 
@@ -143,12 +139,3 @@ def try_lock(descriptor: int) -> bool | None:
         is_held = error.errno == (errno.EACCES if sys.platform == "win32" else errno.EWOULDBLOCK)
         return False if is_held else None
     return True
-
-
-def lock_folder(folder: Path) -> IO[bytes] | None:
-    """Return an open file that locks a folder until it is closed, or the process ends; None if another holds it."""
-    file = open(folder / _NAME, "ab")
-    if try_lock(file.fileno()) is False:
-        file.close()
-        return None
-    return file

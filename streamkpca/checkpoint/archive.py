@@ -102,11 +102,6 @@ def write_archive(file: IO[bytes], text: bytes, arrays: Mapping[str, AnyArray]) 
     file.write(layout.end())
 
 
-def read_header(file: IO[bytes]) -> dict[str, Any]:
-    """Read the header at the beginning of a seekable file, and none of its arrays."""
-    return parsed_header(_header_text(file, _length_of(file), _Layout()))
-
-
 def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     """Read the header and all arrays, new ones in C order; the file must be what `write_archive` writes, to the byte.
 

@@ -584,7 +584,10 @@ class StreamingKernelPCA(Estimator):
         """
         contents = self._checkpoint("save", extra)
         try:
-            self._restored(contents, self.kernel_to_load_with)
+            # The settled kernel, if it has functions of the caller, which files lack.
+            state = self._cell.state
+            kernel = self.kernel if state is None else state.settled_kernel
+            self._restored(contents, kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None)
         except CheckpointError as error:
             raise CheckpointError(
                 f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
@@ -699,19 +702,6 @@ class StreamingKernelPCA(Estimator):
         model = type(self)(**(parameters | {"kernel": state.settled_kernel}))
         model.state_ = without_rows(state, model.settings())
         return model
-
-    @property
-    def kernel_to_load_with(self) -> Kernel | None:
-        """The kernel that `load` must get, as files lack functions of the caller; None for most models.
-
-        Examples
-        --------
-        >>> StreamingKernelPCA().kernel_to_load_with is None
-        True
-        """
-        state = self._cell.state
-        kernel = self.kernel if state is None else state.settled_kernel
-        return kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None
 
     @classmethod
     def _restored(cls, file: IO[bytes] | Checkpoint, kernel: Kernel | None) -> Self:

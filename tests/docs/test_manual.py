@@ -27,7 +27,7 @@ TESTED_APART = {"many-machines.md": "test_many_machines.py", "fleet.md": "test_f
 PAGES = sorted(path.name for path in DOCS.glob("*.md") if path.name not in TESTED_APART)
 LIBRARIES = {"matplotlib": "plots", "onnx": "onnx", "onnxruntime": "test", "river": "river", "sklearn": "sklearn"}
 # Their names are the package's, too.
-LISTED_UNDER_THE_PACKAGE = {"streamkpca.errors", "streamkpca.models.model_bank"}
+LISTED_UNDER_THE_PACKAGE = {"streamkpca.errors", "streamkpca.models.bank"}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamkpca import ModelBank, StreamingKernelPCA
+from streamkpca import Bank, StreamingKernelPCA
 
 PAGE = Path(__file__).parents[2] / "docs" / "many-machines.md"
 PARTS = np.array_split(np.random.default_rng(0).normal(size=(6000, 3)), 7)
@@ -142,6 +142,6 @@ def test_beam() -> None:
 
 def test_a_model_for_each_key() -> None:
     names = run("A model for each key", keys=["pump", "fan"] * 3000, rows=np.vstack(PARTS))
-    assert names["novelty"].shape == (1000,)
-    with ModelBank(names["template"], folder="models") as bank:
-        assert bank.model("fan").n_samples_seen_ == 3000
+    assert {key: len(novelty) for key, novelty in names["novelty"].items()} == {"pump": 500, "fan": 500}
+    with Bank("models", names["template"].without_rows) as bank:
+        assert bank.get("fan").n_samples_seen_ == 3000
