@@ -392,8 +392,9 @@ class Kernel(ABC):
         "whitened" is for features that vary together: W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and,
         in these units, the principal axes P of the first rows. D, at least 1e-6, are no eigenvalues but mean squares of
         each fifth of the rows along the axes of the others, in order [2]_: directions in which rows hardly vary, or
-        vary later, get the weight that rows not seen before justify. O(n d^2 + d^3) once, for at most 1,024 features,
-        and O(d^2) for each row.
+        vary later, get the weight that rows not seen before justify. Features that did not vary count in their own
+        units. O(d^2) for each row, and once O(n d min(n, d)), for at most 2,048 features; beyond 1,024 features, 1,024
+        of the rows, evenly spaced, are enough.
 
         A matrix is W itself, not a covariance C: Mahalanobis distances take a W with W^T W = C^-1, such as
         ``numpy.linalg.inv(numpy.linalg.cholesky(C))``.
@@ -741,7 +742,8 @@ class InUnits(Kernel):
         if self.units == "whitened" and d > views.MOST_WHITENED:
             raise ValueError(
                 f'{where}: the rule "whitened" expected at most {views.MOST_WHITENED} features but got rows with {d}; '
-                'give in_units the rule "std", or choose columns with .on() after in_units()'
+                'give in_units the rule "std", choose columns with .on() after in_units(), or whiten the rows before '
+                "by scikit-learn's PCA(whiten=True)"
             )
         if not isinstance(self.units, str) and len(self.units) != d:
             raise ValueError(

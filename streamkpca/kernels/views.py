@@ -19,8 +19,11 @@ _ROUNDING = 4.0 * np.finfo(np.float64).eps
 _SMALLEST, _LARGEST = 1e-150, 1e150
 # The entries of a matrix are reciprocals of units, times a number that its conditioning bounds.
 _LARGEST_ENTRY = 1e160
-# More features take many seconds to find the matrix, and 8 MB to keep it.
-MOST_WHITENED = 1024
+# Most features that a matrix is found for, in seconds; it takes 32 MB.
+MOST_WHITENED = 2048
+# With more features than this, it is found from as many of the rows, evenly spaced: covariances of more features are
+# found from products of rows, in time that grows with the square of their number.
+_MOST_BY_ROWS = 1024
 # Parts of the rows, one after another in time, of which "whitened" holds out each in turn.
 _PARTS = 5
 # Smaller variances, in units of a feature's own, count as this: differences of a thousandth of what a feature varies.
@@ -68,8 +71,10 @@ class UnitMatrix:
         if self == other or self._entries.shape != other._entries.shape:
             return self == other
         with one_blas_thread():
-            ratios = np.linalg.svd(np.linalg.solve(other._entries.T, self._entries.T), compute_uv=False)
-        return bool(1.0 / factor <= ratios[-1] and ratios[0] <= factor)
+            ratios = np.linalg.solve(other._entries.T, self._entries.T)
+            # The squares of singular values, a third of the time.
+            squares = np.linalg.eigvalsh(ratios.T @ ratios)
+        return bool(1.0 / factor**2 <= squares[0] and squares[-1] <= factor**2)
 
     def __len__(self) -> int:
         """Return how many numbers a row becomes."""
@@ -246,23 +251,34 @@ def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
     inverse = np.diag(1.0 / units)
     if varies.any():
         rows, counts = shares[:, varies], np.ones(len(X)) if weights is None else weights
+        d = rows.shape[1]
+        if d > _MOST_BY_ROWS and len(rows) > _MOST_BY_ROWS:
+            places = np.linspace(0, len(rows) - 1, _MOST_BY_ROWS).astype(np.intp)
+            rows, counts = rows[places], counts[places]
         with one_blas_thread():
-            _, axes, _ = _principal_axes(rows, counts)
-            variances = _held_out_variances(rows, counts)
-            root = (axes / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))) @ axes.T
+            axes, _ = _principal_axes(rows, counts)
+            scales = 1.0 / np.sqrt(np.maximum(_held_out_variances(rows, counts), _LEAST_VARIANCE))
+            n_unseen = d - axes.shape[1]
+            others = scales[:n_unseen].mean() if n_unseen else 0.0
+            root = (axes * (scales[n_unseen:] - others)) @ axes.T
+            root[np.diag_indices(d)] += others
         inverse[np.ix_(varies, varies)] = 0.5 * (root + root.T) / units[varies]
     return UnitMatrix(inverse)
 
 
-def _principal_axes(rows: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Return variances (d,) ascending, axes (d, d) in columns, and the mean of rows."""
+def _principal_axes(rows: Array, weights: Array) -> tuple[Array, Array]:
+    """Return the axes (d, k) of rows (n, d) with variance, that with the least first, and their mean."""
+    n, d = rows.shape
     mean = np.average(rows, axis=0, weights=weights)
     centred = (rows - mean) * np.sqrt(weights / weights.sum())[:, None]
-    return *np.linalg.eigh(centred.T @ centred), mean
+    sizes, axes = np.linalg.eigh(centred.T @ centred if n >= d else centred @ centred.T)
+    seen = sizes > _NO_VARIANCE * sizes[-1]
+    of_rows: Array = axes[:, seen] if n >= d else (centred.T @ axes[:, seen]) / np.sqrt(sizes[seen])
+    return of_rows, mean
 
 
 def _held_out_variances(rows: Array, weights: Array) -> Array:
-    """Return the mean squares (d,) of held-out rows along the axes of the others, in the order of these axes."""
+    """Return the mean squares (d,) of held-out rows along the axes of the others, and before them along no axis."""
     # Copies of a row are held out together, as they tell nothing new; zeros have two signs.
     _, first, of = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     n_parts = min(_PARTS, len(first))
@@ -270,11 +286,13 @@ def _held_out_variances(rows: Array, weights: Array) -> Array:
     total = np.zeros(rows.shape[1])
     for number in range(n_parts):
         known, held_out = part != number, part == number
-        sizes, axes, mean = _principal_axes(rows[known], weights[known])
-        squares = weights[held_out] @ ((rows[held_out] - mean) @ axes) ** 2
-        unseen = sizes <= _NO_VARIANCE * sizes[-1]
-        squares[unseen] = squares[unseen].sum() / max(np.count_nonzero(unseen), 1)
-        total += squares / weights.sum()
+        axes, mean = _principal_axes(rows[known], weights[known])
+        away = rows[held_out] - mean
+        squares, n_unseen = weights[held_out] @ (away @ axes) ** 2, len(total) - axes.shape[1]
+        beside = float(weights[held_out] @ (away**2).sum(axis=1) - squares.sum())
+        total[n_unseen:] += squares
+        total[:n_unseen] += max(beside, 0.0) / max(n_unseen, 1)
+    total /= weights.sum()
     return total
 
 

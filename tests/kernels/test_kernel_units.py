@@ -189,12 +189,43 @@ def test_small_directions_are_known_and_what_moves_later_counts_for_less():
     assert np.linalg.norm(drifting[:, 0]) < 0.5 * steps[0]
 
 
+def test_more_features_than_rows_are_whitened_by_the_rows_products():
+    """Some rows of 1,500 features, of which 300 are constant, have the matrix that the covariance would give."""
+    rng, d, n = np.random.default_rng(0), 1500, 40
+    X = rng.normal(size=(n, 10)) @ rng.normal(size=(10, d)) + 0.3 * rng.normal(size=(n, d))
+    X[:, ::5] = 7.0
+    varies = np.arange(d) % 5 > 0
+    W = np.asarray(RBF().in_units("whitened").settled(X).units)
+    np.testing.assert_array_equal(W[~varies], np.eye(d)[~varies])
+    rows = X[:, varies] / X[:, varies].std(axis=0)
+    root = W[np.ix_(varies, varies)] * X[:, varies].std(axis=0)
+    sizes, axes = np.linalg.eigh(np.cov(rows.T, bias=True))
+    held_out = np.zeros(len(sizes))
+    for part in np.array_split(np.arange(n), 5):
+        known = np.delete(rows, part, axis=0)
+        found, along = np.linalg.eigh(np.cov(known.T, bias=True))
+        squares = (((rows[part] - known.mean(axis=0)) @ along) ** 2).sum(axis=0) / n
+        unseen = found < 1e-9 * found[-1]
+        held_out += np.where(unseen, squares[unseen].mean(), squares)
+    scales = 1.0 / np.sqrt(held_out)
+    # Axes that no row has are any basis of one space.
+    scales[: -(n - 1)] = scales[: -(n - 1)].mean()
+    np.testing.assert_allclose(root, (axes * scales) @ axes.T, atol=1e-8)
+
+
+def test_many_rows_of_many_features_are_whitened_from_some():
+    X = np.random.default_rng(0).normal(size=(1500, 1100))
+    W = np.asarray(RBF().in_units("whitened").settled(X).units)
+    # The rows are independent normal numbers, so no feature says anything of another.
+    np.testing.assert_allclose(W, np.eye(1100), atol=0.15)
+
+
 def test_more_features_than_can_be_whitened_are_refused():
-    kernel, X = RBF().in_units("whitened"), np.zeros((2, 1025))
-    with pytest.raises(ValueError, match=r'settled: the rule "whitened" expected at most 1024 .* 1025; .* "std"'):
+    kernel, X = RBF().in_units("whitened"), np.zeros((2, 2049))
+    with pytest.raises(ValueError, match=r'settled: the rule "whitened" expected at most 2048 .* 2049; .* "std"'):
         kernel.settled(X)
     for model in (StreamingKernelPCA(kernel=kernel), KernelPCA(kernel=kernel)):
-        with pytest.raises(ValueError, match='the rule "whitened" expected at most 1024 features but got'):
+        with pytest.raises(ValueError, match=r"expected at most 2048 features but got .* PCA\(whiten=True\)"):
             model.fit(X)
     assert kernel.on(range(2)).settled(X).is_settled
 
