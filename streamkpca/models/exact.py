@@ -12,12 +12,16 @@ from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca.components import spectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
-from streamkpca.kernels import Kernel
+from streamkpca.kernels import Kernel, Linear
+from streamkpca.kernels.base import InUnits, OnColumns, Scaled
 from streamkpca.models._base import Estimator, Fitted
 from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explaining_unknown_arguments
 
 Array = npt.NDArray[np.float64]
+
+# Points shorter than this share of the longest one are rounding.
+_LEAST_LENGTH = 1e-12
 
 
 @explaining_unknown_arguments
@@ -113,9 +117,25 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
     span of the rows, by a pivoted factor of their kernel matrix.
     """
     check_energy(kernel.program.diagonal(rows))
-    gram = kernel.program.gram(rows)
-    root, mean_products, total = np.sqrt(weights), gram @ centre, float(weights.sum())
-    centred = gram - mean_products[:, None] - mean_products + float(centre @ mean_products)
+    program, root, total = kernel.program, np.sqrt(weights), float(weights.sum())
+    gram = program.gram(rows)
+    energies = weights * np.abs(np.diagonal(gram))
+    if centre.any() and _is_linear(kernel):
+        # Products of rows far from the origin have no digits left for what sets these apart. Their mean and the
+        # differences to it span the same space.
+        mean_row = rows[0] + centre @ (rows - rows[0])
+        moved = rows - mean_row
+        centred, points = program.gram(moved), np.vstack([mean_row, moved])
+        energies = weights * np.diagonal(centred) + np.finfo(np.float64).eps * energies
+        factor, independent = _pivoted_factor(program.gram(points))
+        coordinates = solve_factor(factor, program.matrix(moved, points[independent]))
+        mean = solve_factor(factor, program.matrix(mean_row[None], points[independent]))[0]
+    else:
+        mean_products = gram @ centre
+        centred, points = gram - mean_products[:, None] - mean_products + float(centre @ mean_products), rows
+        factor, independent = _pivoted_factor(gram)
+        coordinates = solve_factor(factor, np.ascontiguousarray(gram[:, independent]))
+        mean = coordinates.T @ centre
     centred = root[:, None] * centred * root
     # As `covariance_divisor` has it.
     divisor = total - float(weights @ weights) / total if centre.any() else total
@@ -128,7 +148,7 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
         if smallest < -spectrum.RANK_TOLERANCE * n * float(np.abs(np.diagonal(gram)).sum()):
             warn_indefinite(smallest)
     squares = float(np.trace(centred))
-    rank = int(np.count_nonzero(eigenvalues > spectrum.RANK_TOLERANCE * float(weights @ np.abs(np.diagonal(gram)))))
+    rank = int(np.count_nonzero(eigenvalues > spectrum.RANK_TOLERANCE * float(energies.sum())))
     rank = spectrum.wanted_axes(eigenvalues, rank, n_components, squares)
     q = max(rank, 1) if share_asked else int(n_components)
 
@@ -141,18 +161,16 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
     if divisor > 0.0:
         variances[:rank] = eigenvalues[:rank] / divisor
 
-    factor, independent = _pivoted_factor(gram)
-    coordinates = solve_factor(factor, np.ascontiguousarray(gram[:, independent]))
-    axes, mean = coordinates.T @ coefficients, coordinates.T @ centre
+    axes = coordinates.T @ coefficients
     return Snapshot(
         kernel=kernel,
         atoms=rows,
         atom_rows=np.arange(n),
         weights=weights,
         sample=np.empty((0, rows.shape[1])),
-        active_atoms=rows[independent],
+        active_atoms=points[independent],
         factor=factor,
-        span_atoms=rows[independent],
+        span_atoms=points[independent],
         span_factor=factor,
         axes=axes,
         mean=mean,
@@ -167,8 +185,21 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
     )
 
 
+def _is_linear(kernel: Kernel) -> bool:
+    """Whether images of rows are linear in the rows."""
+    while isinstance(kernel, Scaled | OnColumns | InUnits):
+        kernel = kernel.kernel
+    return isinstance(kernel, Linear)
+
+
 def _pivoted_factor(gram: Array) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Factor the kernel matrix of the independent rows, by LAPACK's pivoted Cholesky; return their indices too."""
-    scale = float(np.abs(np.diagonal(gram)).max())
-    packed, pivots, rank, _ = dpstrf(gram, tol=LEAST_PIVOT * scale, lower=1)
-    return np.ascontiguousarray(np.tril(packed[:rank, :rank])), pivots[:rank].astype(np.int64) - 1
+    """Factor the kernel matrix of the independent points, by LAPACK's pivoted Cholesky; return their indices too.
+
+    A point is independent by the share of its own energy that the others leave.
+    """
+    lengths = np.sqrt(np.abs(np.diagonal(gram)))
+    lengths = np.maximum(lengths, _LEAST_LENGTH * lengths.max())
+    lengths[lengths == 0.0] = 1.0
+    packed, pivots, rank, _ = dpstrf(gram / lengths / lengths[:, None], tol=LEAST_PIVOT, lower=1)
+    independent = pivots[:rank].astype(np.int64) - 1
+    return np.ascontiguousarray(np.tril(packed[:rank, :rank]) * lengths[independent, None]), independent

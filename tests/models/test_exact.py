@@ -59,3 +59,32 @@ def test_weights_of_any_size_mean_the_same(weight):
     np.testing.assert_allclose(model.eigenvalues_, plain.eigenvalues_, rtol=1e-9)
     np.testing.assert_allclose(model.explained_variance_ratio_, plain.explained_variance_ratio_, rtol=1e-9)
     np.testing.assert_allclose(model.reconstruction_error(rows, 2), plain.reconstruction_error(rows, 2), atol=1e-9)
+
+
+OF_PRODUCTS = [Linear(), 2.0 * Linear().in_units([1.0, 2.0, 0.5, 1.0]), Linear().on([0, 2])]
+
+
+@pytest.mark.parametrize("offset", [1e5, 1e7])
+@pytest.mark.parametrize("kernel", OF_PRODUCTS, ids=repr)
+def test_a_linear_kernel_of_rows_far_from_the_origin_is_plain_pca_too(kernel, offset):
+    # Numbers that sums with the offset leave as they are.
+    rows, new = (np.round(rows_of(seed, 20) * 2.0**10) / 2.0**10 for seed in range(2))
+    near, far = KernelPCA(2, kernel=kernel).fit(rows), KernelPCA(2, kernel=kernel).fit(rows + offset)
+    np.testing.assert_allclose(far.eigenvalues_, near.eigenvalues_, rtol=1e-6)
+    np.testing.assert_allclose(far.transform(new + offset), near.transform(new), atol=1e-6)
+    projections = near.transform(new)
+    back = far.inverse_transform(projections) - offset
+    np.testing.assert_allclose(back, near.inverse_transform(projections), atol=1e-4)
+    rounding = 1e-15 * kernel.diagonal(rows + offset).max()
+    np.testing.assert_allclose(
+        far.reconstruction_error(new + offset, 1), near.reconstruction_error(new, 1), atol=rounding
+    )
+    two = KernelPCA(2, kernel="linear").fit([[offset + 1.0, offset], [offset, offset + 1.0]])
+    np.testing.assert_allclose(two.eigenvalues_, [1.0, 0.0], atol=1e-9)
+    np.testing.assert_allclose(np.abs(two.transform([[offset + 1.0, offset]])), [[np.sqrt(0.5), 0.0]], atol=1e-9)
+
+
+def test_equal_rows_far_from_the_origin_have_no_variance():
+    model = KernelPCA(2, kernel="linear").fit(np.full((7, 3), 1e9 + 0.1))
+    assert model.eigenvalues_.tolist() == [0.0, 0.0]
+    np.testing.assert_array_equal(model.transform(np.full((1, 3), 5.0)), [[0.0, 0.0]])
