@@ -1,6 +1,7 @@
 """The base of all estimators: queries, fitted attributes, parameters, and scikit-learn's protocol."""
 
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
@@ -21,6 +22,22 @@ Array = npt.NDArray[np.float64]
 
 # Rows of a batch that its snapshot samples: the default size of a stream's reservoir.
 SAMPLE = 512
+
+
+# Fewer axes than the default number are no surprise: tables may have fewer rows or features.
+_FEW_AXES = 10
+
+
+def warn_of_empty_axes(eigenvalues: Array, where: str) -> None:
+    """Warn of columns of zeros in projections, where there are many; for the caller of the caller."""
+    q, rank = len(eigenvalues), int(np.count_nonzero(eigenvalues))
+    # As many axes as rows are asked for on purpose; centring takes one of them.
+    if q > max(rank + 1, _FEW_AXES):
+        warnings.warn(
+            f"{where}: n_components is {q} but the rows that the model keeps have {rank} axes with variance, so "
+            f"{q - rank} columns of projections are zero; pass n_components={max(rank, 1)}, or keep more rows",
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel
-from streamkpca.models._base import SAMPLE, Estimator, Fitted
+from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.stream.parameters import checked_parameters
@@ -166,6 +166,7 @@ class ApproximateKernelPCA(Estimator):
         snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
         singular_values = np.sqrt(np.maximum(np.diagonal(moments.second), 0.0))
         self._published = Fitted(snapshot, names, singular_values)
+        warn_of_empty_axes(snapshot.eigenvalues, where)
         return self
 
     @property

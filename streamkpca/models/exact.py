@@ -14,7 +14,7 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
 from streamkpca.kernels import Kernel, Linear
 from streamkpca.kernels.base import InUnits, OnColumns, Scaled
-from streamkpca.models._base import Estimator, Fitted
+from streamkpca.models._base import Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explaining_unknown_arguments
 
@@ -107,6 +107,7 @@ class KernelPCA(Estimator):
         centre = weights / weights.sum() if center else np.zeros(len(rows))
         snapshot = _exact_snapshot(kernel, rows.copy(), weights.copy(), centre, n_components)
         self._published = Fitted(snapshot, names)
+        warn_of_empty_axes(snapshot.eigenvalues, where)
         return self
 
 

@@ -14,7 +14,7 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.kernels import Kernel
-from streamkpca.models._base import SAMPLE, Estimator, Fitted
+from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explaining_unknown_arguments
 from streamkpca.stream.parameters import checked_parameters
@@ -145,6 +145,7 @@ class SparseKernelPCA(Estimator):
         candidates = Candidates(rows, counting[first], block.coordinates, are_atoms=False)
         snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
         self._published = Fitted(snapshot, names)
+        warn_of_empty_axes(snapshot.eigenvalues, where)
         return self
 
 

@@ -21,7 +21,7 @@ from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, plainly, required
 from streamkpca.kernels import Kernel
-from streamkpca.models._base import Estimator
+from streamkpca.models._base import Estimator, warn_of_empty_axes
 from streamkpca.models._learning import StateCell, learned, learned_in_batches, taken
 from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
 from streamkpca.rows.validation import Names, arrow_table, is_arrow
@@ -247,6 +247,7 @@ class StreamingKernelPCA(Estimator):
             )
         with self._cell.write_lock.held:
             self._cell.state = fit(state, rows, weights, settings, n_rejected=n_rejected)
+        warn_of_empty_axes(self.eigenvalues_, where)
         return self
 
     def refit(self) -> Self:
@@ -271,6 +272,7 @@ class StreamingKernelPCA(Estimator):
         settings = self.settings(f"{type(self).__name__}.refit")
         with self._cell.write_lock.held:
             self._cell.state = refit(self._state("refit"), settings)
+        warn_of_empty_axes(self.eigenvalues_, f"{type(self).__name__}.refit")
         return self
 
     def forget(self, factor: float) -> Self:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import KernelPCA as PeerKernelPCA
 
-from streamkpca import KernelPCA
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF, Cosine, Linear, Polynomial
 
 SEEDS = st.integers(0, 10**6)
@@ -88,3 +88,25 @@ def test_equal_rows_far_from_the_origin_have_no_variance():
     model = KernelPCA(2, kernel="linear").fit(np.full((7, 3), 1e9 + 0.1))
     assert model.eigenvalues_.tolist() == [0.0, 0.0]
     np.testing.assert_array_equal(model.transform(np.full((1, 3), 5.0)), [[0.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (KernelPCA(30, kernel="linear"), "KernelPCA.fit"),
+        (SparseKernelPCA(30), "SparseKernelPCA.fit"),
+        (ApproximateKernelPCA(30, max_atoms=4), "ApproximateKernelPCA.fit"),
+        (StreamingKernelPCA(30, max_atoms=4), "StreamingKernelPCA.fit"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_many_columns_of_zeros_are_worth_a_warning(model, name):
+    with pytest.warns(
+        UserWarning, match=rf"^{name}: n_components is 30 but .* columns of projections are zero; pass n_"
+    ):
+        model.fit(rows_of(0, 20))
+    projections = model.transform(rows_of(0, 20))
+    assert projections.shape == (20, 30)
+    assert not projections[:, -1].any()
+    model.n_components = 3
+    model.fit(rows_of(0, 20))
