@@ -155,12 +155,12 @@ def plain(train: Array, test: Array, context: Context) -> Verdict:
     """Judge blocks by the model's novelty, and learn each afterwards."""
     rows = stack(np.vstack([train, test]), context.lags)
     model = StreamingKernelPCA().partial_fit(rows[: len(train)])
-    past = -model.score_samples(rows[: len(train)]) if context.smoothing is not None else np.empty(0)
+    past = model.novelty(rows[: len(train)]) if context.smoothing is not None else np.empty(0)
     scores, is_alarm = np.empty(len(test)), np.empty(len(test), dtype=bool)
     start = time.process_time()
     for first in range(0, len(test), BLOCK):
         block, part = rows[len(train) :][first : first + BLOCK], slice(first, first + BLOCK)
-        scores[part] = -model.score_samples(block)
+        scores[part] = model.novelty(block)
         is_alarm[part] = scores[part] > model.novelty_threshold(QUANTILE)
         model.partial_fit(block)
     if context.smoothing is not None:

@@ -19,7 +19,7 @@ _RIDGE = 0.01
 # Quantile of the healthy residuals that is the unit of a feature; 0.9 costs 0.03 of the average precision.
 _UNIT_QUANTILE = 0.99
 # Smallest unit, in standard deviations of the column: what is off by less is rounding.
-_SMALLEST_UNIT = 0.01
+SMALLEST_UNIT = 0.01
 # A deviation below this share of the mean is the rounding of numbers that are all the same.
 _ROUNDING = 1e-12
 # Numbers farther off than this, in standard deviations, count as this far: their squares are finite.
@@ -62,10 +62,6 @@ class RowMoments(NamedTuple):
     def add(self, rows: Array) -> Self:
         """Add rows (n, d), which may have gaps; O(n d^2)."""
         return self.merge(_moments_of(rows)) if len(rows) else self
-
-    def without_correlations(self) -> Self:
-        """Return the moments of columns that say nothing about each other."""
-        return self._replace(scatter=np.diag(np.diagonal(self.scatter)))
 
     def merge(self, other: "RowMoments") -> Self:
         """Add the moments of other rows; O(d^2)."""
@@ -260,4 +256,4 @@ class Relation:
 def _unit_of(squares: Array, usual: float, quantile: float) -> float:
     """Return the unit of a feature from squared residuals (n,), NaN in gaps, or the usual one if there are none."""
     sizes = np.sqrt(np.maximum(squares[~np.isnan(squares)], 0.0))
-    return max(float(np.quantile(sizes, quantile)) if len(sizes) else usual, _SMALLEST_UNIT)
+    return max(float(np.quantile(sizes, quantile)) if len(sizes) else usual, SMALLEST_UNIT)

@@ -11,7 +11,7 @@ from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.concurrency import cached_property, replaced
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.reservoir import Reservoir
-from streamkpca.components.relation import Relation, RowMoments
+from streamkpca.components.relation import SMALLEST_UNIT, Relation, RowMoments
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.errors import required
 from streamkpca.models._params import Parameterised, explaining_unknown_arguments
@@ -38,9 +38,9 @@ _UNIT_QUANTILE = 0.9
 _MOST_ATOMS = 64
 # Least number of rows for each atom: where most rows are atoms, they are no measure of each other. Two rows cost 0.003.
 _ROWS_PER_ATOM = 8
-# At a first look, an axis explains a row as far as more rows than this share it: outliers become atoms, but each turns
-# one axis for itself. A number of axes instead, 8 or 16, takes a row inside a ring for explained.
-_N_SHARING = 10.0
+# Axes that rows are compared with at the first look: outliers become atoms, but hardly turn the first axes. Of 16, ten
+# rows inside a ring have some for themselves.
+_N_AXES = 10
 # Scores count how often the rows of the table must be halved until one is as odd. So often they are; what is odder than
 # the last eighth is rare as its tail says. With two or four halvings, areas are within 0.002.
 _N_HALVINGS = 3
@@ -53,11 +53,12 @@ _AUTO = 5.0
 class _Score(NamedTuple):
     """The score of rows: how rare rows of the table are that are as odd, in the view in which they are rarest.
 
-    `alone` and `related` view the numbers of a row, and `place` views the row. `levels` (3, h + 1) are the logarithms
-    that all, half, a quarter ... of the table's rows exceed in each view, and `steps` (3,) those of a halving beyond.
+    The views are of the numbers of a row, alone in `units` (d,) and related, and of its place. `levels` (3, h + 1) are
+    the logarithms that all, half, a quarter ... of the table's rows exceed in each view, and `steps` (3,) those of a
+    halving beyond.
     """
 
-    alone: Relation
+    units: Array
     related: Relation
     place: Snapshot
     is_first: bool
@@ -67,13 +68,13 @@ class _Score(NamedTuple):
     @classmethod
     def learn(cls, rows: Array, table: Array, *, is_first: bool) -> Self:
         """Learn the views from rows (k, d), and their levels from those of the table (n, d), which they are some of."""
-        moments = RowMoments.none(rows.shape[1]).add(rows)
-        alone = Relation.fit(moments.without_correlations(), rows, _UNIT_QUANTILE)
-        related = Relation.fit(moments, rows, _UNIT_QUANTILE)
+        related = Relation.fit(RowMoments.none(rows.shape[1]).add(rows), rows, _UNIT_QUANTILE)
+        standard = related.standardise(rows)
+        units = np.maximum(np.quantile(np.abs(standard), _UNIT_QUANTILE, axis=0), SMALLEST_UNIT)
         m = max(min(_MOST_ATOMS, len(rows) // _ROWS_PER_ATOM), 2)
-        model = StreamingKernelPCA(m, max_atoms=m, noise_variance=None, reservoir_size=0)
-        place = model.fit(alone.standardise(rows)).snapshot_
-        begun = cls(alone, related, place, is_first, np.empty((3, 0)), np.empty(3))
+        model = StreamingKernelPCA(min(_N_AXES, m), max_atoms=m, noise_variance=None, reservoir_size=0)
+        place = model.fit(standard).snapshot_
+        begun = cls(units, related, place, is_first, np.empty((3, 0)), np.empty(3))
         views = begun.view(table)
         levels = np.quantile(views, 1.0 - 0.5 ** np.arange(_N_HALVINGS + 1), axis=0).T
         excess = np.maximum(views.T - levels[:, -1:], 0.0)
@@ -82,16 +83,10 @@ class _Score(NamedTuple):
 
     def view(self, rows: Array) -> Array:
         """Return the logarithms of how odd rows (n, d) are in each view (n, 3)."""
-        standard = self.alone.standardise(rows)
-        place = self._first_place(standard) if self.is_first else self.place.novelty(standard)
-        return np.log(np.column_stack([self.alone.score(rows), self.related.score(rows), place]) + _LEAST)
-
-    def _first_place(self, rows: Array) -> Array:
-        """Return the error (n,) of standardised rows to the span of the atoms, and of axes that few rows share."""
-        coordinates = self.place.transform(rows)
-        shares = _N_SHARING / (_N_SHARING + self.place.total_weight * self.place.eigenvalues)
-        errors: Array = self.place.reconstruction_error(rows) + (coordinates * coordinates) @ shares
-        return errors
+        standard = self.related.standardise(rows)
+        alone = np.log1p((standard / self.units) ** 2).sum(axis=1)
+        place = self.place.unshared_error(standard) if self.is_first else self.place.novelty(standard)
+        return np.log(np.column_stack([alone, self.related.score(rows), place]) + _LEAST)
 
     def of(self, rows: Rows) -> Array:
         """Score rows (n, d): (n,)."""
@@ -187,8 +182,8 @@ class OutlierDetector(Parameterised):
     counted up to 3, one row in eight; beyond, views have a Pareto tail, by the mean excess of their logarithms [2]_.
 
     Outliers that are learned hide themselves: deviations grow with them, and atoms are chosen where residuals are
-    largest. So all is learned twice, the second time without the tenth of the rows that is oddest at the first, where
-    axes count by the number of rows that share them. An atom stands for at least eight rows.
+    largest. So all is learned twice, the second time without the tenth of the rows that is oddest at the first,
+    which compares rows with ten axes, as far as other rows share these. An atom stands for at least eight rows.
 
     Learning costs O(k d^2 + k m (d + m)) with m atoms for k sampled rows, a row O(d^2 + m (d + m)). Memory is
     O(k d + m^2 + d^2). The order of the rows matters for which are sampled, and a little for which atoms are found.

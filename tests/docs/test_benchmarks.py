@@ -188,7 +188,7 @@ def test_one_row_at_a_time(tmp_path: Path) -> None:
     output, found = figures(tmp_path, "one_row_at_a_time.py", "--tiny")
     assert output.splitlines()[-1].startswith("TINY: ")
     assert found["active"] == found["atoms"] <= 128
-    own = {"transform", "score_samples", "reconstruction_error", "partial_fit"}
+    own = {"transform", "novelty", "reconstruction_error", "partial_fit"}
     assert own | {"empty function", "loop of that length"} <= set(found["microseconds"])
     for name, line in found["microseconds"].items():
         peers = any(library in name for library in ("River", "pyod", "transform"))

@@ -113,10 +113,17 @@ def test_defaults_are_not_printed(model):
     assert repr(type(model)()) == f"{type(model).__name__}()"
 
 
-def test_scores_are_minus_the_novelty(model):
+def test_scores_take_what_few_rows_share_for_unexplained(model):
     model.fit(X)
-    np.testing.assert_array_equal(model.score_samples(X), -model.novelty(X))
-    assert np.all(model.score_samples(X) <= 0.0)
+    squares = model.transform(X) ** 2
+    unshared = squares / (squares + 100.0 * model.eigenvalues_)
+    expected = model.reconstruction_error(X, 3) + (unshared * squares).sum(axis=1)
+    np.testing.assert_allclose(model.score_samples(X), -expected, rtol=1e-12)
+
+
+def test_an_outlier_that_was_fitted_has_the_lowest_score(model):
+    rows = np.vstack([0.3 * np.random.default_rng(0).normal(size=(60, 2)), [[4.0, 4.0]]])
+    assert model.fit(rows).score_samples(rows).argmin() == 60
 
 
 def test_n_components_of_errors_is_at_most_the_number_of_axes(model):

@@ -48,7 +48,7 @@ def test_a_row_inside_a_ring_is_an_outlier_of_place():
     assert are_last(np.vstack([ring(500), [[0.0, 0.0]]]), 1)
     noise = np.random.default_rng(1).normal(scale=0.05, size=(530, 2))
     rows = np.vstack([ring(500), np.zeros((30, 2))]) + np.vstack([noise[:500], 2.0 * noise[500:]])
-    assert roc_auc_score(np.arange(530) >= 500, OutlierDetector().fit(rows).decision_scores_) > 0.95
+    assert roc_auc_score(np.arange(530) >= 500, OutlierDetector().fit(rows).decision_scores_) > 0.9
 
 
 def test_a_broken_relation_between_usual_numbers_is_an_outlier():
