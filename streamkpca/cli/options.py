@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
@@ -33,7 +34,7 @@ COUNT = click.IntRange(1, 2**31 - 1)
 
 # Rows that cannot be read are left out before the model sees them.
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
-MONITOR_PARAMETERS = ("quantile", "period", "lags", "smoothing", "learn", "accept_after")
+MONITOR_PARAMETERS = ("quantile", "false_alarms", "period", "lags", "smoothing", "learn", "accept_after")
 
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -71,6 +72,14 @@ def _read_period(context: click.Context, option: click.Parameter, value: str | N
     number, unit = found.groups()
     # With a decimal point, these are seconds, as they are told again.
     return int(number) if unit is None and "." not in number else float(number) * _SECONDS[unit or "s"]
+
+
+def _read_rate(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    del context, option
+    try:
+        return None if value is None else float(Fraction(value))
+    except (ValueError, ZeroDivisionError):
+        raise click.BadParameter(f"expected a rate, as in 1/10000 or 1e-4, but got {value!r}.") from None
 
 
 def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str], Any]:
@@ -142,6 +151,12 @@ units_option = click.option(
 )
 monitor_options = _grouped(
     click.option("--quantile", type=SHARE, default=0.99, help="Share of normal rows without alarm."),
+    click.option(
+        "--false-alarms",
+        metavar="RATE",
+        callback=_read_rate,
+        help="Most false alarms for each healthy row, as in 1/10000: they begin when enough rows are known.",
+    ),
     click.option(
         "--period",
         metavar="ROWS|TIME",
@@ -225,7 +240,9 @@ table_options = _grouped(
 )
 
 picture_option = click.option(
-    "--plot", type=FILE, help="Draw rarities, alarms and events; the name ends in .png, .svg or .pdf."
+    "--plot",
+    type=FILE,
+    help="Draw the columns of the worst events, and all rarities; the name ends in .png, .svg or .pdf.",
 )
 labels_option = click.option(
     "--labels", metavar="COLUMN", help="Column that is not 0 in rows known as faults: measure how well they are found."

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from streamkpca.rows.times import in_utc
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
-Drawn = TypeVar("Drawn", "Axes", "Figure")
+Drawn = TypeVar("Drawn", "Axes", "Figure", "Figure | SubFigure")
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, also in grey print.
 LINE, BAR, ALARM, GOOD, EXTRA = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
@@ -106,6 +108,11 @@ def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
         axes.xaxis.set_major_formatter(short(locator))
 
 
+def shade(axes: "Axes", first: Any, last: Any, label: str | None) -> None:
+    """Shade a span of rows; the edge keeps a single row visible."""
+    axes.axvspan(first, last, facecolor=EVENT, edgecolor=EVENT, linewidth=0.5, alpha=0.4, zorder=0, label=label)
+
+
 def add_legend_below(axes: "Axes") -> None:
     """Put the legend below axes of any height, where it hides no data."""
     from matplotlib.transforms import ScaledTranslation
@@ -135,6 +142,17 @@ def group_colors(n: int) -> list[Any]:
 def every_nth(n: int, most: int) -> int:
     """Return the step that selects evenly at most `most` of n items."""
     return max(-(-n // most), 1)
+
+
+def positions_or_times(n: int, time: Any, *, where: str, first: int = 0) -> Any:
+    """Return what n rows are drawn over: their times as numbers or dates in UTC, or their positions without any."""
+    if time is None:
+        return np.arange(first, first + n)
+    check_count(time, n, "times", where=where)
+    times = in_utc(np.asarray(time))
+    if times.dtype.kind not in "Miuf":
+        raise TypeError(f"{where} expected times as numbers or dates but got {times.dtype} values; pass datetime64")
+    return times
 
 
 def check_count(values: Any, n: int, name: str, *, where: str) -> None:

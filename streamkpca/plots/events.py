@@ -1,5 +1,6 @@
 """An event's features over time."""
 
+from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from streamkpca.plots import canvas
 from streamkpca.rows.validation import feature_names
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
     from streamkpca.monitoring import Event, Monitor
 
@@ -30,7 +31,9 @@ def draw_event(
     first: int = 0,
     time: npt.ArrayLike | None = None,
     n_features: int = 3,
-) -> "Figure":
+    names: Sequence[str] | None = None,
+    figure: "Figure | SubFigure | None" = None,
+) -> "Figure | SubFigure":
     """Draw the features that explain an event over time, with the values that are expected from the others.
 
     Parameters
@@ -47,10 +50,14 @@ def draw_event(
         Times of the rows; their positions if None.
     n_features : int, default=3
         Most features that are drawn, each in a panel.
+    names : sequence of str, optional
+        Names of the features, by default those of the columns of X.
+    figure : Figure or SubFigure, optional
+        Where it is drawn; a new figure if None.
 
     Returns
     -------
-    Figure
+    Figure or SubFigure
 
     Raises
     ------
@@ -74,17 +81,7 @@ def draw_event(
     """
     where = "draw_event"
     n_features = check_integer("n_features", n_features, least=1, where=where)
-    # Without a period, times may be anything that can be drawn.
-    rows = monitor.stacked(X, first=first, time=None if monitor.period is None else time)
-    names = feature_names(X)
-    n_seen = monitor.model.n_features_in_
-    d = n_features_of(n_seen, monitor.lags, monitor.period)
-    n, width = len(rows), d * monitor.lags
-    if rows.shape[1] != n_seen:
-        raise ValueError(f"{where} expected the {d} features of the monitor but got {np.shape(X)[1]}; pass its rows")
-    known = getattr(monitor.model, "feature_names_in_", None)
-    if known is not None and names is not None and monitor.lags == 1 and list(names) != list(known):
-        raise ValueError(f"{where} expected the columns {list(known)} but got {list(names)}; sort them so")
+    n, around = len(X), max(_AROUND, event.end - event.start)
     if not first <= event.start < event.end <= first + n:
         raise ValueError(
             f"{where} expected the rows of the event, {event.start} to {event.end}, but got {n} rows from row {first} "
@@ -92,28 +89,39 @@ def draw_event(
         )
     if not event.features:
         raise ValueError(f"{where}: the event names no feature; draw its scores with draw_novelty")
-    if time is not None:
-        canvas.check_count(time, n, "times", where=where)
-    when = np.arange(first, first + n) if time is None else np.asarray(time)
-    around = max(_AROUND, event.end - event.start)
+    when = canvas.positions_or_times(n, time, where=where, first=first)
     begin, end = max(event.start - around - first, 0), min(event.end + around - first, n)
+    # Its first rows need those before them.
+    since = max(begin - monitor.lags + 1, 0)
+    # Without a period, times may be anything that can be drawn.
+    times = None if monitor.period is None or time is None else when[since:end]
+    rows = monitor.stacked(X[since:end], first=first + since, time=times)[begin - since :]
+    own_names, n_seen = feature_names(X), monitor.model.n_features_in_
+    d = n_features_of(n_seen, monitor.lags, monitor.period)
+    if rows.shape[1] != n_seen:
+        raise ValueError(f"{where} expected the {d} features of the monitor but got {np.shape(X)[1]}; pass its rows")
+    known = getattr(monitor.model, "feature_names_in_", None)
+    if known is not None and own_names is not None and monitor.lags == 1 and list(own_names) != list(known):
+        raise ValueError(f"{where} expected the columns {list(known)} but got {list(own_names)}; sort them so")
+    known_names = own_names if names is None else names
+    names = [] if known_names is None else [str(name) for name in known_names]
+    chosen = slice(None, None, canvas.every_nth(len(rows), canvas.MOST_POINTS))
+    rows, drawn = rows[chosen], when[begin:end][chosen]
     features = [cause.feature for cause in event.features[:n_features]]
-    figure = canvas.make_figure(height=1.2 + 1.6 * len(features))
+    figure = figure or canvas.make_figure(height=1.2 + 1.6 * len(features))
     for axes, feature in zip(figure.subplots(len(features), sharex=True, squeeze=False)[:, 0], features, strict=True):
-        columns = [] if names is None else [str(name) for name in names]
-        if isinstance(feature, str) and feature not in columns:
+        if isinstance(feature, str) and feature not in names:
             raise ValueError(f"{where}: the event is one of {feature!r}, but X has no such name; pass the table")
-        column = feature if isinstance(feature, int) else columns.index(feature)
-        part, drawn = rows[begin:end].copy(), when[begin:end]
-        values = part[:, column].copy()
+        column = names.index(feature) if isinstance(feature, str) else feature
+        part = rows.copy()
         # Its own last values are no evidence, as they may be wrong too.
-        part[:, column:width:d] = np.nan
+        part[:, column : d * monitor.lags : d] = np.nan
         expected, low, high = monitor.model.expected(part, column).T
         axes.fill_between(drawn, low, high, color=canvas.GOOD, linewidth=0, alpha=0.3, label="expected")
         axes.plot(drawn, expected, color=canvas.GOOD, linewidth=0.9)
-        axes.plot(drawn, values, color=canvas.LINE, linewidth=0.9, label="value")
-        axes.axvspan(when[event.start - first], when[event.end - 1 - first], color=canvas.EVENT, alpha=0.3, zorder=0)
-        canvas.finish(axes, "", "", f"feature {feature}" if isinstance(feature, int) else fill(feature, _MOST_LETTERS))
+        axes.plot(drawn, rows[:, column], color=canvas.LINE, linewidth=0.9, label="value")
+        canvas.shade(axes, when[event.start - first], when[event.end - 1 - first], "alarm")
+        canvas.finish(axes, "", "", fill(names[column], _MOST_LETTERS) if names else f"feature {column}")
     axes.set_xlabel("row" if time is None else "time")
     canvas.add_legend_below(axes)
-    return canvas.shown(figure, figure)
+    return canvas.shown(figure, figure.figure)

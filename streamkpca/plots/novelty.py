@@ -54,10 +54,10 @@ def draw_novelty(
         Score above which a row is an alarm; may change from row to row.
     alarms : array-like of shape (n,) of bool, optional
         Whether each row is an alarm, which is a tick at the upper edge; by default, rows above the threshold are.
-    labels : array-like of shape (n,) of int, optional
-        0 for healthy rows, another class for each kind of anomaly.
+    labels : array-like of shape (n,), optional
+        0 for healthy rows, another number for each kind of anomaly.
     label_names : sequence of str
-        Names of the classes, from 0 on.
+        Names of the kinds 0, 1 and so on; others are called by their number.
     events : sequence of Event
         Runs of alarms, such as `Monitor.events_`, whose rows are counted from the first score: shaded spans.
     changes : sequence of Change
@@ -71,9 +71,9 @@ def draw_novelty(
 
     Raises
     ------
-    ValueError
-        The scores are not one-dimensional; times, thresholds, alarms or labels differ from them in number; or a label
-        is not finite.
+    TypeError, ValueError
+        The scores are not one-dimensional; times, thresholds, alarms or labels differ from them in number; a label
+        is not finite; or times are neither numbers nor dates.
 
     Notes
     -----
@@ -106,15 +106,14 @@ def draw_novelty(
     scores = np.asarray(novelty, dtype=np.float64)
     if scores.ndim != 1:
         raise ValueError(f"{where} expected one score for each row but got an array of shape {scores.shape}; ravel it")
-    for values, what in ((time, "times"), (labels, "labels"), (threshold, "thresholds"), (alarms, "alarms")):
+    when = canvas.positions_or_times(len(scores), time, where=where)
+    for values, what in ((labels, "labels"), (threshold, "thresholds"), (alarms, "alarms")):
         if values is not None and np.ndim(values):
             canvas.check_count(values, len(scores), what, where=where)
     classes = np.zeros(len(scores)) if labels is None else np.asarray(labels, dtype=np.float64)
     if not np.isfinite(classes).all():
-        raise ValueError(f"{where} expected whole numbers as labels but got NaN or infinity; 0 is a healthy row")
+        raise ValueError(f"{where} expected numbers as labels but got NaN or infinity; 0 is a healthy row")
     axes = canvas.axes_or_new(ax)
-    when = np.arange(len(scores)) if time is None else np.asarray(time)
-    classes = classes.astype(int)
     known = np.isfinite(scores)
     positive = scores[known & (scores > 0)]
     lowest = max(float(positive.min()), _LOWEST_SHARE * float(np.median(positive))) if len(positive) else 1e-12
@@ -123,13 +122,13 @@ def draw_novelty(
     name_of_rest = label_names[0] if classes.any() else None if threshold is None else "rows"
     _draw_series(axes, when, np.where(classes == 0, shown, np.nan), name_of_rest)
     palette = canvas.on_background(canvas.GROUP_COLORS, axes)
-    for i, kind in enumerate(np.unique(classes[classes > 0])):
+    for i, kind in enumerate(np.unique(classes[classes != 0])):
         part = np.flatnonzero(known & (classes == kind))
         if len(part) > canvas.MOST_POINTS:
             # The highest of each piece.
             pieces = np.array_split(part, _PIECES)
             part = np.array([piece[np.argmax(shown[piece])] for piece in pieces])
-        label = label_names[kind] if kind < len(label_names) else str(kind)
+        label = label_names[int(kind)] if kind in range(len(label_names)) else f"{kind:g}"
         style: dict[str, Any] = {"s": 5, "linewidths": 0, "zorder": 3, "rasterized": True}
         axes.scatter(when[part], shown[part], color=palette[i % len(palette)], label=label, **style)
     if threshold is not None:
@@ -186,24 +185,18 @@ def _draw_events(axes: "Axes", when: npt.NDArray[Any], events: "Sequence[Event]"
             spans[-1][1] = max(spans[-1][1], last)
         elif first <= last:
             spans.append([first, last])
-    # The edge keeps an event of a single row visible.
-    style: dict[str, Any] = {
-        "facecolor": canvas.EVENT,
-        "edgecolor": canvas.EVENT,
-        "linewidth": 0.5,
-        "alpha": 0.4,
-        "zorder": 0,
-    }
     for i, (first, last) in enumerate(spans):
-        axes.axvspan(when[first], when[last], label=None if i else "event", **style)
+        canvas.shade(axes, when[first], when[last], None if i else "event")
 
 
 def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Change]") -> None:
     """Mark the rows that lasting changes began with, and name the first feature that changed."""
     ink, plane = canvas.ink(axes), axes.get_xaxis_transform()
+    # An annotation that is not in units of the data does not convert dates by itself.
+    convert: Any = axes.convert_xunits
     style: dict[str, Any] = {"fontsize": "small", "color": ink, "va": "bottom", "parse_math": False}
     for i, change in enumerate(one for one in changes if 0 <= one.start < len(when)):
-        at = when[change.start]
+        at = convert(when[change.start])
         axes.axvline(at, color=ink, linewidth=1.2, linestyle=":", label=None if i else "lasting change", zorder=4)
         first = change.features[0].feature if change.features else None
         feature = f": feature {first}" if isinstance(first, int) else f": {first}" if first else ""

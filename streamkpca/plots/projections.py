@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.plots import canvas
+from streamkpca.rows.times import in_utc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,7 +98,7 @@ def draw_projections(
 
 def _as_shades(color: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
     """Convert values or times to numbers; also return the tick options of their colour bar."""
-    values = np.asarray(color)
+    values = in_utc(np.asarray(color))
     if values.dtype.kind != "M":
         return values.astype(np.float64), {}
     from matplotlib import dates as untyped_dates

@@ -48,8 +48,7 @@ def as_times(times: Any, count: int, last: Time | None, where: str) -> tuple[Tim
         raise ValueError(
             f"{where} expected one time for each of {count} rows but got shape {values.shape}; pass a time a row"
         )
-    if values.dtype == object and all(isinstance(value, date) for value in values):
-        values = np.array([_in_utc(value) for value in values])
+    values = in_utc(values)
     kind = values.dtype.kind
     if kind == "M":
         unit = np.datetime_data(values.dtype)[0]
@@ -85,6 +84,13 @@ def as_times(times: Any, count: int, last: Time | None, where: str) -> tuple[Tim
             "sort the rows by time, or call reset_context() where a new recording begins"
         )
     return values, steps
+
+
+def in_utc(values: Times) -> Times:
+    """Return ``datetime64`` for dates that are objects, in UTC if they have a zone, and other arrays as they are."""
+    if values.dtype == object and all(isinstance(value, date) for value in values):
+        return np.array([_in_utc(value) for value in values], dtype=None if len(values) else "datetime64[ns]")
+    return values
 
 
 def _in_utc(value: Any) -> np.datetime64:

@@ -346,6 +346,8 @@ def test_long_tables_are_made_wide_by_their_tags():
     np.testing.assert_array_equal(found, expected)
     assert times[1] == START + TEN
     assert (table.n_read, table.n_bad, table.gap_kinds) == (70, 0, {"return": 1})
+    # A tenth of a second between two tags is not the usual step.
+    assert table.notes == []
     table = opened("\n".join([*rows, "other,1,2026-05-02T00:00:00.000Z"]) + "\n", known=table.reading)
     np.testing.assert_array_equal(read(table)[1], expected)
     assert (table.n_read, table.bad_kinds) == (71, {"another tag": 1})

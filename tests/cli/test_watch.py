@@ -12,7 +12,7 @@ import pytest
 from commands import append, fact, learned, refused, run
 from pyarrow import csv
 
-from streamkpca import StreamingKernelPCA, load
+from streamkpca import StreamingKernelPCA, load, plots
 from streamkpca.monitoring import Monitor
 
 NAMES = ["heat [°C]", "flow, total", "load"]
@@ -161,7 +161,8 @@ def test_people_read_when_where_and_how_sure(folder):
     result = run("watch", "all.csv")
     title, _, event, line, *_ = result.stdout.splitlines()
     assert re.fullmatch(r"all.csv, 1,400 rows: (1 event|\d+ events, the rarest first)", title)
-    assert re.match(r"Once in [\d,]+ rows: 2024-05-04 0\d:\d\d:00 \(line 9\d\d\) to 2024-05-04 0\d:", event)
+    when = r"2024-05-04 0\d:\d\d:00 \(line 9\d\d\) to 2024-05-04 0\d:"
+    assert re.match(rf"Once in [\d,]+ rows, values that do not fit each other: {when}", event)
     assert re.fullmatch(
         r"  flow, total: -?[\d.]+, expected -?[\d.]+ \(-?[\d.]+ to -?[\d.]+\), (above|below) "
         r"since 2024-05-0\d \d\d:\d\d:00 \(line [\d,]+\); explains \d+%",
@@ -283,6 +284,15 @@ def test_models_that_see_more_than_a_row_are_for_watch_and_score(folder, X, cont
         refused(run("merge", f"{one}.npz", f"{other}.npz", "--out", "o.npz"), "m.npz: this model sees each row with")
 
 
+def test_false_alarms_keep_a_bound_that_needs_healthy_rows(folder, X):
+    _, said = told("watch", "all.csv", "--false-alarms", "1/5000", "--model", "m.npz")
+    assert re.search(r"one false alarm in 5,000 rows needs 2,500 healthy rows; [\d,]+ are known, so there are no", said)
+    assert Monitor.load("m.npz").false_alarms == 1 / 5000
+    assert told("watch", "all.csv", "--false-alarms", "0.01")[0][-1]["alarms"] < 60
+    refused(run("watch", "all.csv", "--false-alarms", "rare"), "expected a rate, as in 1/10000 or 1e-4", code=2)
+    refused(run("watch", "all.csv", "--false-alarms", "0.1"), "false_alarms")
+
+
 def test_before_one_period_has_passed_there_are_no_alarms(folder):
     assert "(64 at least, and one period), so there are no alarms" in told("watch", "all.csv", "--period", "2000")[1]
 
@@ -376,7 +386,7 @@ def test_events_come_as_rows_come(folder, X):
     # People are told of events that are rarer than once in the rows read.
     output = run("watch", "-", "--follow", "--chunk-rows", "5", stdin=text).stdout
     assert "still open" in output
-    assert all(int(rarity.replace(",", "")) > 64 for rarity in re.findall(r"Once in ([\d,]+) rows:", output))
+    assert all(int(rarity.replace(",", "")) > 64 for rarity in re.findall(r"Once in ([\d,]+) rows,", output))
     assert output.count(f"(line {first})") >= 2
 
 
@@ -387,7 +397,9 @@ def test_labels_measure_how_well_faults_are_found(folder, X):
     is_fault = (np.arange(1400) // 20) == 45
     write("x.csv", np.column_stack([X, is_fault]), names=[*NAMES, "fault"])
     output = run("watch", "x.csv", "--labels", "fault").stdout
-    assert fact(output, "labelled faults") == "20"
+    assert fact(output, "labelled rows") == "20"
+    assert fact(output, "labelled faults") == "1 of 1 have an alarm"
+    assert float(fact(output, "alarms in other rows")) < 0.05
     assert float(fact(output, "area under roc curve")) > 0.99
     # Some of the first rows, of which a young monitor knows little, are as rare.
     assert float(fact(output, "average precision")) > 0.5
@@ -403,9 +415,19 @@ def test_a_picture_shows_what_the_monitor_finds(folder, X, monkeypatch):
     write("new.csv", X[700:], first=700)
     write("old.csv", X[:700], first=0)
     told("watch", "old.csv", "--model", "m.npz")
+    events = []
+    draw_event = plots.draw_event
+    monkeypatch.setattr("streamkpca.plots.draw_event", lambda *args, **more: events.append(draw_event(*args, **more)))
     result = run("score", "new.csv", "--model", "m.npz", "--plot", "p.png")
     assert result.stdout.endswith("Picture: p.png\n")
     assert Path("p.png").read_bytes().startswith(b"\x89PNG")
+    # Above, the features of the worst event, in which the fault lies.
+    (panel, *_) = events[0].axes
+    assert panel.get_ylabel() == "flow, total"
+    expected, value = (np.array(line.get_ydata()) for line in panel.lines)
+    i = list(panel.lines[0].get_xdata()).index(START + 910 * np.timedelta64(5, "m"))
+    assert value[i] == X[910, 1]
+    assert abs(value[i] - expected[i] - 4.0) < 1.0
     monkeypatch.setattr("streamkpca.plots.draw_novelty", draw_novelty)
     assert run("score", "new.csv", "--model", "m.npz", "--plot", "p.svg").exit_code == 0
     monitor = Monitor.load("m.npz").reset_context()

@@ -141,7 +141,7 @@ REFUSED = [
     ("novelty", ([1.0, 2.0],), {"time": [1]}, r"expected 2 times but got .* \(1,\)"),
     ("novelty", ([1.0, 2.0],), {"labels": [1]}, r"expected 2 labels but got .* \(1,\)"),
     ("novelty", ([1.0],), {"threshold": [1.0, 2.0]}, "expected 1 thresholds but got"),
-    ("novelty", ([0.1, 0.2],), {"labels": [0, np.nan]}, "expected whole numbers as labels but got NaN or infinity"),
+    ("novelty", ([0.1, 0.2],), {"labels": [0, np.nan]}, "expected numbers as labels but got NaN or infinity"),
     ("projections", (np.ones((3, 1)),), {}, r"components \(0, 1\) but got an array of shape \(3, 1\)"),
     ("projections", (np.ones(3),), {}, r"components \(0, 1\) but got an array of shape \(3,\); choose"),
     ("projections", (TWO,), {"components": (0, 0.5)}, r"expected projections with the components \(0, 0.5\)"),

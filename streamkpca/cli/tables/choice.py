@@ -114,12 +114,14 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     is_free = asked.looks and not wanted and not known.columns
     time, form = _choose_time(sample, asked, drop | set(wanted))
     times, is_utc = read_times([sample.cells[j] for j in time], form) if form else (None, False)
+    rhythm = times
     rest = [j for j in range(len(names)) if j not in drop and j not in time]
     key, value, machines = _choose_keys(sample, asked, rest, times, is_free=is_free)
     if value is not None and key is not None:
         tags, values = sample.texts(key), sample.numbers(value)
         columns = known.columns if known.wide else tuple(filter(None, dict.fromkeys(tags)))
         features = {name: values[tags == name] for name in columns}
+        rhythm = times if times is None or not columns else times[tags == columns[0]]
     else:
         for j in wanted:
             _refuse_text(sample, j)
@@ -127,7 +129,7 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
         places = [j for j in wanted or rest if sample.forms[j] is not None and j in free]
         mine = slice(None) if asked.by is None or key is None else sample.texts(key) == asked.by[1]
         features = {names[j]: sample.numbers(j)[mine] for j in dict.fromkeys(places)}
-        times = None if times is None else times[mine]
+        rhythm = times = None if times is None else times[mine]
     growth = find_growth(features) if is_free else None
     empty = [name for name, values in features.items() if len(values) >= _LEAST and np.isnan(values).all()]
     even = growth.even if growth else []
@@ -153,12 +155,13 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     if value is not None:
         left_out["constant"] = [names[j] for j in rest if sample.forms[j] is not None and j not in (key, value)]
     whole = {name: v[~np.isnan(v) & ~np.isin(v, reading.gaps.get(name, ()))] for name, v in seen.items()}
+    rhythm = np.empty(0) if rhythm is None else rhythm
     clock = np.empty(0) if times is None else times[~np.isnan(times)]
     return reading, Look(
         n_rows=sample.n_rows,
         times=(clock.min(), clock.max()) if len(clock) else None,
         is_utc=is_utc,
-        step=np.median(steps) if len(steps := np.diff(np.unique(clock))) else None,
+        step=np.median(steps) if len(steps := np.diff(np.unique(rhythm[~np.isnan(rhythm)]))) else None,
         back=share_back(clock),
         machines=machines,
         left_out={why: tuple(found) for why, found in left_out.items() if found},

@@ -1,0 +1,295 @@
+"""What a monitor finds in files: events and changes by the files' rows, times and columns; as JSON, text, a picture."""
+
+import math
+from bisect import bisect
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import click
+import numpy as np
+
+from streamkpca import plots
+from streamkpca.cli.console import printable
+from streamkpca.cli.reports import auroc, average_precision
+from streamkpca.cli.tables import Batch, Table
+from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
+
+Facts = dict[str, Any]
+
+# Rare events that are kept for the list at the end.
+_MOST_EVENTS = 1000
+# Stretches of rows without a break whose numbers in the file are known.
+_MOST_STRETCHES = 100_000
+# Groups of events in the list, features of each, and events in the picture.
+_SHOWN_GROUPS, _SHOWN_FEATURES, _DRAWN_EVENTS = 10, 3, 3
+# Severity from which on events are shown, however many rows there are: 2,048 healthy rows tell little beyond it.
+_MOST_BY_CHANCE = 4096
+# Numbers of the latest rows that are kept for a picture: 128 MB.
+_MOST_DRAWN = 2**24
+_KINDS = {"place": "values not seen before", "relation": "values that do not fit each other"}
+
+
+class Found:
+    """What a monitor finds in tables, told by their rows, times and columns."""
+
+    def __init__(self, monitor: Monitor, tables: Sequence[Table], *, draws: bool) -> None:
+        self.monitor, self.tables, self.n_rows, self.n_alarms, self.n_back = monitor, tables, 0, 0, 0
+        self.changes: list[Change] = []
+        self.first_back = ""
+        self._draws, self._latest, self._first = draws, None, getattr(monitor, "n_rows_", 0)
+        # Where stretches of rows begin: in the stream, in their file, and its name.
+        self._starts, self._rows, self._paths = list[int](), list[int](), list[str]()
+        # Ended events of before, an open one left out; the last change; rare events by their starts; the last one told.
+        is_open = any(event.is_open for event in monitor.events_[-1:])
+        self._n_before, self._n_known = monitor.n_events_ - is_open, monitor.n_events_
+        self._change, self._n_changes_told = monitor.change_detected_, 0
+        self._rare, self._told = dict[int, Event](), (-1, False)
+        self._records, self._labels, self._numbers = list[MonitorRecord](), list[Any](), deque[Any]()
+
+    def take(self, table: Table, batch: Batch) -> MonitorRecord:
+        """Score the next rows, and learn those that are to be learned."""
+        self._note_rows(table, batch)
+        record = self.monitor.update(batch.numbers, time=self._ascending(table, batch))
+        self.n_rows += len(batch.rows)
+        self.n_alarms += int(record.is_alarm.sum())
+        if self._draws or batch.labels is not None:
+            self._records.append(record)
+            self._labels.append(batch.labels)
+        if self._draws:
+            self._numbers.append(batch.numbers)
+            while sum(one.size for one in self._numbers) > _MOST_DRAWN:
+                self._numbers.popleft()
+        self._rare |= {event.start: event for event in self._recent()}
+        kept = [event for event in self._rare.values() if event.severity >= self.least_severity or event.is_open]
+        if len(kept) > _MOST_EVENTS:
+            kept.remove(min(kept[:-1], key=lambda event: event.severity))
+        self._rare = {event.start: event for event in kept}
+        if (change := self.monitor.change_detected_) not in (None, self._change):
+            self._change = change
+            self.changes.append(change)
+        return record
+
+    def _note_rows(self, table: Table, batch: Batch) -> None:
+        goes_on = self._paths[-1:] == [table.path] and batch.rows[0] == self._row_of(self._first + self.n_rows)[0]
+        starts = np.flatnonzero(np.diff(batch.rows, prepend=batch.rows[0] - (1 if goes_on else 2)) != 1)
+        self._starts += (self._first + self.n_rows + starts).tolist()
+        self._rows += batch.rows[starts].tolist()
+        self._paths += [table.path] * len(starts)
+        for one in (self._starts, self._rows, self._paths):
+            del one[:-_MOST_STRETCHES]
+
+    def _row_of(self, position: int) -> tuple[int | None, str | None]:
+        """Return the number of a row in its file, and the file; None before this run, or long ago."""
+        i = bisect(self._starts, position) - 1
+        return (None, None) if i < 0 else (self._rows[i] + position - self._starts[i], self._paths[i])
+
+    def _ascending(self, table: Table, batch: Batch) -> Any:
+        """Return times that never go back: clocks are set back once a year, and logs are not always in order."""
+        if batch.times is None:
+            return None
+        times = np.maximum.accumulate(
+            np.insert(batch.times, 0, batch.times[0] if self._latest is None else self._latest)
+        )
+        if (back := np.flatnonzero(batch.times < times[1:])).size:
+            self.first_back = self.first_back or f"{table.path}, {table.unit} {batch.rows[back[0]]}"
+            self.n_back += len(back)
+        self._latest = times[-1]
+        return times[1:]
+
+    def _recent(self) -> list[Event]:
+        """Return the events that are new or have gone on since the last rows."""
+        n_new = self.monitor.n_events_ - self._n_known + 1
+        self._n_known = self.monitor.n_events_
+        # An event that ended in an earlier file is not one of this file.
+        return [event for event in self.monitor.events_[-n_new:] if event.end > self._first]
+
+    @property
+    def n_events(self) -> int:
+        """The number of events so far."""
+        return self.monitor.n_events_ - self._n_before
+
+    @property
+    def least_severity(self) -> float:
+        """The severity from which on events are shown: once in as many rows as were read, as far as scales reach."""
+        return min(self.n_rows, _MOST_BY_CHANCE)
+
+    def groups(self) -> list[list[Event]]:
+        """Return the events that are rare enough, those that are alike together, the worst first.
+
+        Of up to 4,096 healthy rows, about one is as rare, and one more in each 4,096 beyond.
+        """
+        rare = sorted((e for e in self._rare.values() if e.severity >= self.least_severity), key=lambda e: e.group)
+        groups = [list(events) for _, events in groupby(rare, key=lambda event: event.group)]
+        return sorted(groups, key=lambda events: -_worst(events).severity)
+
+    def news(self, *, least: float, live: bool) -> Iterator[Facts]:
+        """Yield changes, and events of a severity from `least` on, that were not told yet.
+
+        Events are told when they have ended; `live` ones as soon as they are as severe too.
+        """
+        yield from map(self.change_facts, self.changes[self._n_changes_told :])
+        self._n_changes_told = len(self.changes)
+        for event in self.monitor.events_[-(self.n_events + 1) :]:
+            key = event.start, not event.is_open
+            if event.end > self._first and key > self._told and event.severity >= least and (live or not event.is_open):
+                self._told = key
+                yield self.event_facts(event)
+
+    def _place(self, name: str, position: int, time: Any) -> Facts:
+        row, path = self._row_of(position)
+        place: Facts = {f"{name}_row": row}
+        if len(self.tables) > 1:
+            place[f"{name}_file"] = path
+        return place if time is None else place | {f"{name}_time": self.tables[0].clock(time)}
+
+    def event_facts(self, event: Event, alike: Sequence[Event] = ()) -> Facts:
+        """Return an event as JSON has it, with the times and the number of all that are alike."""
+        alike = alike or [event]
+        return {
+            "kind": "event",
+            **self._place("first", alike[0].start, alike[0].start_time),
+            **self._place("last", alike[-1].end - 1, alike[-1].end_time),
+            **self._place("peak", event.peak_row, event.peak_time),
+            "alarms": sum(one.n_alarms for one in alike),
+            **({"events": len(alike)} if len(alike) > 1 else {}),
+            "severity": event.severity,
+            "event_kind": event.kind,
+            "group": event.group,
+            "is_open": alike[-1].is_open,
+            "features": [self._cause_facts(cause) for cause in event.features],
+        }
+
+    def _cause_facts(self, cause: Cause) -> Facts:
+        facts: Facts = cause._replace(feature=self._name(cause.feature))._asdict()
+        return facts | self._place("since", facts.pop("since"), facts.pop("since_time"))
+
+    def change_facts(self, change: Change) -> Facts:
+        """Return a change as JSON has it."""
+        return {
+            "kind": "change",
+            **self._place("first", change.start, change.start_time),
+            **self._place("detected", change.detected - 1, change.detected_time),
+            "share_of_alarms": change.share,
+            "is_accepted": change.is_accepted,
+            "features": [self._name(one.feature) for one in change.features],
+        }
+
+    def _name(self, feature: str | int) -> str:
+        return self.tables[0].names[feature] if isinstance(feature, int) else feature
+
+    def facts(self) -> Facts:
+        """Return a summary as JSON has it."""
+        threshold = self.monitor.record_.threshold[-1] if self.n_rows else math.inf
+        is_known = math.isfinite(threshold)
+        found: Facts = {"kind": "summary", "rows": self.n_rows, "events": self.n_events}
+        found |= {"alarms": self.n_alarms if is_known else None, "threshold": float(threshold) if is_known else None}
+        if self._labels and self._labels[0] is not None:
+            is_fault, rarity = np.concatenate(self._labels) != 0, np.concatenate([one.rarity for one in self._records])
+            is_alarm = np.concatenate([one.is_alarm for one in self._records])
+            edges = np.flatnonzero(np.diff(is_fault, prepend=False, append=False)).reshape(-1, 2)
+            n_found = sum(bool(is_alarm[first:end].any()) for first, end in edges)
+            found |= {
+                "labelled_rows": int(is_fault.sum()),
+                "labelled_faults": f"{n_found} of {len(edges)} have an alarm",
+            }
+            found["alarms_in_other_rows"] = float(is_alarm[~is_fault].mean()) if not is_fault.all() else None
+            if 0 < is_fault.mean() < 1:
+                found["area_under_roc_curve"] = auroc(is_fault, rarity)
+                found["average_precision"] = average_precision(is_fault, rarity)
+        return found
+
+    def draw(self) -> Any:
+        """Draw the features of the worst events over time with what was expected of them, and below all rarities."""
+        records, first = self._records, self._first
+        is_timed, is_labelled = records[0].time is not None, self._labels[0] is not None
+        times = np.concatenate([record.time for record in records]) if is_timed else None
+        rows = np.concatenate(self._numbers)
+        # The rows whose numbers are still known.
+        begin = self.n_rows - len(rows)
+        worst = [event for event in map(_worst, self.groups()) if event.start >= first + begin and event.features]
+        figure = plots.make_figure(width=11.0, height=8.5 if worst else 4.5)
+        below: Any = figure
+        if worst := worst[:_DRAWN_EVENTS]:
+            parts: Any = figure.subfigures(2, 1, height_ratios=(1.6, 1.0))
+            above, below = parts
+            when = None if times is None else times[begin:]
+            options: Facts = {"first": first + begin, "time": when, "names": self.tables[0].names}
+            for event, panel in zip(worst, above.subfigures(1, len(worst), squeeze=False)[0], strict=True):
+                plots.draw_event(self.monitor, event, rows, **options, figure=panel)
+                panel.suptitle(f"once in {_rounded(event.severity)} rows", fontsize="medium")
+        plots.draw_novelty(
+            np.concatenate([record.rarity for record in records]),
+            name="rarity",
+            time=times,
+            threshold=np.concatenate([record.threshold for record in records]),
+            alarms=np.concatenate([record.is_alarm for record in records]),
+            labels=np.concatenate(self._labels) if is_labelled else None,
+            events=[replace(e, start=e.start - first, end=e.end - first) for events in self.groups() for e in events],
+            changes=[replace(change, start=change.start - first) for change in self.changes],
+            ax=below.add_subplot(),
+        )
+        return figure
+
+
+def tell(found: Facts, unit: str) -> None:
+    """Print an event or a change: when, where, how rare, and each column with the value that was expected."""
+    begin, end = (_when(found, name, unit) for name in ("first", "last" if "last_row" in found else "detected"))
+    causes = found["features"][:_SHOWN_FEATURES]
+    if found["kind"] == "change":
+        state = "learned as normal" if found["is_accepted"] else "not learned (--accept-after)"
+        lines = [f"Lasting change from {begin} on, noticed at {end}, {state}", ", ".join(map(printable, causes))]
+    else:
+        counts = f"{found['alarms']:,} alarms" if found["alarms"] != 1 else "1 alarm"
+        counts = f"{found['events']:,} events, {counts}" if "events" in found else counts
+        span = begin if found["alarms"] == 1 else f"{begin} to {end}"
+        rare = f"Once in {_rounded(found['severity'])} rows"
+        lines = [f"{rare}, {_KINDS[found['event_kind']]}: {span}, {counts}" + ", still open" * found["is_open"]]
+        lines += [f"{printable(cause['feature'])}: {_deviation(cause, unit)}" for cause in causes]
+    click.echo("\n  ".join(["\n" + lines[0], *filter(None, lines[1:])]))
+
+
+def tell_list(found: Found, name: str) -> None:
+    """Print the events of all rows, those that are alike in one line, then changes, and what is not shown."""
+    groups = found.groups()
+    n_rare = sum(map(len, groups))
+    which = f"{n_rare:,} events" if n_rare != 1 else "1 event"
+    kinds = f" of {len(groups):,} kinds" if 1 < len(groups) < n_rare else ""
+    order = ", the rarest first" if len(groups) > 1 else ""
+    click.echo(f"{name}, {found.n_rows:,} rows: {which}{kinds}{order}")
+    unit = found.tables[0].unit
+    for alike in groups[:_SHOWN_GROUPS]:
+        tell(found.event_facts(_worst(alike), alike), unit)
+    for change in found.changes:
+        tell(found.change_facts(change), unit)
+    n_more, n_weak = sum(map(len, groups[_SHOWN_GROUPS:])), found.n_events - n_rare
+    if n_more or n_weak:
+        less = f"{n_weak:,} less rare than once in {found.least_severity:,.0f} rows"
+        click.echo(f"\nNot shown: {n_more:,} more events, and {less}; --json lists all")
+
+
+def _worst(events: Sequence[Event]) -> Event:
+    return max(events, key=lambda event: event.severity)
+
+
+def _rounded(severity: float) -> str:
+    return f"{float(f'{severity:.2g}'):,.0f}"
+
+
+def _deviation(cause: Facts, unit: str) -> str:
+    """Write a value and the one that was expected, with the digits that the range leaves sure."""
+    width = cause["high"] - cause["low"]
+    digits = min(max(1 - math.floor(math.log10(width)), 0), 12) if width > 0.0 else 4
+    value, expected, low, high = (f"{cause[name]:.{digits}f}" for name in ("value", "expected", "low", "high"))
+    since = f"{cause['direction']} since {_when(cause, 'since', unit)}"
+    return f"{value}, expected {expected} ({low} to {high}), {since}; explains {cause['share']:.0%}"
+
+
+def _when(found: Facts, name: str, unit: str) -> str:
+    """Write the time and the number of a row."""
+    row, time = found[f"{name}_row"], found.get(f"{name}_time")
+    where = "before the rows read here" if row is None else f"{unit} {row:,}"
+    where = f"{found[f'{name}_file']}, {where}" if found.get(f"{name}_file") else where
+    return where if time is None else f"{str(time).replace('T', ' ')} ({where})"
