@@ -5,12 +5,23 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, eigh, eigvalsh
+from scipy.linalg.lapack import dpotrf
 
 from streamkpca._core.arrays import Array
 from streamkpca.dictionary.moments import Moments
 
 # From this part of the pairs on LAPACK finds all of them faster than some: 41 against 90 ms for half of 512.
 _MANY = 4
+
+# From this size on, Lanczos iterations find few pairs faster than LAPACK: ten of 4,000 in 1.0 s instead of 7.3 s, with the
+# proof that none is missing. With 512 atoms they saved less than 9 ms of a refit.
+_LARGE = 1024
+# The part of the pairs that counts as few, one in eight.
+_FEW = 8
+# Restarts before LAPACK takes over, as it does where eigenvalues lie close together.
+_MOST_RESTARTS = 30
+# A missing eigenvalue may exceed the last one found by this share of the first.
+_LANCZOS_TOLERANCE = 1e-10
 
 # Eigenvalues below this share of the largest are rounding, not variance.
 RANK_TOLERANCE = 64 * np.finfo(np.float64).eps
@@ -123,6 +134,8 @@ def likelihood_axes(
 def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     """Return the largest `count` eigenvalues of a symmetric matrix, descending, and their eigenvectors as columns."""
     m, first = len(matrix), max(len(matrix) - count, 0)
+    if m >= _LARGE and count <= m // _FEW and (found := _run_lanczos(matrix, count)) is not None:
+        return found
     if count <= m // _MANY:
         try:
             eigenvalues, vectors = eigh(matrix, subset_by_index=[first, m - 1], check_finite=False)
@@ -134,6 +147,33 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
         # silently; the other does not.
     eigenvalues, vectors = eigh(matrix, driver="evd", check_finite=False)
     return eigenvalues[first:][::-1], vectors[:, first:][:, ::-1]
+
+
+def _run_lanczos(matrix: Array, count: int) -> tuple[Array, Array] | None:
+    """Return the largest eigenpairs, O(m^2) an iteration, or None where they cannot be proven complete.
+
+    Lanczos iterations may miss one of several equal eigenvalues. None is missing if s I - (A - V D V^T) has a Cholesky
+    factor, with s beyond the last one found.
+    """
+    # Sparse matrices would add a tenth to the time that importing this library takes.
+    from scipy.sparse.linalg import ArpackError, eigsh
+
+    unit = float(np.abs(matrix.diagonal()).max())
+    if not 0.0 < unit < np.inf:
+        return None
+    scaled = matrix / unit
+    try:
+        # The start is fixed, so that the same matrix has the same answer.
+        eigenvalues, vectors = eigsh(scaled, k=count, v0=np.ones(len(matrix)), which="LA", maxiter=_MOST_RESTARTS)
+    except ArpackError:
+        return None
+    order = np.argsort(eigenvalues)[::-1]
+    eigenvalues, vectors = eigenvalues[order], vectors[:, order]
+    rest = (vectors * eigenvalues) @ vectors.T - scaled
+    rest[np.diag_indices_from(rest)] += eigenvalues[-1] + _LANCZOS_TOLERANCE * abs(eigenvalues[0])
+    # The transposed view is what LAPACK calls column-major; the matrix is symmetric.
+    failed = dpotrf(rest.T, overwrite_a=True, clean=False)[1]
+    return None if failed else (eigenvalues * unit, vectors)
 
 
 def all_eigenvalues(matrix: Array) -> Array:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
-from streamkpca._core.linalg import LEAST_PIVOT, solve_factor, solve_transposed
+from streamkpca._core.linalg import LEAST_PIVOT, solve_transposed
 from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca.components import spectrum
 from streamkpca.components.snapshot import Snapshot
@@ -128,15 +128,13 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
         moved = rows - mean_row
         centred, points = program.gram(moved), np.vstack([mean_row, moved])
         energies = weights * np.diagonal(centred) + np.finfo(np.float64).eps * energies
-        factor, independent = _pivoted_factor(program.gram(points))
-        coordinates = solve_factor(factor, program.matrix(moved, points[independent]))
-        mean = solve_factor(factor, program.matrix(mean_row[None], points[independent]))[0]
+        coordinates, independent = _find_coordinates(program.gram(points))
+        factor, mean, coordinates = coordinates[independent], coordinates[0], coordinates[1:]
     else:
         mean_products = gram @ centre
         centred, points = gram - mean_products[:, None] - mean_products + float(centre @ mean_products), rows
-        factor, independent = _pivoted_factor(gram)
-        coordinates = solve_factor(factor, np.ascontiguousarray(gram[:, independent]))
-        mean = coordinates.T @ centre
+        coordinates, independent = _find_coordinates(gram)
+        factor, mean = coordinates[independent], coordinates.T @ centre
     centred = root[:, None] * centred * root
     # As `covariance_divisor` has it.
     divisor = total - float(weights @ weights) / total if centre.any() else total
@@ -193,14 +191,17 @@ def _is_linear(kernel: Kernel) -> bool:
     return isinstance(kernel, Linear)
 
 
-def _pivoted_factor(gram: Array) -> tuple[Array, npt.NDArray[np.int64]]:
-    """Factor the kernel matrix of the independent points, by LAPACK's pivoted Cholesky; return their indices too.
+def _find_coordinates(gram: Array) -> tuple[Array, npt.NDArray[np.int64]]:
+    """Return coordinates (n, r) of points in an orthonormal basis of their span, by LAPACK's pivoted Cholesky.
 
-    A point is independent by the share of its own energy that the others leave.
+    Those of the r independent points, whose numbers are returned too, are a lower triangle. A point is independent by
+    the share of its own energy that the others leave.
     """
     lengths = np.sqrt(np.abs(np.diagonal(gram)))
     lengths = np.maximum(lengths, _LEAST_LENGTH * lengths.max())
     lengths[lengths == 0.0] = 1.0
     packed, pivots, rank, _ = dpstrf(gram / lengths / lengths[:, None], tol=LEAST_PIVOT, lower=1)
-    independent = pivots[:rank].astype(np.int64) - 1
-    return np.ascontiguousarray(np.tril(packed[:rank, :rank]) * lengths[independent, None]), independent
+    order = pivots.astype(np.int64) - 1
+    coordinates = np.empty((len(gram), rank))
+    coordinates[order] = np.tril(packed[:, :rank]) * lengths[order, None]
+    return coordinates, order[:rank]
