@@ -5,7 +5,7 @@ from typing import Any
 from streamkpca._core.concurrency import WriteLock
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.rows import validation
-from streamkpca.stream.parameters import StreamSettings
+from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import State, check_continued
 from streamkpca.stream.transitions import with_rows
 
@@ -22,7 +22,7 @@ class StateCell:
         self.write_lock = WriteLock()
 
 
-def learned(state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str) -> State:
+def learned(state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str) -> State:
     """Return the state (None before the first row) after rows of any kind, which are checked first."""
     if state is not None:
         check_continued(state, settings, where)
@@ -31,7 +31,7 @@ def learned(state: State | None, X: Any, sample_weight: Any, settings: StreamSet
 
 
 def taken(
-    state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
+    state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str
 ) -> tuple[State, validation.Rows, validation.Array | float, int]:
     """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
     if state is not None and validation.is_plain(X, state.n_features):
@@ -60,9 +60,7 @@ def taken(
     return state, rows, weights, n_rejected
 
 
-def learned_in_batches(
-    state: State | None, X: Any, sample_weight: Any, settings: StreamSettings, where: str
-) -> State | None:
+def learned_in_batches(state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str) -> State | None:
     """Return the state after all batches of an Arrow stream; `sample_weight` is None or one weight for all rows."""
     n_rows = 0
     for batch in validation.arrow_batches(X, where):

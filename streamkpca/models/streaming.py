@@ -26,7 +26,7 @@ from streamkpca.models._learning import StateCell, learned, learned_in_batches, 
 from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
 from streamkpca.rows.validation import Names, arrow_table, is_arrow
 from streamkpca.stream.calibration import calibrate, rows_for_level
-from streamkpca.stream.parameters import StreamSettings
+from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import State, answering, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
 from streamkpca.stream.transitions import merge as merge_states
@@ -710,7 +710,7 @@ class StreamingKernelPCA(Estimator):
         """Read and check a model; `kernel` is the settled one if it has functions of the caller."""
         model = cls()
 
-        def settings_of(parameters: dict[str, Any]) -> StreamSettings:
+        def settings_of(parameters: dict[str, Any]) -> Settings:
             # Not set_params, which passes deep names on to the kernel.
             cls.__init__(model, **parameters)
             return model.settings(cls.__name__)
@@ -768,7 +768,7 @@ class StreamingKernelPCA(Estimator):
         """
         return self._cell.write_lock.held
 
-    def settings(self, where: str = "StreamingKernelPCA") -> StreamSettings:
+    def settings(self, where: str = "StreamingKernelPCA") -> Settings:
         """Check the parameters, and return them as the functions of `streamkpca.stream` take them.
 
         Parameters
@@ -778,7 +778,7 @@ class StreamingKernelPCA(Estimator):
 
         Returns
         -------
-        StreamSettings
+        Settings
 
         Examples
         --------
@@ -787,11 +787,11 @@ class StreamingKernelPCA(Estimator):
         """
         # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with
         # those of the last call took a fifth of the time of a row.
-        checked: StreamSettings | None = vars(self).get("_checked")
+        checked: Settings | None = vars(self).get("_checked")
         while checked is None:
             names, read = constructor_parameters(type(self)), argument_reader(type(self))
             given = read(self)
-            checked = self._checked = StreamSettings.checked(**dict(zip(names, given, strict=True)), where=where)
+            checked = self._checked = Settings.checked(**dict(zip(names, given, strict=True)), where=where)
             # Another thread may have set one meanwhile. One that is set later deletes what is stored here.
             if not all(map(operator.is_, given, read(self))):
                 checked = None
@@ -820,7 +820,7 @@ class StreamingKernelPCA(Estimator):
         state = self._cell.state
         return None if state is None else (state.n_features, state.names)
 
-    def _require_sample(self, request: str) -> tuple[State, StreamSettings, RowSums, Reservoir]:
+    def _require_sample(self, request: str) -> tuple[State, Settings, RowSums, Reservoir]:
         """Return the state, its settings, its totals and its sample, which must not be empty."""
         where = f"{type(self).__name__}.{request}"
         state, settings = self._state(request), self.settings(where)

@@ -11,7 +11,7 @@ from streamkpca._core.reservoir import origins_of
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary._loops import GAIN, choose_greedily
-from streamkpca.stream.parameters import StreamSettings
+from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import State, answering, holds_all_rows, rows_for_selection, totals_and_sample
 
 # Runs of neighbours that are left out in turn. With four, thresholds of 300 rows were exceeded by half as many fresh
@@ -44,7 +44,7 @@ def rows_for_level(quantile: float) -> int:
     return math.ceil(max(least, min(5.0 * least, _ENOUGH)))
 
 
-def calibrate(stream: State, settings: StreamSettings, n_least: int) -> Calibration:
+def calibrate(stream: State, settings: Settings, n_least: int) -> Calibration:
     """Score rows of a stream as if its snapshot had not seen them; `n_least` rows or more decide alone.
 
     Rows that came after the last refit, and sampled rows that had no part in the choice of the atoms, are unseen. While

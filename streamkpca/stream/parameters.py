@@ -133,7 +133,7 @@ def checked_parameters(where: str, **given: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class StreamSettings:
+class Settings:
     """The checked parameters of a stream by their names, those of the axes in `refit`."""
 
     kernel: "Kernel"

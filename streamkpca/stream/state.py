@@ -20,7 +20,7 @@ from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
 from streamkpca.stream.blocks import RowBuffer
-from streamkpca.stream.parameters import StreamSettings
+from streamkpca.stream.parameters import Settings
 from streamkpca.stream.step import advanced, shrunk, totals_after
 from streamkpca.stream.summary import Summary
 
@@ -28,7 +28,7 @@ from streamkpca.stream.summary import Summary
 class Provisional(NamedTuple):
     """Axes made for readers before the first refit, and what they were made from."""
 
-    settings: StreamSettings
+    settings: Settings
     pending: RowBuffer
     snapshot: Snapshot
 
@@ -103,12 +103,12 @@ class State:
     provisional: Provisional | None = field(default=None, init=False, repr=False)
 
     @classmethod
-    def begin(cls, settings: StreamSettings, n_features: int, names: Names | None = None) -> Self:
+    def begin(cls, settings: Settings, n_features: int, names: Names | None = None) -> Self:
         """Return the state before the first row.
 
         Parameters
         ----------
-        settings : StreamSettings
+        settings : Settings
             From `StreamingKernelPCA.settings`.
         n_features : int
         names : ndarray of shape (d,) of str, optional
@@ -193,7 +193,7 @@ def _within_range(weights: Array) -> Array:
 # All rows, pending ones included
 
 
-def begun_summary(state: State, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
+def begun_summary(state: State, settings: Settings, kernel: Kernel | None = None) -> Summary:
     """Return the summary, or an empty one with a kernel given or settled on the pending rows."""
     return state.summary or Summary.empty(
         kernel or state.settled_kernel,
@@ -207,7 +207,7 @@ def begun_summary(state: State, settings: StreamSettings, kernel: Kernel | None 
     )
 
 
-def record_pending(state: State, settings: StreamSettings, kernel: Kernel | None = None) -> Summary:
+def record_pending(state: State, settings: Settings, kernel: Kernel | None = None) -> Summary:
     """Return a summary of all rows, including pending ones."""
     summary, pending = begun_summary(state, settings, kernel), state.pending
     if not pending.n_rows:
@@ -215,9 +215,7 @@ def record_pending(state: State, settings: StreamSettings, kernel: Kernel | None
     return advanced(summary, pending.rows, pending.weights, settings)
 
 
-def totals_and_sample(
-    state: State, settings: StreamSettings, kernel: Kernel | None = None
-) -> tuple[RowSums, Reservoir]:
+def totals_and_sample(state: State, settings: Settings, kernel: Kernel | None = None) -> tuple[RowSums, Reservoir]:
     """Return the stream's totals and the sample for certificates, without searching for atoms.
 
     A kernel that is known to be settled saves the time to settle it on pending rows; the sample does not depend on it.
@@ -248,7 +246,7 @@ def holds_all_rows(state: State) -> bool:
 # Axes
 
 
-def answering(state: State, settings: StreamSettings) -> Snapshot:
+def answering(state: State, settings: Settings) -> Snapshot:
     """Return the published axes, or before the first refit those of all rows so far, kept until more come."""
     if state.published is not None:
         return state.published
@@ -259,19 +257,19 @@ def answering(state: State, settings: StreamSettings) -> Snapshot:
     return made.snapshot
 
 
-def published_now(state: State, settings: StreamSettings) -> State:
+def published_now(state: State, settings: Settings) -> State:
     """Return the state with axes of all rows published; the next scheduled refit counts from here."""
     snapshot = axes(state, settings)
     return replaced(state, scheduled=snapshot, published=snapshot, n_rows_at_refit=state.n_rows)
 
 
-def axes(state: State, settings: StreamSettings) -> Snapshot:
+def axes(state: State, settings: Settings) -> Snapshot:
     """Fit weights and axes to all rows of a state, including pending ones; O(m^3).
 
     Parameters
     ----------
     state : State
-    settings : StreamSettings
+    settings : Settings
 
     Returns
     -------
@@ -308,7 +306,7 @@ def axes(state: State, settings: StreamSettings) -> Snapshot:
             return fitted(everything)
 
 
-def check_continued(state: State, settings: StreamSettings, where: str) -> None:
+def check_continued(state: State, settings: Settings, where: str) -> None:
     """Refuse parameters that cannot change within a stream."""
     began = (state.kernel, state.block_size, state.reservoir_size, state.dtype)
     if (settings.kernel, settings.block_size, settings.reservoir_size, settings.dtype) != began:
@@ -324,9 +322,7 @@ def check_continued(state: State, settings: StreamSettings, where: str) -> None:
         )
 
 
-def check_mergeable(
-    own: State, other: State, settings: StreamSettings, other_settings: StreamSettings, where: str
-) -> None:
+def check_mergeable(own: State, other: State, settings: Settings, other_settings: Settings, where: str) -> None:
     """Refuse a stream of other features, another precision, half-life or kernel."""
 
     def refuse(expected: str, got: str, remedy: str) -> NoReturn:

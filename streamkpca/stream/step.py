@@ -14,7 +14,7 @@ from streamkpca.dictionary.moving import can_move, moved_basis
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.blocks import Block
-from streamkpca.stream.parameters import StreamSettings
+from streamkpca.stream.parameters import Settings
 from streamkpca.stream.summary import (
     MOVING_PACE,
     ROWS_PACE,
@@ -57,9 +57,7 @@ _HORIZON = 2.0
 _OPTIMISM = 2.5
 
 
-def advanced(
-    summary: Summary, rows: Array, weights: Array, settings: StreamSettings, block: Block | None = None
-) -> Summary:
+def advanced(summary: Summary, rows: Array, weights: Array, settings: Settings, block: Block | None = None) -> Summary:
     """Search for atoms if that is due, then record a block (B, d).
 
     `block` is made of the same rows by `Summary.prepared`, possibly before the atoms changed.

@@ -18,7 +18,7 @@ from streamkpca.dictionary.moments import Record
 from streamkpca.kernels import Kernel
 from streamkpca.rows.validation import LARGEST_WEIGHT, Rows, as_sample_weight
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
-from streamkpca.stream.parameters import StreamSettings
+from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import (
     State,
     axes,
@@ -50,9 +50,7 @@ ROWS_TO_SETTLE: Final = 4096
 _NUMBERS_TO_SETTLE, _LEAST_TO_SETTLE, _RUN = 2**20, 2048, 64
 
 
-def advance(
-    state: State, rows: Rows, weights: Array | float, settings: StreamSettings, *, n_rejected: int = 0
-) -> State:
+def advance(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:
     """Learn the next rows: every full block advances the summary, and refits the axes if that is due.
 
     Parameters
@@ -62,7 +60,7 @@ def advance(
         In C order; NaN stands for a gap where the state has them.
     weights : ndarray of shape (n,), or float
         0 for rows that only keep their place.
-    settings : StreamSettings
+    settings : Settings
     n_rejected : int
         How many of the rows were left out.
 
@@ -91,7 +89,7 @@ def advance(
     return with_rows(state, rows, _checked(weights, len(rows), "advance"), settings, n_rejected)
 
 
-def with_rows(state: State, rows: Rows, weights: Array | float, settings: StreamSettings, n_rejected: int) -> State:
+def with_rows(state: State, rows: Rows, weights: Array | float, settings: Settings, n_rejected: int) -> State:
     """Learn as `advance` does, from rows and weights that are already checked."""
     check_range(state, rows, weights)
     if not n_rejected and state.pending.n_rows + len(rows) < state.block_size:
@@ -101,7 +99,7 @@ def with_rows(state: State, rows: Rows, weights: Array | float, settings: Stream
         return _taken(state, rows, _one_for_each(weights, len(rows)), settings, publish=True)
 
 
-def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettings, *, n_rejected: int = 0) -> State:
+def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:
     """Learn the first rows of a stream in two passes: the first chooses atoms, from a sample, the second records.
 
     Parameters
@@ -162,13 +160,13 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: StreamSettin
         return published_now(replaced(state, pending=_nothing(state), summary=summary), settings)
 
 
-def refit(state: State, settings: StreamSettings) -> State:
+def refit(state: State, settings: Settings) -> State:
     """Publish axes of all rows, outside the schedule of refits and without changing it.
 
     Parameters
     ----------
     state : State
-    settings : StreamSettings
+    settings : Settings
 
     Returns
     -------
@@ -226,7 +224,7 @@ def forget(state: State, factor: float) -> State:
     )
 
 
-def without_rows(state: State, settings: StreamSettings) -> State:
+def without_rows(state: State, settings: Settings) -> State:
     """Return a state of no rows, whose kernel is settled, that begins with the atoms of this one."""
     begun = replace(settings, kernel=state.settled_kernel, random_state=state.seed)
     empty = State.begin(begun, state.n_features, state.names)
@@ -237,15 +235,15 @@ def without_rows(state: State, settings: StreamSettings) -> State:
 
 
 def merge(
-    own: State | None, others: Iterable[tuple[State, StreamSettings]], settings: StreamSettings, where: str = "merge"
+    own: State | None, others: Iterable[tuple[State, Settings]], settings: Settings, where: str = "merge"
 ) -> State | None:
     """Unite states of several streams, each as if its rows had come after those before, and publish new axes.
 
     Parameters
     ----------
     own : State or None
-    others : iterable of (State, StreamSettings)
-    settings : StreamSettings
+    others : iterable of (State, Settings)
+    settings : Settings
         Those of the union.
     where : str
         Caller, for the error text.
@@ -281,7 +279,7 @@ def merge(
         return None if union is None else published_now(union, settings)
 
 
-def _merged(own: State, other: State, settings: StreamSettings, other_settings: StreamSettings) -> State:
+def _merged(own: State, other: State, settings: Settings, other_settings: Settings) -> State:
     """Add another stream, including its pending rows."""
     own = replaced(own, n_rejected=own.n_rejected + other.n_rejected)
     if own.summary is None and other.summary is None and not own.kernel.is_settled:
@@ -299,7 +297,7 @@ def _merged(own: State, other: State, settings: StreamSettings, other_settings: 
     return replaced(own, summary=union, pending=_nothing(own), settling=None)
 
 
-def _taken(state: State, rows: Rows, weights: Array, settings: StreamSettings, *, publish: bool) -> State:
+def _taken(state: State, rows: Rows, weights: Array, settings: Settings, *, publish: bool) -> State:
     """Advance the summary by every full block, and keep the rest pending.
 
     Where the scale of the kernel changes, the stream is what it would be had it begun with that scale.
@@ -349,7 +347,7 @@ def _with_blocks(
     state: State,
     cutter: BlockCutter,
     numbers: range,
-    settings: StreamSettings,
+    settings: Settings,
     kernel: Kernel | None = None,
     *,
     publish: bool,
@@ -377,14 +375,14 @@ def _with_blocks(
     return state
 
 
-def _taken_whole(state: State, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> State:
+def _taken_whole(state: State, rows: Rows, weights: Array, settings: Settings, kernel: Kernel) -> State:
     """Advance the summary by all rows, the last block being shorter; publish nothing."""
     cutter = BlockCutter(state.pending, rows, weights, state.block_size)
     state = replaced(state, pending=_nothing(state))
     return _with_blocks(state, cutter, range(cutter.n_blocks + 1), settings, kernel, publish=False)
 
 
-def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: StreamSettings, kernel: Kernel) -> Summary:
+def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Settings, kernel: Kernel) -> Summary:
     """Make a summary without moments, of atoms that a sample of the rows chooses."""
     size, half_life = settings.block_size, settings.half_life
     blocks = [slice(start, start + size) for start in range(0, len(rows), size)]
@@ -424,7 +422,7 @@ def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Stre
     )
 
 
-def _n_prefetchable(state: State, settings: StreamSettings) -> int:
+def _n_prefetchable(state: State, settings: Settings) -> int:
     """Return for how many blocks, the next one included, preparing ahead pays and the atoms probably stay the same."""
     if state.summary is None:
         return 0
@@ -437,7 +435,7 @@ def _n_prefetchable(state: State, settings: StreamSettings) -> int:
     return _MOST_PREFETCHED if state.summary.record.recent else 0
 
 
-def _refit_is_due(state: State, settings: StreamSettings) -> bool:
+def _refit_is_due(state: State, settings: Settings) -> bool:
     # While the stream is young, a growth by a half comes first.
     n_atoms = state.summary.basis.size if state.summary else 0
     interval = min(settings.refit_interval(n_atoms), state.n_rows_at_refit / 2)

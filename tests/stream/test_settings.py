@@ -4,13 +4,13 @@ import pytest
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
-from streamkpca.stream.parameters import PARAMETERS, StreamSettings
+from streamkpca.stream.parameters import PARAMETERS, Settings
 
 DEFAULTS = {parameter.name: parameter.default for parameter in PARAMETERS} | {"max_atoms": 8, "block_size": 16}
 
 
 def checked(**changes):
-    return StreamSettings.checked(**(DEFAULTS | changes), where="here")
+    return Settings.checked(**(DEFAULTS | changes), where="here")
 
 
 def test_the_estimator_has_the_parameters_of_the_table_in_their_order():

@@ -9,7 +9,7 @@ from streamkpca.components import novelty, snapshot
 from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
-from streamkpca.stream.parameters import StreamSettings
+from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import State, answering, record_pending, totals_and_sample
 from streamkpca.stream.transitions import advance, fit, forget, merge, refit
 
@@ -20,7 +20,7 @@ WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 120)
 def settings_of(*, noise_variance=None, **changes):
     defaults = {"kernel": RBF(0.5), "max_atoms": 6, "tolerance": 1e-3, "block_size": 8, "refit_every": 32}
     defaults |= {"half_life": None, "reservoir_size": 16, "random_state": 0}
-    return StreamSettings(**(defaults | changes), refit=RefitSettings(2, True, noise_variance=noise_variance))
+    return Settings(**(defaults | changes), refit=RefitSettings(2, True, noise_variance=noise_variance))
 
 
 def stream_of(n, settings=None):

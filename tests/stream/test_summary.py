@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamkpca.components.refit import RefitSettings
 from streamkpca.dictionary.selection import Choice
 from streamkpca.kernels import RBF
-from streamkpca.stream.parameters import StreamSettings
+from streamkpca.stream.parameters import Settings
 from streamkpca.stream.step import advanced, recorded, searched, shrunk
 from streamkpca.stream.summary import Summary, clamp_decay, decayed_weights
 
@@ -25,7 +25,7 @@ def blocks_of(seed, count, size, d=3):
 def settings_of(max_atoms, tolerance):
     given = {"half_life": None, "block_size": 8, "refit_every": 32, "reservoir_size": 0, "random_state": 0}
     refit = RefitSettings(2, True, noise_variance=None)
-    return StreamSettings(kernel=RBF(0.3), max_atoms=max_atoms, tolerance=tolerance, refit=refit, **given)
+    return Settings(kernel=RBF(0.3), max_atoms=max_atoms, tolerance=tolerance, refit=refit, **given)
 
 
 def summary_of(blocks, *, max_atoms=None, tolerance=0.05, kernel=None):
