@@ -13,8 +13,8 @@ from streamkpca.dictionary.moments import Moments
 # From this part of the pairs on LAPACK finds all of them faster than some: 41 against 90 ms for half of 512.
 _MANY = 4
 
-# From this size on, Lanczos iterations find few pairs faster than LAPACK: ten of 4,000 in 1.0 s instead of 7.3 s, with the
-# proof that none is missing. With 512 atoms they saved less than 9 ms of a refit.
+# From this size on, Lanczos iterations find few pairs faster than LAPACK: ten of 4,000 in 1.0 s instead of 7.3 s, with
+# the proof that none is missing. With 512 atoms they saved less than 9 ms of a refit.
 _LARGE = 1024
 # The part of the pairs that counts as few, one in eight.
 _FEW = 8
