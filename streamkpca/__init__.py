@@ -19,6 +19,9 @@ warmup : all loops compiled ahead of time, for images.
 Modules
 -------
 kernels : kernel values and their algebra.
+stream : the method without a model: an immutable state, and functions that make the next one.
+monitoring : a stream watched: rarity, alarms, events.
+changes : whether the distribution of a stream has changed.
 aggregate : a fit in the four verbs of engines that split work.
 fleet : the machines that differ from their fellows, from moments alone.
 """
@@ -94,6 +97,8 @@ _PARTS = {
     "kernels",
     "stream",
 }
+# Modules beside these, which are imported when they are asked for.
+_MODULES = {"aggregate", "changes", "fleet", "monitoring"}
 _LOADING = RLock()
 
 # Type checkers would take any name for an attribute of a module with `__getattr__`.
@@ -101,6 +106,8 @@ if not TYPE_CHECKING:
 
     def __getattr__(name):
         """Import all names when the first is asked for: numba alone takes longer to load than help of the command."""
+        if name in _MODULES:
+            return import_module(f"streamkpca.{name}")
         if name not in __all__ and name not in _PARTS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         # Threads that import one package from different ends at once get a half-made module, or a deadlock error.
@@ -113,4 +120,4 @@ if not TYPE_CHECKING:
 
 def __dir__() -> list[str]:
     """List all names, imported or not."""
-    return sorted((globals().keys() | set(__all__) | _PARTS) - {"RLock", "TYPE_CHECKING", "import_module"})
+    return sorted((globals().keys() | set(__all__) | _PARTS | _MODULES) - {"RLock", "TYPE_CHECKING", "import_module"})

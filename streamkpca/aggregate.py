@@ -38,7 +38,8 @@ class Aggregate:
 
     Notes
     -----
-    `merge` treats the rows of the other state as if they had come later. Empty states are neutral. States with the same
+    `merge` numbers the rows of the other state after those of this one, and changes no weight: with a half-life, the
+    newest row of each has its full weight. Empty states are neutral. States with the same
     atoms merge in any order and grouping with the same result, up to rounding; where workers found atoms of their own,
     the result depends on the order within the error bounds that the model reports.
 
@@ -124,7 +125,7 @@ class Aggregate:
         return self
 
     def merge(self, *others: "Aggregate") -> Self:
-        """Add the rows of other states to this one, as if they had come later.
+        """Add the rows of other states to this one, numbered after its own.
 
         Parameters
         ----------

@@ -192,6 +192,9 @@ def test_names_are_found_where_type_checkers_find_them():
 EXPRESSIONS = [
     "streamkpca.StreamingKernelPCA(3).n_components == 3",
     "streamkpca.kernels.RBF(2.0).gamma == 2.0",
+    "streamkpca.monitoring.Monitor.__name__ == 'Monitor'",
+    "callable(streamkpca.aggregate.Aggregate) and callable(streamkpca.changes.ChangeDetector)",
+    "{'monitoring', 'changes', 'aggregate', 'fleet'} <= set(dir(streamkpca))",
     "streamkpca.models.exact.KernelPCA is streamkpca.KernelPCA",
     "streamkpca.errors.SparsityError is streamkpca.SparsityError",
     "set(streamkpca.__all__) <= set(dir(streamkpca))",

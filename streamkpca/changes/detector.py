@@ -19,7 +19,7 @@ from streamkpca.errors import required
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import checked_parts, feature_names
-from streamkpca.stream.state import answering, check_range
+from streamkpca.stream.state import check_range, latest_axes
 
 # Healthy rows, at least.
 _LEAST_HEALTHY = 200
@@ -233,7 +233,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
             given = feature_names(X) if names is None else names
             state = DetectorState(None if given is None else [*map(str, given)], rows[:0], np.empty((0, 0)))
         record = ChangeRecord(np.ones(len(rows)), np.zeros(len(rows), dtype=bool), ())
-        snapshot, columns, start = answering(known, self.model.settings(where)), np.empty((0, 0)), 0
+        snapshot, columns, start = latest_axes(known, self.model.settings(where)), np.empty((0, 0)), 0
         while start < len(rows):
             if state.chart is None:
                 part = rows[start : start + self.n_healthy - len(state.rows)]
@@ -296,7 +296,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
         if record["state"] is not None:
-            d, m = model.n_features_in_, len(answering(model.state_, model.settings("load")).span_atoms)
+            d, m = model.n_features_in_, len(latest_axes(model.state_, model.settings("load")).span_atoms)
             few = d if d <= MOST_FEATURES else 0
             context = Context(lengths={"d": (d,), "c": (few,), "m": (m,), "K": (N_RATES,), "G": (N_GROUPS,)})
             detector._state = state = restored(_STATE, record["state"], context)

@@ -16,7 +16,7 @@ from streamkpca._core.files import FileName, write_durably
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
-from streamkpca.components.certificates import captured_energy, upper_quantile
+from streamkpca.components.certificates import captured_energy
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, plainly, required
@@ -27,7 +27,7 @@ from streamkpca.models._params import argument_reader, constructor_parameters, e
 from streamkpca.rows.validation import Names, arrow_table, is_arrow
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.state import State, answering, totals_and_sample, width_scores
+from streamkpca.stream.state import State, latest_axes, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
 from streamkpca.stream.transitions import merge as merge_states
 
@@ -424,7 +424,7 @@ class StreamingKernelPCA(Estimator):
         """
         share = self._open_share("captured_energy", "confidence", confidence)
         state, settings, totals, reservoir = self._require_sample("captured_energy")
-        return captured_energy(answering(state, settings), reservoir, totals, share)
+        return captured_energy(latest_axes(state, settings), reservoir, totals, share)
 
     def novelty_threshold(self, quantile: float = 0.99) -> float:
         """Find the novelty above which a row is an alarm.
@@ -469,8 +469,7 @@ class StreamingKernelPCA(Estimator):
         """
         share = self._open_share("novelty_threshold", "quantile", quantile)
         state, settings, _, _ = self._require_sample("novelty_threshold")
-        found = calibrate(state, settings, rows_for_level(share))
-        return upper_quantile(found.novelty, found.weights, share)
+        return calibrate(state, settings, n_least=rows_for_level(share)).threshold(share)
 
     # Fitted attributes of a stream
 
@@ -791,7 +790,7 @@ class StreamingKernelPCA(Estimator):
         while checked is None:
             names, read = constructor_parameters(type(self)), argument_reader(type(self))
             given = read(self)
-            checked = self._checked = Settings.checked(**dict(zip(names, given, strict=True)), where=where)
+            checked = self._checked = Settings.make(**dict(zip(names, given, strict=True)), where=where)
             # Another thread may have set one meanwhile. One that is set later deletes what is stored here.
             if not all(map(operator.is_, given, read(self))):
                 checked = None
@@ -814,7 +813,7 @@ class StreamingKernelPCA(Estimator):
         state = self._cell.state
         if state is None:
             return None
-        return state.published or answering(state, self.settings())
+        return state.published or latest_axes(state, self.settings())
 
     def _width(self) -> tuple[int, Names | None] | None:
         state = self._cell.state

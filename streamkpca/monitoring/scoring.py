@@ -19,7 +19,7 @@ from streamkpca.monitoring.periods import Period, check_knows_phases, kernel_wit
 from streamkpca.monitoring.state import MonitorState
 from streamkpca.rows.times import Times
 from streamkpca.rows.validation import finite_rows, rows_with_numbers
-from streamkpca.stream.state import State, answering, check_range
+from streamkpca.stream.state import State, check_range, latest_axes
 
 # Numbers of a row up to which each is predicted by the others, as that takes the square of their number.
 MOST_RELATED = 1024
@@ -147,13 +147,13 @@ class Scorer:
         known = self.known
         if not len(rows) or known is None or (known.published is None and learns):
             return np.zeros(len(rows))
-        novelty: Array = answering(known, self.model.settings("Monitor.update")).novelty_by_row(rows)
+        novelty: Array = latest_axes(known, self.model.settings("Monitor.update")).novelty_by_row(rows)
         return novelty
 
     def causes(self, kept: EventRows, threshold: float, names: list[str] | None) -> tuple[Cause, ...]:
         """Return the causes of an event."""
         assert self.known is not None
-        answers = answering(self.known, self.model.settings("Monitor"))
+        answers = latest_axes(self.known, self.model.settings("Monitor"))
         return causes_of(kept, answers, threshold, self.lags, names, n_phases(self.period))
 
 

@@ -8,11 +8,12 @@ import numpy as np
 from streamkpca._core import linalg
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.reservoir import origins_of
+from streamkpca.components.certificates import upper_quantile
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary._loops import GAIN, choose_greedily
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.state import State, answering, holds_all_rows, rows_for_selection, totals_and_sample
+from streamkpca.stream.state import State, holds_all_rows, latest_axes, rows_for_selection, totals_and_sample
 
 # Runs of neighbours that are left out in turn. With four, thresholds of 300 rows were exceeded by half as many fresh
 # rows as they should be; with runs of 64 rows, those of 2,048 rows by twice as many where atoms move.
@@ -28,14 +29,40 @@ _ENOUGH = 250
 
 
 class Calibration(NamedTuple):
-    """Novelty (k,) of rows that were not seen when it was measured, and the weight (k,) that each stands for.
+    """Novelty of rows that were not seen when it was measured.
 
-    `runs` (k,) numbers them: rows of one run were neighbours in the stream, in this order.
+    Attributes
+    ----------
+    novelty, weights : ndarray of shape (k,)
+        The scores, and the weight that each stands for.
+    runs : ndarray of shape (k,)
+        Numbers of runs: rows of one run were neighbours in the stream, in this order.
     """
 
     novelty: Array
     weights: Array
     runs: Positions
+
+    def threshold(self, quantile: float) -> float:
+        """Return the score that a share of new rows stays below; see `StreamingKernelPCA.novelty_threshold`.
+
+        Parameters
+        ----------
+        quantile : float
+            Strictly between 0 and 1.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamkpca.stream import Calibration
+        >>> Calibration(np.arange(99.0), np.ones(99), np.arange(99)).threshold(0.9)
+        89.0
+        """
+        return upper_quantile(self.novelty, self.weights, quantile)
 
 
 def rows_for_level(quantile: float) -> int:
@@ -44,15 +71,40 @@ def rows_for_level(quantile: float) -> int:
     return math.ceil(max(least, min(5.0 * least, _ENOUGH)))
 
 
-def calibrate(stream: State, settings: Settings, n_least: int) -> Calibration:
-    """Score rows of a stream as if its snapshot had not seen them; `n_least` rows or more decide alone.
+def calibrate(state: State, settings: Settings, *, n_least: int = _ENOUGH) -> Calibration:
+    """Score rows of a stream as if its latest axes had not seen them.
 
+    Parameters
+    ----------
+    state : State
+        With at least one row, and a `reservoir_size` above 0.
+    settings : Settings
+    n_least : int
+        This many unseen rows, or more, decide alone.
+
+    Returns
+    -------
+    Calibration
+
+    Notes
+    -----
     Rows that came after the last refit, and sampled rows that had no part in the choice of the atoms, are unseen. While
     there are too few of them, an eighth of the rows that the snapshot has seen, a run of neighbours, is scored without
     the atoms that began as rows of this run. Without a budget, sampled rows are left out one by one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.kernels import RBF
+    >>> from streamkpca.stream import Settings, State, advance, calibrate, latest_axes
+    >>> settings, random = Settings.make(kernel=RBF(0.5), max_atoms=16), np.random.default_rng(0)
+    >>> state = advance(State.begin(settings, 2), random.normal(size=(5000, 2)), 1.0, settings)
+    >>> later = latest_axes(state, settings).novelty(random.normal(size=(5000, 2)))
+    >>> round(float((later < calibrate(state, settings).threshold(0.95)).mean()), 2)
+    0.95
     """
-    snapshot = answering(stream, settings)
-    _, reservoir = totals_and_sample(stream, settings, snapshot.kernel)
+    snapshot = latest_axes(state, settings)
+    _, reservoir = totals_and_sample(state, settings, snapshot.kernel)
     counting = reservoir.inclusion_weights()
     is_counting = counting > 0.0
     if settings.max_atoms is None:
@@ -60,8 +112,8 @@ def calibrate(stream: State, settings: Settings, n_least: int) -> Calibration:
             singles = np.arange(len(counting))
             novelty = _without_own_atoms(snapshot, reservoir.rows, counting, reservoir.positions, singles)
         return _single(novelty[is_counting], counting[is_counting])
-    n_seen = stream.n_rows_at_refit if snapshot is stream.scheduled else stream.n_rows
-    rows, weights, positions = rows_for_selection(stream)
+    n_seen = state.n_rows_at_refit if snapshot is state.scheduled else state.n_rows
+    rows, weights, positions = rows_for_selection(state)
     is_unseen = ((reservoir.positions >= n_seen) | ~np.isin(reservoir.positions, positions)) & is_counting
     unseen = _single(snapshot.novelty(reservoir.rows[is_unseen]), counting[is_unseen])
     seen = np.flatnonzero((positions < n_seen) & (weights > 0.0))
@@ -71,7 +123,7 @@ def calibrate(stream: State, settings: Settings, n_least: int) -> Calibration:
     with linalg.one_blas_thread():
         novelty = _without_own_atoms(snapshot, rows[seen], weights[seen], positions[seen], runs)
     # Rows of a sample that are next to each other were not neighbours.
-    runs = runs if holds_all_rows(stream) else np.arange(len(seen))
+    runs = runs if holds_all_rows(state) else np.arange(len(seen))
     return Calibration(
         np.concatenate([novelty, unseen.novelty]),
         np.concatenate([weights[seen], unseen.weights]),

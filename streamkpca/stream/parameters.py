@@ -178,11 +178,40 @@ class Settings:
         return rows if self.half_life is None else min(rows, self.half_life / 4.0)
 
     @classmethod
-    def checked(cls, *, where: str, **parameters: Any) -> Self:
-        """Check all of `PARAMETERS`, each alone and those that depend on each other; errors begin with `where`."""
+    def make(cls, *, where: str = "Settings", **parameters: Any) -> Self:
+        """Check parameters of `StreamingKernelPCA`, each alone and those that depend on each other.
+
+        Parameters
+        ----------
+        where : str
+            Caller, for the error text.
+        **parameters
+            By their names; those that are not given have their defaults.
+
+        Returns
+        -------
+        Settings
+
+        Raises
+        ------
+        TypeError, ValueError
+            A parameter is invalid, or there is none of this name.
+
+        Examples
+        --------
+        >>> from streamkpca.stream import Settings
+        >>> Settings.make(kernel="linear", max_atoms=32).max_atoms
+        32
+        """
         from streamkpca.components.refit import RefitSettings
 
-        values = checked_parameters(where, **parameters)
+        defaults = {item.name: item.default for item in PARAMETERS}
+        if unknown := parameters.keys() - defaults.keys():
+            raise TypeError(
+                f"{where} expected parameters of StreamingKernelPCA but got {', '.join(sorted(unknown))}; "
+                f"the parameters are {', '.join(defaults)}"
+            )
+        values = checked_parameters(where, **(defaults | parameters))
         refit = {item.name: values.pop(item.name) for item in PARAMETERS if item.concerns_axes}
         max_atoms, n_active = values["max_atoms"], refit["n_active"]
         if max_atoms is not None and n_active is not None and n_active > max_atoms:

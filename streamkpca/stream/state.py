@@ -10,6 +10,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.linalg import one_blas_thread, squared_norms
+from streamkpca._core.parameters import check_integer
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import Snapshot
@@ -74,9 +75,8 @@ class State:
     Examples
     --------
     >>> import numpy as np
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.stream import State, advance
-    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> from streamkpca.stream import Settings, State, advance
+    >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = State.begin(settings, n_features=2)
     >>> later = advance(state, np.array([[1.0, 2.0]]), 1.0, settings)
     >>> state.n_rows, later.n_rows
@@ -99,7 +99,7 @@ class State:
     n_rows_at_refit: int = 0
     scheduled: Snapshot | None = None
     published: Snapshot | None = None
-    # Cache of `answering`, since axes take O(m^3); true as long as `pending` is the same object.
+    # Cache of `latest_axes`, since axes take O(m^3); true as long as `pending` is the same object.
     provisional: Provisional | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -109,10 +109,16 @@ class State:
         Parameters
         ----------
         settings : Settings
-            From `StreamingKernelPCA.settings`.
         n_features : int
+            At least 1.
         names : ndarray of shape (d,) of str, optional
+
+        Raises
+        ------
+        TypeError, ValueError
+            The number of features is no such number.
         """
+        n_features = check_integer("n_features", n_features, least=1, where="State.begin")
         # Without a random_state the seed is drawn once, and then belongs to the stream.
         seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
         nothing = RowBuffer.empty(n_features, settings.dtype)
@@ -246,8 +252,28 @@ def holds_all_rows(state: State) -> bool:
 # Axes
 
 
-def answering(state: State, settings: Settings) -> Snapshot:
-    """Return the published axes, or before the first refit those of all rows so far, kept until more come."""
+def latest_axes(state: State, settings: Settings) -> Snapshot:
+    """Return the published axes, or before the first refit those of all rows so far.
+
+    Parameters
+    ----------
+    state : State
+    settings : Settings
+
+    Returns
+    -------
+    Snapshot
+        It answers queries: projections, novelty, reconstruction errors. The state keeps it until more rows come.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.stream import Settings, State, advance, latest_axes
+    >>> settings = Settings.make(n_components=1, kernel="linear")
+    >>> state = advance(State.begin(settings, 2), np.array([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]]), 1.0, settings)
+    >>> latest_axes(state, settings) is latest_axes(state, settings)
+    True
+    """
     if state.published is not None:
         return state.published
     made = state.provisional
@@ -279,9 +305,8 @@ def axes(state: State, settings: Settings) -> Snapshot:
     Examples
     --------
     >>> import numpy as np
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.stream import State, advance, axes
-    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> from streamkpca.stream import Settings, State, advance, axes
+    >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = advance(State.begin(settings, 2), np.array([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]]), 1.0, settings)
     >>> axes(state, settings).eigenvalues
     array([12.])
@@ -368,7 +393,31 @@ def check_rows(state: State, rows: Rows, where: str) -> None:
 
 
 def check_range(state: State, rows: Rows, weights: Array | float) -> None:
-    """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail."""
+    """Refuse rows outside the kernel's range; among the pending rows, they would make every later call fail.
+
+    Parameters
+    ----------
+    state : State
+    rows : ndarray of shape (n, d) of float64
+    weights : ndarray of shape (n,), or float
+        Rows of weight 0 are not looked at.
+
+    Raises
+    ------
+    ValueError
+        k(x, x) overflows, or the kernel is not defined there. The error names the row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.stream import Settings, State, check_range
+    >>> settings = Settings.make(kernel="linear")
+    >>> check_range(State.begin(settings, 1), np.array([[1e200]]), 1.0)
+    Traceback (most recent call last):
+        ...
+    streamkpca.errors.RowError: kernel: row 0 is so far away that its values overflow; leave such rows out, or choose a
+    bounded kernel such as RBF
+    """
     kernel = state.kernel if state.summary is None else state.summary.basis.kernel
     if kernel.is_stationary and not state.n_rows and (kernel.is_settled or not kernel.has_units):
         # k(x, x) is the same for all rows and widths, so one row is checked: nested exponentials may be too large.

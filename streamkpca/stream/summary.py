@@ -349,10 +349,10 @@ class Summary:
         )
 
     def merged(self, other: Self) -> Self:
-        """Add the summary of another stream with the same kernel, as if its rows had come after these.
+        """Add the summary of another stream with the same kernel.
 
-        The other's atoms join the basis, and its moments are expressed in the union: O(m^3) for m atoms in all, O(m^2)
-        where both have the same atoms.
+        Rows of the other are numbered after these, and no weight changes. The other's atoms join the basis, and its
+        moments are expressed in the union: O(m^3) for m atoms in all, O(m^2) where both have the same atoms.
         """
         basis, moments, theirs = self.basis, self.moments, other.atom_stats
         if np.array_equal(basis.factor, other.basis.factor) and np.array_equal(basis.atoms, other.basis.atoms):

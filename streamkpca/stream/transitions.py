@@ -12,7 +12,7 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import replaced
 from streamkpca._core.linalg import blas_threads, one_blas_thread
-from streamkpca._core.parameters import check_real
+from streamkpca._core.parameters import check_integer, check_real
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.moments import Record
 from streamkpca.kernels import Kernel
@@ -71,21 +71,21 @@ def advance(state: State, rows: Rows, weights: Array | float, settings: Settings
     Raises
     ------
     TypeError, ValueError
-        Rows or weights are not such arrays or numbers, rows are outside the range of the kernel, or the stream began
-        with other settings.
+        Rows, weights or their number are not such arrays or numbers, rows are outside the range of the kernel, or the
+        stream began with other settings.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.stream import State, advance
-    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> from streamkpca.stream import Settings, State, advance
+    >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = advance(State.begin(settings, 2), np.array([[1.0, 2.0], [3.0, 4.0]]), 0.5, settings)
     >>> state.pending.weights
     array([0.5, 0.5])
     """
     check_rows(state, rows, "advance")
     check_continued(state, settings, "advance")
+    n_rejected = check_integer("n_rejected", n_rejected, least=0, most=len(rows), where="advance")
     return with_rows(state, rows, _checked(weights, len(rows), "advance"), settings, n_rejected)
 
 
@@ -122,14 +122,14 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *,
     Examples
     --------
     >>> import numpy as np
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.stream import State, fit
-    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> from streamkpca.stream import Settings, State, fit
+    >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> fit(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings).published.eigenvalues
     array([7.])
     """
     check_rows(state, rows, "fit")
     check_continued(state, settings, "fit")
+    n_rejected = check_integer("n_rejected", n_rejected, least=0, most=len(rows), where="fit")
     if state.n_rows:
         raise ValueError(f"fit expected a state that has seen no rows but got one of {state.n_rows}; advance adds rows")
     weights = _one_for_each(_checked(weights, len(rows), "fit"), len(rows))
@@ -175,9 +175,8 @@ def refit(state: State, settings: Settings) -> State:
     Examples
     --------
     >>> import numpy as np
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.stream import State, advance, refit
-    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> from streamkpca.stream import Settings, State, advance, refit
+    >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings)
     >>> state.published is None, refit(state, settings).published.total_weight
     (True, 3.0)
@@ -205,9 +204,8 @@ def forget(state: State, factor: float) -> State:
     Examples
     --------
     >>> import numpy as np
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.stream import State, advance, forget
-    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> from streamkpca.stream import Settings, State, advance, forget
+    >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0]]), 1.0, settings)
     >>> forget(state, 0.25).pending.weights
     array([0.25, 0.25])
@@ -237,7 +235,10 @@ def without_rows(state: State, settings: Settings) -> State:
 def merge(
     own: State | None, others: Iterable[tuple[State, Settings]], settings: Settings, where: str = "merge"
 ) -> State | None:
-    """Unite states of several streams, each as if its rows had come after those before, and publish new axes.
+    """Unite states of several streams, and publish axes of all their rows.
+
+    Rows of a state are numbered after those of the states before it. All streams end at the union: with a half-life,
+    the newest row of each has its full weight.
 
     Parameters
     ----------
@@ -261,9 +262,8 @@ def merge(
     Examples
     --------
     >>> import numpy as np
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.stream import State, advance, merge
-    >>> settings = StreamingKernelPCA(1, kernel="linear").settings()
+    >>> from streamkpca.stream import Settings, State, advance, merge
+    >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> parts = [advance(State.begin(settings, 1), np.array(x), 1.0, settings) for x in ([[1.0]], [[2.0], [6.0]])]
     >>> merge(parts[0], [(parts[1], settings)], settings).published.eigenvalues
     array([7.])

@@ -35,7 +35,7 @@ def test_runs_of_a_young_stream_are_scored_without_their_rows(far: bool) -> None
         rows[50] = 100.0
     model = small_model(max_atoms=200, tolerance=0.0, block_size=1024).partial_fit(rows).refit()
     assert model.n_atoms_ == 120
-    found = calibrate(*parts(model), 100)
+    found = calibrate(*parts(model), n_least=100)
     np.testing.assert_array_equal(found.runs, np.repeat(np.arange(8), 15))
     for run in range(8):
         others = rows[found.runs != run]
@@ -56,7 +56,7 @@ def test_thresholds_have_the_unit_of_the_scores(kernel: Kernel, n: int) -> None:
 def test_the_threshold_is_the_level_of_rows_that_are_left_out_while_the_stream_is_young() -> None:
     rows = normal_rows(200)
     model = small_model(block_size=1024).partial_fit(rows).refit()
-    found = calibrate(*parts(model), 10)
+    found = calibrate(*parts(model), n_least=10)
     assert len(found.novelty) == 200
     assert found.weights.tolist() == [1.0] * 200
     for quantile in (0.5, 0.9, 0.99):
@@ -73,9 +73,8 @@ def test_rows_after_the_last_refit_are_unseen() -> None:
     assert 1000 < stream.n_rows_at_refit < 1600
     _, sample = totals_and_sample(stream, settings)
     later = sample.positions >= stream.n_rows_at_refit
-    assert np.isin(
-        model.novelty(sample.rows[later & (sample.inclusion_weights() > 0.0)]), calibrate(stream, settings, 1).novelty
-    ).all()
+    unseen = model.novelty(sample.rows[later & (sample.inclusion_weights() > 0.0)])
+    assert np.isin(unseen, calibrate(stream, settings, n_least=1).novelty).all()
 
 
 def test_old_streams_judge_by_rows_that_atoms_were_not_chosen_from() -> None:
@@ -88,9 +87,9 @@ def test_old_streams_judge_by_rows_that_atoms_were_not_chosen_from() -> None:
     # The last row that was drawn only tells how much the others count.
     unseen &= sample.inclusion_weights() > 0.0
     assert np.count_nonzero(unseen) >= 100
-    np.testing.assert_array_equal(calibrate(stream, settings, 100).novelty, model.novelty(sample.rows[unseen]))
+    np.testing.assert_array_equal(calibrate(stream, settings, n_least=100).novelty, model.novelty(sample.rows[unseen]))
     assert model.novelty_threshold() == slow_level(model.novelty(sample.rows[unseen]), 0.99)
-    assert len(np.unique(calibrate(stream, settings, 100).runs)) == np.count_nonzero(unseen)
+    assert len(np.unique(calibrate(stream, settings, n_least=100).runs)) == np.count_nonzero(unseen)
 
 
 @pytest.mark.parametrize("n", [300, 1000])
@@ -143,7 +142,7 @@ def test_rows_of_weight_zero_do_not_count() -> None:
     far = np.where(weights[:, None] > 0.0, rows, 50.0)
     model = small_model().partial_fit(far, sample_weight=weights)
     assert model.novelty_threshold() < model.novelty([[50.0, 50.0, 50.0]])[0]
-    found = calibrate(*parts(model), 10)
+    found = calibrate(*parts(model), n_least=10)
     assert (found.weights > 0.0).all()
 
 
@@ -160,5 +159,5 @@ def test_half_of_a_weight_counts_half() -> None:
 
 def test_without_a_sample_an_old_stream_has_runs_of_single_rows() -> None:
     model = small_model(reservoir_size=0).partial_fit(normal_rows(2000))
-    found = calibrate(*parts(model), 100)
+    found = calibrate(*parts(model), n_least=100)
     assert len(np.unique(found.runs)) == len(found.runs) >= 100

@@ -10,7 +10,7 @@ DEFAULTS = {parameter.name: parameter.default for parameter in PARAMETERS} | {"m
 
 
 def checked(**changes):
-    return Settings.checked(**(DEFAULTS | changes), where="here")
+    return Settings.make(**(DEFAULTS | changes), where="here")
 
 
 def test_the_estimator_has_the_parameters_of_the_table_in_their_order():
@@ -40,6 +40,12 @@ def test_keeping_every_row_prunes_nothing():
     assert checked(max_atoms=None, tolerance=0.0).refit.noise_variance is None
     assert checked(max_atoms=None, tolerance=0.0, axes="likelihood").refit.noise_variance == "auto"
     assert checked(max_atoms=None, tolerance=0.0, noise_variance=0.5).refit.noise_variance == 0.5
+
+
+def test_parameters_that_are_not_given_have_the_defaults_of_the_estimator():
+    assert Settings.make(kernel="linear") == StreamingKernelPCA(kernel="linear").settings()
+    with pytest.raises(TypeError, match=r"^Settings expected parameters of StreamingKernelPCA but got atom, axe; the "):
+        Settings.make(axe="ritz", atom="rows")
 
 
 @pytest.mark.parametrize(

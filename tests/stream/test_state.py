@@ -10,7 +10,7 @@ from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.state import State, answering, record_pending, totals_and_sample
+from streamkpca.stream.state import State, latest_axes, record_pending, totals_and_sample
 from streamkpca.stream.transitions import advance, fit, forget, merge, refit
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
@@ -94,10 +94,10 @@ def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch, n
 
 def test_new_rows_make_the_provisional_answers_stale():
     stream = stream_of(5)
-    first = answering(stream, settings_of())
-    assert answering(stream, settings_of()) is first
+    first = latest_axes(stream, settings_of())
+    assert latest_axes(stream, settings_of()) is first
     stream = advance(stream, ROWS[5:6], WEIGHTS[5:6], settings_of())
-    assert answering(stream, settings_of()).total_weight == pytest.approx(WEIGHTS[:6].sum())
+    assert latest_axes(stream, settings_of()).total_weight == pytest.approx(WEIGHTS[:6].sum())
 
 
 def test_sparsity_that_cannot_be_had_stops_no_stream():
@@ -148,6 +148,15 @@ def test_rows_weights_and_settings_that_would_spoil_a_state_are_refused(learn, c
     rows, weights, stream = changes.pop("rows"), changes.pop("weights"), State.begin(began, 2)
     with pytest.raises(ValueError, match=f"{learn.__name__}: .*{message}"):
         learn(stream, rows, weights, settings_of(**changes))
+
+
+@pytest.mark.parametrize("learn", [advance, fit])
+def test_numbers_of_rows_and_features_are_counts(learn):
+    for n_rejected in (-1, len(ROWS) + 1):
+        with pytest.raises(ValueError, match=rf"^{learn.__name__}: n_rejected must be at .*, got {n_rejected}"):
+            learn(State.begin(settings_of(), 2), ROWS, 1.0, settings_of(), n_rejected=n_rejected)
+    with pytest.raises(ValueError, match=r"^State\.begin: n_features must be at least 1, got 0"):
+        State.begin(settings_of(), 0)
 
 
 @pytest.mark.parametrize("rows", [np.ma.masked_less(ROWS, 0.0), np.asarray(ROWS, dtype=np.float32), ROWS.tolist()])
