@@ -34,19 +34,18 @@ def taken(
     state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str
 ) -> tuple[State, validation.Rows, validation.Array | float, int]:
     """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
+    skips_bad, admits_nan = settings.on_bad_rows == "skip", settings.on_missing != "raise"
     if state is not None and validation.is_plain(X, state.n_features):
         # Single rows have no time for more.
         rows: validation.Rows = X
     else:
         width, names = (None, None) if state is None else (state.n_features, state.names)
-        rows = validation.checked_parts(
-            X, where, width, names, finite=not settings.skips_bad_rows, gaps=settings.admits_nan
-        )
+        rows = validation.checked_parts(X, where, width, names, finite=not skips_bad, gaps=admits_nan)
         if state is None:
             settings.kernel.check_width(rows.shape[1], where)
             state = State.begin(settings, rows.shape[1], validation.feature_names(X))
     if settings.dtype != "float64":
-        rows = validation.round_to_single(rows, where, finite=not settings.skips_bad_rows)
+        rows = validation.round_to_single(rows, where, finite=not skips_bad)
     n_rejected = 0
     # All weights may be zero here: the same rows could have come in one call with others. A default weight stays a
     # number, as making an array of it took a fifth of the time of a single row.
@@ -55,7 +54,7 @@ def taken(
         if sample_weight is None
         else validation.as_sample_weight(sample_weight, len(rows), where=where, all_zero=True)
     )
-    if settings.skips_bad_rows or settings.admits_nan:
+    if skips_bad or admits_nan:
         rows, weights, n_rejected = validation.without_bad_rows(rows, weights, gaps=settings.has_gaps)
     return state, rows, weights, n_rejected
 

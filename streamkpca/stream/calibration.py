@@ -31,12 +31,19 @@ _ENOUGH = 250
 class Calibration(NamedTuple):
     """Novelty of rows that were not seen when it was measured.
 
-    Attributes
+    Parameters
     ----------
     novelty, weights : ndarray of shape (k,)
         The scores, and the weight that each stands for.
     runs : ndarray of shape (k,)
         Numbers of runs: rows of one run were neighbours in the stream, in this order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamkpca.stream import Calibration
+    >>> Calibration(np.arange(99.0), np.ones(99), np.arange(99)).threshold(0.9)
+    89.0
     """
 
     novelty: Array
@@ -54,13 +61,6 @@ class Calibration(NamedTuple):
         Returns
         -------
         float
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.stream import Calibration
-        >>> Calibration(np.arange(99.0), np.ones(99), np.arange(99)).threshold(0.9)
-        89.0
         """
         return upper_quantile(self.novelty, self.weights, quantile)
 

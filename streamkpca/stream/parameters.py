@@ -123,10 +123,6 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-# A refit of m atoms takes as long as recording 10 m rows, or 1,300 rows where m is small.
-_ROWS_PER_ATOM, _FEW_ATOMS = 128, 128
-
-
 def checked_parameters(where: str, **given: Any) -> dict[str, Any]:
     """Check some of `PARAMETERS`, each alone; errors begin with `where`."""
     return {item.name: item.checked(given[item.name], where) for item in PARAMETERS if item.name in given}
@@ -134,7 +130,24 @@ def checked_parameters(where: str, **given: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Settings:
-    """The checked parameters of a stream by their names, those of the axes in `refit`."""
+    """The checked parameters of a stream, made by `make`.
+
+    Parameters
+    ----------
+    kernel, max_atoms, tolerance, half_life, block_size, refit_every, reservoir_size, random_state, atoms, on_bad_rows
+        As of `StreamingKernelPCA`.
+    on_missing, dtype
+        As of `StreamingKernelPCA`.
+    refit : RefitSettings
+        The parameters that decide the axes and nothing else.
+
+    Examples
+    --------
+    >>> from streamkpca.stream import Settings
+    >>> settings = Settings.make(on_missing="marginal", max_atoms=64)
+    >>> settings.moves_atoms, settings.has_gaps
+    (True, True)
+    """
 
     kernel: "Kernel"
     max_atoms: int | None
@@ -156,26 +169,9 @@ class Settings:
         return self.atoms == "moved" and self.max_atoms is not None
 
     @property
-    def skips_bad_rows(self) -> bool:
-        """Whether rows with NaN or infinity are left out."""
-        return self.on_bad_rows == "skip"
-
-    @property
     def has_gaps(self) -> bool:
         """Whether rows may have gaps, over which kernel values are integrated."""
         return self.on_missing == "marginal"
-
-    @property
-    def admits_nan(self) -> bool:
-        """Whether rows with NaN are used or left out, and not refused as `skips_bad_rows` may say."""
-        return self.on_missing != "raise"
-
-    def refit_interval(self, n_atoms: int) -> float:
-        """Return how many rows may come between two refits: O(m^3) each, small beside O(m^2) for each row."""
-        if not isinstance(self.refit_every, str):
-            return self.refit_every
-        rows = _ROWS_PER_ATOM * max(n_atoms, _FEW_ATOMS)
-        return rows if self.half_life is None else min(rows, self.half_life / 4.0)
 
     @classmethod
     def make(cls, *, where: str = "Settings", **parameters: Any) -> Self:

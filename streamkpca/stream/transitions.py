@@ -35,6 +35,11 @@ from streamkpca.stream.state import (
 from streamkpca.stream.step import advanced, moved, recorded, shrunk
 from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
 
+# Rows between two refits for each atom: a refit of m atoms takes as long as recording 10 m rows.
+_ROWS_PER_ATOM = 128
+# Atoms that are counted at least: a refit of few takes as long as recording 1,300 rows.
+_LEAST_ATOMS = 128
+
 # Multiplications in a block. With fewer, handing it to another thread costs more than it saves: with 4 million (512
 # rows of 64 features and 64 atoms) two threads were a fifth slower than one, with 9 million a seventh faster.
 _WORTH_A_THREAD = 8_000_000
@@ -435,10 +440,18 @@ def _n_prefetchable(state: State, settings: Settings) -> int:
     return _MOST_PREFETCHED if state.summary.record.recent else 0
 
 
+def refit_interval(settings: Settings, n_atoms: int) -> float:
+    """Return how many rows may come between two refits: O(m^3) each, small beside O(m^2) for each row."""
+    if not isinstance(settings.refit_every, str):
+        return settings.refit_every
+    rows = _ROWS_PER_ATOM * max(n_atoms, _LEAST_ATOMS)
+    return rows if settings.half_life is None else min(rows, settings.half_life / 4.0)
+
+
 def _refit_is_due(state: State, settings: Settings) -> bool:
     # While the stream is young, a growth by a half comes first.
     n_atoms = state.summary.basis.size if state.summary else 0
-    interval = min(settings.refit_interval(n_atoms), state.n_rows_at_refit / 2)
+    interval = min(refit_interval(settings, n_atoms), state.n_rows_at_refit / 2)
     return state.summary is not None and state.n_rows - state.n_rows_at_refit >= interval
 
 

@@ -5,6 +5,7 @@ import pytest
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import PARAMETERS, Settings
+from streamkpca.stream.transitions import refit_interval
 
 DEFAULTS = {parameter.name: parameter.default for parameter in PARAMETERS} | {"max_atoms": 8, "block_size": 16}
 
@@ -80,11 +81,11 @@ def test_bad_values_are_refused_by_name(changes, error, message):
 
 
 def test_the_interval_of_refits_is_the_one_given_or_grows_with_the_atoms():
-    assert checked(refit_every=7).refit_interval(500) == 7
-    assert checked(refit_every="auto").refit_interval(500) == 64000
-    assert checked(refit_every="auto").refit_interval(3) == 16384
-    assert checked(refit_every="auto", half_life=1000.0).refit_interval(500) == 250.0
-    assert checked(refit_every=900, half_life=1000.0).refit_interval(500) == 900
+    assert refit_interval(checked(refit_every=7), 500) == 7
+    assert refit_interval(checked(refit_every="auto"), 500) == 64000
+    assert refit_interval(checked(refit_every="auto"), 3) == 16384
+    assert refit_interval(checked(refit_every="auto", half_life=1000.0), 500) == 250.0
+    assert refit_interval(checked(refit_every=900, half_life=1000.0), 500) == 900
 
 
 def test_atoms_move_only_within_a_budget():
