@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from streamkpca.cli.options import (
-    COUNT,
     FILE,
     SHARE,
     NumberRange,
@@ -27,23 +26,18 @@ from streamkpca.cli.options import (
 
 
 @click.command()
-@click.option("--rows", default=200_000, type=COUNT, help="Rows to simulate.")
-@click.option("--seed", default=0, type=click.IntRange(0), help="Another seed, another plant.")
 @click.option(
     "--out",
     default="streamkpca-demo",
     type=click.Path(file_okay=False),
-    help="Folder for projections and picture.",
+    help="Folder for the simulated file and its picture.",
 )
 @json_option
 def demo(**options: Any) -> None:
-    """Learn a simulated plant, and find its faults.
+    """Watch a simulated machine, and find its faults.
 
-    The plant has 24 sensors, one row every ten minutes, a slow drift and labelled faults. Every row is scored before it
-    is learned. None of this is real data.
+    The machine has five sensors, a row a minute for a week, and three labelled faults. None of this is real data.
     """
-    rows = f"{options['rows']:,} rows of a plant with 24 sensors"
-    click.echo(f"Simulating {rows}; the first run also compiles loops, about ten seconds", err=True)
     from streamkpca.cli.demo import run_demo
 
     run_demo(**options)

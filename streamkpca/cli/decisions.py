@@ -1,6 +1,8 @@
 """A message of what a look at a file has found, and the command line that states the decisions."""
 
+import os
 import shlex
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,7 +70,12 @@ def write_command(stated: dict[str, Any]) -> str:
             words.append(option.opts[0] if value else option.secondary_opts[0])
         else:
             words += [option.opts[0], written_names([*map(str, value)]) if isinstance(value, tuple) else str(value)]
-    line = shlex.join(words)
+    return write_line(words)
+
+
+def write_line(words: Sequence[str]) -> str:
+    """Write words as a line for a shell."""
+    line = subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
     return line if line.isprintable() else printable(line)
 
 

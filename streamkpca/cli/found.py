@@ -46,7 +46,7 @@ class Found:
         is_open = any(event.is_open for event in monitor.events_[-1:])
         self._n_before, self._n_known = monitor.n_events_ - is_open, monitor.n_events_
         self._change, self._n_changes_told = monitor.change_detected_, 0
-        self._rare, self._told = dict[int, Event](), (-1, False)
+        self._rare, self._told, self._usual_alarms = dict[int, Event](), (-1, False), 1.0
         self._records, self._labels, self._numbers = list[MonitorRecord](), list[Any](), deque[Any]()
 
     def take(self, table: Table, batch: Batch) -> MonitorRecord:
@@ -63,7 +63,8 @@ class Found:
             while sum(one.size for one in self._numbers) > _MOST_DRAWN:
                 self._numbers.popleft()
         self._rare |= {event.start: event for event in self._recent()}
-        kept = [event for event in self._rare.values() if event.severity >= self.least_severity or event.is_open]
+        self._usual_alarms = float(np.median([event.n_alarms for event in self.monitor.events_] or [1]))
+        kept = [event for event in self._rare.values() if self.is_shown(event) or event.is_open]
         if len(kept) > _MOST_EVENTS:
             kept.remove(min(kept[:-1], key=lambda event: event.severity))
         self._rare = {event.start: event for event in kept}
@@ -116,25 +117,34 @@ class Found:
         """The severity from which on events are shown: once in as many rows as were read, as far as scales reach."""
         return min(self.n_rows, _MOST_BY_CHANCE)
 
+    def is_shown(self, event: Event) -> bool:
+        """Tell whether an event is rare enough to be shown: by its rarest row, or as it goes on for so many alarms.
+
+        Half of the events have more alarms than the usual one, so each further such number of alarms is half as likely.
+        """
+        evidence = math.log2(event.severity) + (event.n_alarms - 1) / self._usual_alarms
+        return event.severity >= self.least_severity or evidence >= math.log2(max(self.n_rows, 1))
+
     def groups(self) -> list[list[Event]]:
         """Return the events that are rare enough, those that are alike together, the worst first.
 
         Of up to 4,096 healthy rows, about one is as rare, and one more in each 4,096 beyond.
         """
-        rare = sorted((e for e in self._rare.values() if e.severity >= self.least_severity), key=lambda e: e.group)
+        rare = sorted(filter(self.is_shown, self._rare.values()), key=lambda event: (event.group, event.start))
         groups = [list(events) for _, events in groupby(rare, key=lambda event: event.group)]
         return sorted(groups, key=lambda events: -_worst(events).severity)
 
-    def news(self, *, least: float, live: bool) -> Iterator[Facts]:
-        """Yield changes, and events of a severity from `least` on, that were not told yet.
+    def news(self, *, rare: bool, live: bool) -> Iterator[Facts]:
+        """Yield changes, and events, all or rare ones, that were not told yet.
 
-        Events are told when they have ended; `live` ones as soon as they are as severe too.
+        Events are told when they have ended; `live` ones as soon as they are that rare too.
         """
         yield from map(self.change_facts, self.changes[self._n_changes_told :])
         self._n_changes_told = len(self.changes)
         for event in self.monitor.events_[-(self.n_events + 1) :]:
             key = event.start, not event.is_open
-            if event.end > self._first and key > self._told and event.severity >= least and (live or not event.is_open):
+            is_news = event.end > self._first and key > self._told and (live or not event.is_open)
+            if is_news and (self.is_shown(event) or not rare):
                 self._told = key
                 yield self.event_facts(event)
 

@@ -155,7 +155,7 @@ def _go_through(
                 if save and batch.position is not None and not writer.is_output:
                     batch.position["results"] = [os.path.realpath(save), writer.n_bytes]
             if tells and (as_json or follows):
-                _tell_news(found, least=1.0 if as_json else found.least_severity, live=follows, as_json=as_json)
+                _tell_news(found, live=follows, as_json=as_json)
             if keeper:
                 keeper.note(table, batch)
                 keeper.save_if_due(monitor)
@@ -190,7 +190,7 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
     name = ", ".join([*(one.path for one in found.tables), *([] if table.key is None else [printable(table.key)])])
     n, n_alarms = found.n_rows, found.n_alarms
     if as_json:
-        _tell_news(found, least=1.0, live=True, as_json=True)
+        _tell_news(found, live=True, as_json=True)
         print_json(facts | _machine(table))
     elif not follows:
         tell_list(found, name)
@@ -216,8 +216,8 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
         print_warning(f"{n_alarms / n:.0%} of the rows are alarms; {remedy}")
 
 
-def _tell_news(found: Found, *, least: float, live: bool, as_json: bool) -> None:
-    for one in found.news(least=least, live=live):
+def _tell_news(found: Found, *, live: bool, as_json: bool) -> None:
+    for one in found.news(rare=not as_json, live=live):
         if as_json:
             print_json(one | _machine(found.tables[0]))
         else:

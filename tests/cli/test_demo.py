@@ -1,65 +1,49 @@
-"""The simulated plant: the same for the same seed, faults where they are said to be."""
+"""The demonstration is `watch` on a simulated machine: it finds the three faults, and names their sensors."""
 
 import json
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import fact, run
-from hypothesis import given
-from hypothesis import strategies as st
-from pyarrow import parquet
+from pyarrow import csv
 
-from streamkpca.cli.demo import BLOCK_ROWS, FAULT_KINDS, N_SENSORS, simulate_plant
+from streamkpca.cli.demo import SENSORS, simulate_week
 
 
-def stream(n_rows, seed=0):
-    rows, faults = zip(*simulate_plant(n_rows, seed=seed), strict=True)
-    return np.concatenate(rows), np.concatenate(faults)
-
-
-@given(st.integers(1, 3500), st.integers(0, 5))
-def test_a_shorter_stream_is_the_beginning_of_a_longer_one(n_rows, seed):
-    short, long = stream(n_rows, seed), stream(3500, seed)
-    for a, b in zip(short, long, strict=True):
-        assert len(a) == n_rows
-        np.testing.assert_array_equal(a, b[:n_rows])
-
-
-def test_the_stream_begins_healthy_and_has_all_faults():
-    rows, faults = stream(60_000)
-    assert rows.shape == (60_000, N_SENSORS)
-    assert np.isfinite(rows).all()
-    assert not faults[: 2 * BLOCK_ROWS].any()
-    assert set(np.unique(faults)) == set(range(len(FAULT_KINDS)))
-    assert 0.002 < (faults > 0).mean() < 0.05
-
-
-def test_a_stuck_sensor_repeats_its_reading():
-    rows, faults = stream(60_000)
-    stuck = np.flatnonzero(faults == FAULT_KINDS.index("stuck"))
-    first = stuck[np.diff(stuck, prepend=-9) > 1]
-    assert len(first)
-    for row in first:
-        assert ((rows[row : row + 20] == rows[row]).all(axis=0)).sum() == 2
+def test_each_fault_stays_in_the_range_that_its_sensor_has_in_each_cycle():
+    times, readings, is_fault = simulate_week()
+    edges = np.flatnonzero(np.diff(is_fault, prepend=False, append=False)).reshape(-1, 2)
+    assert [str(times[first])[:13] for first, _ in edges] == ["2026-03-04T09", "2026-03-06T02", "2026-03-07T14"]
+    for first, end in edges:
+        assert end - first == 120
+        low, high = readings[first - 60 : first].min(axis=0), readings[first - 60 : first].max(axis=0)
+        reach = 0.1 * (high - low)
+        assert ((readings[first:end] > low - reach) & (readings[first:end] < high + reach)).all()
 
 
 @pytest.mark.slow
-def test_the_demo_learns_says_it_is_simulated_and_writes_its_files(tmp_path):
-    result = run("demo", "--rows", "3000", "--seed", "5", "--out", tmp_path / "out")
+def test_the_demo_shows_the_line_of_watch_that_finds_the_faults_of_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("demo", "--out", "out")
     assert result.exit_code == 0, result.stderr
-    assert result.stderr.startswith("Simulating 3,000 rows of a plant with 24 sensors; the first run also compiles")
-    assert "a monitor found the faults of this simulated plant" in result.stdout
-    assert fact(result.stdout, "area under ROC curve") > "0.8"
-    table = parquet.read_table(tmp_path / "out" / "projections.parquet")
-    assert table.num_rows == 3000
-    assert table.column_names[:5] == ["row", "label", "novelty", "rarity", "alarm"]
-    picture = (tmp_path / "out" / "picture.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert len(picture) > 50_000
-
-
-def test_a_demo_too_short_for_faults_says_so(tmp_path):
-    found = json.loads(run("demo", "--rows", "700", "--out", tmp_path, "--json").stdout)
-    # The monitor learns no rows that are held out.
-    assert 350 < found["model"]["rows"] < 700
-    assert "none yet" in found["faults"]["faults"]
+    words = shlex.split(re.search("As you would:\n(.*)\n", result.stderr)[1])
+    assert words[:3] == ["streamkpca", "watch", str(Path("out", "machine.csv"))]
+    causes = re.findall(r"^  (\w+): .* since (2026-03-\d\d \d\d)", result.stdout, re.MULTILINE)
+    assert {*causes[:3]} == {("flow", "2026-03-04 09"), ("pressure", "2026-03-07 14"), ("temperature", "2026-03-06 02")}
+    # Nothing else is shown.
+    assert {*causes} <= {("flow", "2026-03-04 09"), ("pressure", "2026-03-07 14")} | {
+        ("temperature", f"2026-03-06 0{hour}") for hour in (2, 3)
+    }
+    assert fact(result.stdout, "labelled faults") == "3 of 3 have an alarm"
+    assert float(fact(result.stdout, "alarms in other rows")) < 0.01
+    assert Path("out", "picture.png").read_bytes().startswith(b"\x89PNG")
+    table = csv.read_csv(Path("out", "machine.csv"))
+    assert table.column_names == ["time", *SENSORS, "fault"]
+    assert table.num_rows == 10_080
+    again = run(*words[1:])
+    assert again.stdout == result.stdout
+    summary = json.loads(run("demo", "--out", "out", "--json").stdout.splitlines()[-1])
+    assert (summary["rows"], summary["labelled_rows"]) == (10_080, 360)

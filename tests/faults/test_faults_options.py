@@ -52,7 +52,7 @@ BASES: dict[str, list[str]] = {
     "watch": ["x.csv", "--drop", "t,l"],
     "info": ["m.npz"],
     "export": ["m.npz", "o.c"],
-    "demo": ["--rows", "1000", "--out", "d"],
+    "demo": ["--out", "d"],
 }
 
 
