@@ -415,8 +415,8 @@ def check_range(state: State, rows: Rows, weights: Array | float) -> None:
     >>> check_range(State.begin(settings, 1), np.array([[1e200]]), 1.0)
     Traceback (most recent call last):
         ...
-    streamkpca.errors.RowError: kernel: row 0 is so far away that its values overflow; leave such rows out, or choose a
-    bounded kernel such as RBF
+    streamkpca.errors.RowError: kernel: k(x, x) is inf for row 0 of these, but the limit is 1e+139; scale the features
+    down, or choose a bounded kernel such as RBF
     """
     kernel = state.kernel if state.summary is None else state.summary.basis.kernel
     if kernel.is_stationary and not state.n_rows and (kernel.is_settled or not kernel.has_units):
