@@ -203,6 +203,7 @@ def fleet(**options: Any) -> None:
 @click.argument("model", metavar="MODEL", type=FILE)
 @click.argument("out", metavar="OUT.onnx|OUT.c", type=FILE)
 @click.option("--double", is_flag=True, help="Write numbers in double precision.  [default: single]")
+@click.option("--learns", is_flag=True, help="C: go on learning on the device.")
 @click.option("--name", default="streamkpca", metavar="PREFIX", help="C: prefix of the functions.")
 @click.option(
     "--quantile",
@@ -213,7 +214,8 @@ def fleet(**options: Any) -> None:
 def export(**options: Any) -> None:
     """Write a model in C or for ONNX runtimes.
 
-    OUT.c is a C99 file without heap for microcontrollers.
+    OUT.c is a C99 file without heap for microcontrollers. Rows are complete, without gaps, also if the model takes
+    them with gaps.
     """
     from streamkpca.cli import manage
 

@@ -79,7 +79,7 @@ def read_saved(path: str, *, fitted: bool = True, alone: bool = False) -> Saved:
     if alone and n_learned(model) and saved.n_columns != model.n_features_in_:
         raise ValueError(
             f"{path}: this model sees each row with those before it, or with its phase (--lags, --period of watch), "
-            "which only watch and score add to rows; give another model"
+            "which only watch and score add to rows; give a model without these"
         )
     return saved
 

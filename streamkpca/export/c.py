@@ -68,8 +68,8 @@ def to_c(
     NotFittedError
         No row was seen yet.
     TypeError, ValueError
-        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row or takes
-        rows with gaps, or single precision cannot hold its numbers; a file that learns is wanted of another model or
+        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or
+        single precision cannot hold its numbers; a file that learns is wanted of another model or
         kernel than it takes; or another argument is not as described.
 
     Notes

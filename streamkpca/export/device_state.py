@@ -305,7 +305,7 @@ def values_of(
             f"{where}: expected a StreamingKernelPCA with a budget of atoms, for a device that learns, but got "
             f"{model!r}; set max_atoms, such as 32"
         )
-    # For its refusals: no row was seen, no atom is kept, or rows may have gaps.
+    # For its refusals: no row was seen, or no atom is kept.
     formula_of(model, where=where, language="C", single=None)
     settings = model.settings(where)
     summary = record_pending(model.state_, settings).solved()

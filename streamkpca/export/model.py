@@ -76,12 +76,6 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
         fitted: Any = model.snapshot_
     except NotFittedError:
         raise not_fitted(type(model).__name__, where) from None
-    if fitted.has_gaps:
-        raise ValueError(
-            f"{where}: expected a model of complete rows but this one takes rows with gaps (on_missing='marginal'), "
-            f"which are not written in {language}; export a model that has learned the rows as impute completes them, "
-            "or with on_missing='skip', and give it complete rows"
-        )
     if not fitted.kernel.is_compiled:
         raise ValueError(
             f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "

@@ -51,8 +51,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     NotFittedError
         No row was seen yet.
     TypeError, ValueError
-        `model` is not an estimator of this library, its kernel calls functions of the user, or it keeps no row or takes
-        rows with gaps.
+        `model` is not an estimator of this library, its kernel calls functions of the user, or it keeps no row.
 
     Notes
     -----

@@ -12,6 +12,7 @@ from streamkpca import StreamingKernelPCA, load
 from streamkpca.cli.tables import Reading
 from streamkpca.compilation import Warmth
 from streamkpca.export import to_c
+from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(7)
 ANGLES = RANDOM.uniform(0.0, 2.0 * np.pi, 600)
@@ -149,6 +150,22 @@ def test_a_model_is_exported(model):
     refused(run("export", "m.npz", "o.c", "--name", "not a name"), "not a name")
     refused(run("export", "m.npz", "m.npz"), "is read as input", code=2)
     assert not Path("o.c").exists()
+
+
+def test_what_watch_has_saved_is_exported_also_where_rows_had_gaps(folder):
+    pytest.importorskip("onnx")
+    rows = np.random.default_rng(0).normal(size=(600, 3))
+    rows[::7, 1] = np.nan
+    np.save("gaps.npy", rows)
+    assert run("watch", "gaps.npy", "--model", "w.npz").exit_code == 0
+    saved = Monitor.load("w.npz").model
+    for out, expected in {"w.c": to_c(saved, dtype="float"), "l.c": to_c(saved, learns=True)}.items():
+        assert run("export", "w.npz", out, *["--learns"] * (out == "l.c")).exit_code == 0
+        assert Path(out).read_text(encoding="utf-8") == expected
+    assert run("export", "w.npz", "w.onnx").exit_code == 0
+    run("watch", "gaps.npy", "--lags", "2", "--model", "two.npz")
+    refused(run("export", "two.npz", "two.c"), "two.npz: this model sees each row with those before it, or with its")
+    refused(run("export", "w.npz", "x.onnx", "--learns"), "leave out --learns", code=2)
 
 
 def test_warmup_tells_what_was_compiled_and_what_was_not_saved(tmp_path, monkeypatch):

@@ -14,9 +14,6 @@ WRITERS = {"to_c": (export.to_c, "C"), "to_onnx": (export.to_onnx, "ONNX")}
 @pytest.mark.parametrize("name", WRITERS)
 def test_models_that_cannot_be_exported_are_refused(name):
     write, language = WRITERS[name]
-    gapped = drawn_rows(0)
-    gapped[::5, 0] = np.nan
-    with_gaps = StreamingKernelPCA(2, kernel=RBF(0.4), on_missing="marginal").partial_fit(gapped)
     nothing = StreamingKernelPCA(1, kernel=Linear()).partial_fit(np.zeros((20, 2)))
     refused = [
         (KernelPCA(), NotFittedError, f"{name} needs a fitted KernelPCA"),
@@ -24,7 +21,6 @@ def test_models_that_cannot_be_exported_are_refused(name):
         (3, TypeError, f"{name}: expected a fitted model .* an object of type int; from a pipeline"),
         (KernelPCA, TypeError, f"{name}: .* but got the class KernelPCA"),
         (nothing, ValueError, f"{name}: expected a model that keeps at least one row .* differ from zero"),
-        (with_gaps, ValueError, rf"{name}: expected a model of complete rows .* in {language}; export a model that"),
         *(
             (streamed(kernel), ValueError, f"{name}: expected a kernel made of formulas .* in {language}; combine")
             for kernel in OF_THE_CALLER
@@ -35,9 +31,6 @@ def test_models_that_cannot_be_exported_are_refused(name):
             write(model)
     with pytest.raises(ValueError, match=f"{name}: dtype must be one of"):
         write(plain(RBF(0.4)), dtype="int8")
-    # The two ways out that the error about gaps names.
-    write(StreamingKernelPCA(2, kernel=RBF(0.4)).partial_fit(with_gaps.impute(gapped)))
-    write(StreamingKernelPCA(2, kernel=RBF(0.4), on_missing="skip").partial_fit(gapped))
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("to_c", "float"), ("to_onnx", "float32")])

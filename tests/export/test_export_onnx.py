@@ -11,6 +11,7 @@ import pytest
 from exports import EXPORTABLE, Case, Session, assert_same_answers, drawn_rows, plain, probing_rows, streamed
 
 import streamkpca
+from streamkpca import StreamingKernelPCA
 from streamkpca.export import to_onnx
 from streamkpca.kernels import RBF, Linear
 
@@ -37,6 +38,14 @@ def test_batches_of_any_size_get_the_answers_of_all_rows():
     parts = [ask(part) for part in np.split(rows, np.cumsum(sizes)[:-1])]
     for found, expected in zip(map(np.concatenate, zip(*parts, strict=True)), ask(rows), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+def test_a_model_that_takes_gaps_answers_complete_rows():
+    rows = drawn_rows(0)
+    rows[::5, 0] = np.nan
+    model = StreamingKernelPCA(2, kernel=RBF(0.4), on_missing="marginal").partial_fit(rows)
+    complete = drawn_rows(1, 100)
+    assert_same_answers(model, complete, *Session(Case(model)).answers(complete), tolerance=1e-12)
 
 
 def test_a_graph_is_saved_loaded_and_states_its_origin(tmp_path):
