@@ -68,10 +68,13 @@ COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 # Single precision tells shares of a row's energy to this.
 SINGLE = 1e-5
 # Instructions a row, mean of 32 atoms and 16 features on a Cortex-M4F, as .ci/processors counts them.
-INSTRUCTIONS = 18_200.0
-# A Cortex-M4F of 64 MHz: 58 uA/MHz at 3 V while it runs from flash (nRF52832, product specification, key features). An
-# instruction takes 1.3 cycles: one, and more for loads, branches, divisions and roots.
-CLOCK, AMPERES, VOLTS, CYCLES = 64e6, 58e-6, 3.0, 1.3
+INSTRUCTIONS = 21_600.0
+# An instruction takes one cycle, and more for loads, branches, divisions and roots.
+CYCLES = 1.3
+VOLTS = 3.0
+# Clock in MHz, and uA/MHz while a Cortex-M4F runs from flash: nRF52832, product specification, key features; STM32L412,
+# datasheet DS12469, features, with its linear regulator.
+CHIPS = {"nRF52832": (64.0, 58.0), "STM32L412": (80.0, 79.0)}
 
 
 def z_scores(first: Array, later: Array, n_numbers: int) -> Array:
@@ -277,10 +280,13 @@ def compare(stream: Stream, n_atoms: int, n_seeds: int) -> dict[str, Any]:
     return {"features": first.shape[1], "ram": ram, **figures}
 
 
-def energy_per_row(instructions: float) -> dict[str, float]:
-    """Return what a row costs at 64 MHz: milliseconds and microjoules."""
-    seconds = instructions * CYCLES / CLOCK
-    return {"milliseconds": 1e3 * seconds, "microjoules": 1e6 * seconds * AMPERES * CLOCK / 1e6 * VOLTS}
+def energy_per_row(instructions: float) -> dict[str, dict[str, float]]:
+    """Derive what a row costs on each chip: milliseconds and microjoules."""
+    megacycles = instructions * CYCLES / 1e6
+    return {
+        chip: {"milliseconds": 1e3 * megacycles / clock, "microjoules": megacycles * current * VOLTS}
+        for chip, (clock, current) in CHIPS.items()
+    }
 
 
 def means(found: dict[str, dict[str, Any]], figure: str) -> dict[str, dict[str, float]]:
@@ -345,10 +351,9 @@ def main() -> int:
     show("float32 beside float64", tables["rounding"], ("AP", "left"))
     show("microseconds a row here", tables["microseconds"], COLUMNS[:2])
     cost = energy_per_row(arguments.instructions)
-    print(
-        f"\nA row of 16 features takes {arguments.instructions:,.0f} instructions with 32 atoms: "
-        f"{cost['milliseconds']:.2f} ms and {cost['microjoules']:.1f} uJ at 64 MHz"
-    )
+    print(f"\nA row of 16 features takes {arguments.instructions:,.0f} instructions with 32 atoms; derived from these:")
+    for chip, found_cost in cost.items():
+        print(f"{chip:>24}{found_cost['milliseconds']:8.2f} ms{found_cost['microjoules']:8.1f} uJ")
     bounds = {}
     groups = {family: [family] for family in sorted(given)}
     if drawn := [family for family in tables["AP"] if family not in given]:

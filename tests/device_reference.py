@@ -11,8 +11,8 @@ LOG = "7.0376836e-2 -1.1514610e-1 1.1676999e-1 -1.2420141e-1 1.4249323e-1 -1.666
 LOG = [F(x) for x in (*LOG, "-2.5000000e-1", "3.3333331e-1")]
 ZERO, ONE, TWO, HALF = F(0), F(1), F(2), F(0.5)
 BATCH, LEAST_BATCHES, ROWS_TO_DRAW, LEAST_RESIDUAL = 64, 4, 8, F(2e-6)
-ARRAYS = "first second factor atoms weight_since_admission loss total_weight squared_weight".split()
-NUMBERS = "threshold run largest_energy energy lost_on_arrival lost_by_removal waiting_weight waiting_count".split()
+ARRAYS = "first second factor atoms weight_since_admission loss total_weight squared_weight threshold run mean".split()
+NUMBERS = "largest_energy energy lost_on_arrival lost_by_removal waiting_weight waiting_count".split()
 
 
 def total(terms):
@@ -68,10 +68,10 @@ class Candidate:
 
 
 class ReferenceDevice:
-    """The memory of a device, of which only the places in use are kept."""
+    """The memory of a device, of which only the places in use are kept, and the tables of its relation."""
 
-    def __init__(self, values):
-        self.v, n = values, values["n_atoms"]
+    def __init__(self, values, tables):
+        self.v, self.tables, n = values, tables, values["n_atoms"]
         self.is_rbf, self.m = values["kernel"] == 1, values["max_atoms"]
         for name in NUMBERS:
             setattr(self, name, F(values[name]))
@@ -82,13 +82,14 @@ class ReferenceDevice:
             setattr(self, name, matrix)
         for name in ("first", "atoms", "weight_since_admission", "loss"):
             setattr(self, name, values[name][:n].astype(F))
-        self.total_weight, self.squared_weight = (values[name].astype(F) for name in ("total_weight", "squared_weight"))
+        for name in ("total_weight", "squared_weight", "threshold", "run", "mean"):
+            setattr(self, name, values[name].astype(F))
         self.seed, self.turn, self.n_rows, self.n_refused = values["seed"], 0, int(values["n_rows"][0]), 0
         self.candidates, self.waiting_row = [None] * 3, np.zeros(values["n_features"], dtype=F)
-        half_life, quantile = values["half_life"], values["quantile"]
+        half_life, period = values["half_life"], values["return_period"]
         self.fading = F(-np.expm1(-np.log(2.0) / half_life)) if half_life else ZERO
         self.squared_fading = F(-np.expm1(-2.0 * np.log(2.0) / half_life)) if half_life else ZERO
-        self.up, self.down, self.tolerance = F(0.02 * quantile), F(0.02 * (1.0 - quantile)), F(values["tolerance"])
+        self.up, self.down, self.tolerance = F(0.02 * (1.0 - 1.0 / period)), F(0.02 / period), F(values["tolerance"])
 
     def random(self):
         self.seed = (self.seed * 1664525 + 1013904223) % 2**32
@@ -129,24 +130,57 @@ class ReferenceDevice:
             self.n_refused += 1
             return -1
         c, energy, residual, novelty = self.project(u)
-        is_novel = self.follow(novelty)
+        place, relation = self.follow(0, novelty), self.follow(1, total(self.relate(u)[1]))
         for candidate in filter(None, self.candidates):
             self.judge(candidate, u, c, residual)
-        self.record(c, energy, residual)
+        self.record(u, c, energy, residual)
         self.appraise()
         self.decide()
         self.draw(u, energy, residual)
-        return int(is_novel)
+        return 2 if relation > place else int(place > 0)
 
-    def follow(self, novelty):
-        is_novel = not novelty <= self.threshold
-        if is_novel:
-            self.run = self.run + ONE if self.run < F(1e6) else self.run
-            self.threshold = min(self.threshold * (ONE + self.up / root(self.run)), F(1e30))
+    def follow(self, view, score):
+        rarity = ZERO
+        if not score <= self.threshold[view]:
+            rarity = self.rarity_of(view, score)
+            self.run[view] += ONE if self.run[view] < F(1e6) else ZERO
+            self.threshold[view] = min(self.threshold[view] * (ONE + self.up / root(self.run[view])), F(1e30))
         else:
-            self.run = ZERO
-            self.threshold = max(self.threshold * (ONE - self.down), F(1e-5))
-        return is_novel
+            self.run[view] = ZERO
+            self.threshold[view] = max(self.threshold[view] * (ONE - self.down), F(1e-5))
+        return rarity
+
+    def rarity_of(self, view, score):
+        levels = self.tables["levels"][view]
+        logarithm = log(max(score / self.threshold[view], F(1e-30)))
+        if not logarithm > levels[0]:
+            return ONE
+        k = 1
+        while k < len(levels) - 1 and logarithm >= levels[k]:
+            k += 1
+        share = (logarithm - levels[k - 1]) / (levels[k] - levels[k - 1])
+        return F(2**k) * (share if share > ONE else exp((share - ONE) * F(0.69314718055994531))[()])
+
+    def rarity(self, x):
+        """Return in how many rows one is as odd."""
+        u = (x.astype(F) - self.v["centre"]) * self.v["scale"]
+        place, relation = self.rarity_of(0, self.project(u)[3]), self.rarity_of(1, total(self.relate(u)[1]))
+        return max(max(place, relation) / self.tables["n_views"][0], ONE)
+
+    def relate(self, u):
+        """Return what is expected of standardised numbers, and how surprising they are."""
+        precision, d = self.tables["precision"], len(u)
+        z = np.clip((u - self.mean) * self.tables["inverse_scales"], F(-1e9), F(1e9))
+        expected, terms = np.empty((2, d), dtype=F)
+        for j in range(d):
+            others = ZERO
+            for k in range(d):
+                if k != j:
+                    others = others + precision[max(j, k) * (max(j, k) + 1) // 2 + min(j, k)] * z[k]
+            expected[j] = others * -precision[j * (j + 1) // 2 + j]
+            off = (z[j] - expected[j]) * self.tables["inverse_units"][j]
+            terms[j] = log(ONE + off * off)
+        return expected, terms
 
     def judge(self, candidate, u, c, residual):
         shared = self.base(u, candidate.row[None])
@@ -165,7 +199,7 @@ class ReferenceDevice:
     def gain(self):
         return max(ONE / self.total_weight[0], F(9.5367432e-7))
 
-    def record(self, c, energy, residual):
+    def record(self, u, c, energy, residual):
         for sums, fading in ((self.total_weight, self.fading), (self.squared_weight, self.squared_fading)):
             low = sums[1] + (ONE - fading * sums[0])
             high = sums[0] + low
@@ -177,6 +211,7 @@ class ReferenceDevice:
         self.second = np.tril(self.second + (np.outer(gain * c, c) - fading * self.second))
         since = self.weight_since_admission
         self.weight_since_admission = since + (ONE - self.fading * since)
+        self.mean = self.mean + (gain * u - fading * self.mean)
         for name, value in (("energy", energy), ("lost_on_arrival", residual), ("lost_by_removal", ZERO)):
             setattr(self, name, getattr(self, name) + (gain * value - fading * getattr(self, name)))
         self.largest_energy = max(self.largest_energy, energy)

@@ -20,6 +20,7 @@ from kinds import PRIMITIVES
 from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
 from streamkpca.export import to_c, to_onnx
 from streamkpca.export.model import Formula, formula_of
+from streamkpca.export.scales import Scales
 from streamkpca.kernels import RBF, Cosine, Custom, Equal, Kernel, Laplacian, Linear, Matern, Polynomial, Sigmoid
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -151,16 +152,24 @@ def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
     return np.maximum(1.0 - shares, 0.0).astype(np.float64)
 
 
+def rarity_of(model: Any, rows: Array, rounding: float = 0.0) -> Array:
+    """Return in how many healthy rows one is as odd by the rarer view, where novelty below rounding is not."""
+    scales = Scales.of(model, "test")
+    assert scales is not None
+    novelty = model.novelty(rows)
+    place = np.where(novelty > rounding, scales.views[0].rarity_of(novelty), 1.0)
+    return np.maximum(np.maximum(place, scales.views[1].rarity_of(scales.relation.score(rows))) / scales.n_views, 1.0)
+
+
 class Case(NamedTuple):
     """A model and how it is exported; `dtype` is C's name."""
 
     model: Any
     dtype: str = "double"
-    threshold: float = 0.5
 
     def text(self, name: str) -> str:
         """Write the C file."""
-        return to_c(self.model, name=name, dtype=self.dtype, threshold=self.threshold)
+        return to_c(self.model, name=name, dtype=self.dtype)
 
 
 def run(*command: Any) -> str:
@@ -192,6 +201,13 @@ class Compiled:
         call = self.function(what)
         call.argtypes, call.restype = [self.array], kind or np.ctypeslib.as_ctypes_type(self.number)
         return np.array([call(row) for row in np.ascontiguousarray(rows, dtype=self.number)])
+
+    def explain(self, rows: Any) -> tuple[Array, Array, Array]:
+        """Return the most surprising feature of each row, what is expected of all, and how surprising each is."""
+        call, rows = self.function("explain"), np.ascontiguousarray(rows, dtype=self.number)
+        call.argtypes, call.restype = [self.array] * 3, ctypes.c_int
+        expected, terms = np.empty((2, *rows.shape), dtype=self.number)
+        return np.array([call(*row) for row in zip(rows, expected, terms, strict=True)]), expected, terms
 
     def answers(self, rows: Any) -> tuple[Array, Array, Array]:
         """Return projections, errors and novelty."""

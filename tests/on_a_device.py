@@ -88,18 +88,25 @@ class Device:
         return ctypes.string_at(self.library.pump_state(), 4 * sum(map(math.prod, shapes)))
 
     def learn(self, rows):
-        """Return for each row, before it is learned, whether it is novel."""
+        """Return what is said of each row, before it is learned."""
         rows = np.ascontiguousarray(rows, dtype=np.float32)
         novel = np.zeros(len(rows), dtype=np.int32)
         given, found = (np.ctypeslib.as_ctypes(part) for part in (rows.ravel(), novel))
         self.library.pump_all(given, *rows.shape, found)
         return novel
 
-    def numbers_of(self, what, rows, *more):
+    def numbers_of(self, what, rows):
         call = getattr(self.library, f"pump_{what}")
         call.restype = ctypes.c_float
         rows = np.ascontiguousarray(rows, dtype=np.float32)
-        return np.array([call(np.ctypeslib.as_ctypes(row), *more) for row in rows])
+        return np.array([call(np.ctypeslib.as_ctypes(row)) for row in rows])
+
+    def explain(self, rows):
+        """Return the most surprising feature of each row, what is expected of all, and how surprising each is."""
+        rows = np.ascontiguousarray(rows, dtype=np.float32)
+        expected, terms = np.empty((2, *rows.shape), dtype=np.float32)
+        arrays = zip(rows, expected, terms, strict=True)
+        return [self.library.pump_explain(*map(np.ctypeslib.as_ctypes, row)) for row in arrays], expected, terms
 
 
 def started(folder, model, **settings):

@@ -9,7 +9,6 @@ import click
 
 from streamkpca.cli.options import (
     FILE,
-    SHARE,
     NumberRange,
     answer_options,
     files_argument,
@@ -204,12 +203,14 @@ def fleet(**options: Any) -> None:
 @click.argument("out", metavar="OUT.onnx|OUT.c", type=FILE)
 @click.option("--double", is_flag=True, help="Write numbers in double precision.  [default: single]")
 @click.option("--learns", is_flag=True, help="C: go on learning on the device.")
-@click.option("--name", default="streamkpca", metavar="PREFIX", help="C: prefix of the functions.")
 @click.option(
-    "--quantile",
-    type=SHARE,
-    help="C: add NAME_is_novel, true for rows more novel than this share of rows like those learned.",
+    "--return-period",
+    type=NumberRange(2.0, 10_000.0),
+    default=100.0,
+    metavar="ROWS",
+    help="C, with --learns: one alarm in so many healthy rows.",
 )
+@click.option("--name", default="streamkpca", metavar="PREFIX", help="C: prefix of the functions.")
 @json_option
 def export(**options: Any) -> None:
     """Write a model in C or for ONNX runtimes.

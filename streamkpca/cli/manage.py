@@ -112,19 +112,19 @@ def _state_of_device(path: str) -> bytes | None:
         return head + file.read(_LARGEST_STATE) if int.from_bytes(head, "little") == MAGIC else None
 
 
-def export(model: str, out: str, double: bool, learns: bool, name: str, quantile: float | None, as_json: bool) -> None:
+def export(model: str, out: str, double: bool, learns: bool, name: str, return_period: float, as_json: bool) -> None:
     """Write a saved model as a graph for ONNX runtimes, or as a C99 file for microcontrollers."""
     from streamkpca.export import to_c, to_onnx
 
     check_target(out, [model])
     ending, learner = Path(out).suffix.lower(), read_saved(model, alone=True).model
     if ending == ".c":
-        threshold = None if quantile is None else learner.novelty_threshold(quantile)
-        contents = to_c(
-            learner, name=name, dtype="double" if double else "float", threshold=threshold, learns=learns
-        ).encode()
+        if not learns:
+            refuse_given({"return_period"}, f"{out}: only a device that learns has an alarm level")
+        dtype = "double" if double else "float"
+        contents = to_c(learner, name=name, dtype=dtype, learns=learns, return_period=return_period).encode()
     elif ending == ".onnx":
-        refuse_given({"name", "quantile", "learns"}, f"{out}: these concern C files")
+        refuse_given({"name", "learns", "return_period"}, f"{out}: these concern C files")
         contents = to_onnx(learner, dtype="float64" if double else "float32").SerializeToString(deterministic=True)
     else:
         raise click.UsageError(f"{out}: expected a name that ends in .onnx or .c")

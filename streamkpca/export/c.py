@@ -6,18 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca._core.parameters import check_choice, check_flag, check_real
+from streamkpca._core.parameters import check_choice, check_flag
 from streamkpca._version import __version__
 from streamkpca.export.c_kernel import (
     KernelText,
     Source,
     comment_safe,
+    described,
     find_largest_logarithm,
     listed,
     scaled_value,
 )
 from streamkpca.export.c_learning import learning_file
+from streamkpca.export.device_state import RETURN_PERIOD
 from streamkpca.export.model import Formula, formula_of
+from streamkpca.export.scales import DOUBLE_ROUNDING, N_LEVELS, SINGLE_ROUNDING, Scales, relation_text
 
 _ACCURACY = {
     "double": "equal to Python's answers to 1e-12 of k(x, x), unless atoms nearly depend on each other.",
@@ -31,11 +34,10 @@ def to_c(
     *,
     name: str = "streamkpca",
     dtype: str | None = None,
-    threshold: float | None = None,
     learns: bool = False,
-    quantile: float = 0.99,
+    return_period: float = RETURN_PERIOD,
 ) -> str:
-    """Write a model's projection, reconstruction error and novelty as one self-contained C99 file.
+    """Write a model's projection, scores, rarity and expected numbers as one self-contained C99 file.
 
     Parameters
     ----------
@@ -46,22 +48,21 @@ def to_c(
     dtype : {"double", "float"}, optional
         Type of all numbers, and of all arithmetic. By default "double", and "float" for a file that learns, which has
         no other.
-    threshold : float, optional
-        Novelty score above which a row is novel, such as a stream's ``novelty_threshold()``. Without it, the
-        file has no function ``<name>_is_novel``; one that learns begins with ``novelty_threshold(quantile)``.
     learns : bool
-        Write a file that goes on learning: the model is a StreamingKernelPCA with a budget of atoms and an RBF or
-        linear kernel, with a unit for each feature or none.
-    quantile : float
-        Share of rows that should stay below the threshold of a file that learns, which follows it; 0.5 to 0.9999.
+        Write a file that goes on learning: the model is a StreamingKernelPCA with a budget of atoms, an RBF or linear
+        kernel with a unit for each feature or none, and a sample of 64 rows or more.
+    return_period : float
+        Healthy rows of which one is an alarm, for a file that learns, whose levels follow that; 2 to 10,000. The caller
+        of another file compares the rarity with a number of its own.
 
     Returns
     -------
     str
         The file. Its functions are ``void <name>_transform(const double x[d], double y[q])``,
-        ``double <name>_reconstruction_error(const double x[d])``, ``double <name>_novelty(const double x[d])`` and,
-        with a threshold, ``int <name>_is_novel(const double x[d])``. The same model gives the same text. One that
-        learns has ``int <name>_update(const float x[d])`` and others, which its head describes.
+        ``double <name>_reconstruction_error(const double x[d])`` and ``double <name>_novelty(const double x[d])``. Of a
+        stream with a sample of 64 rows or more, and 256 features at most, also ``double <name>_rarity(const double
+        x[d])`` and ``int <name>_explain(const double x[d], double expected[d], double terms[d])``. The same model gives
+        the same text. One that learns has ``int <name>_update(const float x[d])`` and others, which its head describes.
 
     Raises
     ------
@@ -79,6 +80,11 @@ def to_c(
     s d + s (s + 1) / 2 + (k + 1) q constants and s + d numbers on the stack, and takes O(k (d + q)) time for a
     projection and O(s (d + s)) for an error or a novelty.
 
+    The rarity of a row says in how many healthy rows one is as odd, by the rarer of two views as in `Monitor`: its
+    novelty, and how surprising its numbers are, given each other. It is interpolated between the levels of the
+    sampled rows at powers of two, and grows with the distance beyond 32,768. The terms are the surprise of each number.
+    They take d (d + 7) / 2 + 33 constants and d numbers on the stack more, and O(d^2) time.
+
     A file that learns includes <stdint.h>, too, needs no library, and has a static state; see the manual's page "At the
     edge". Its answers are those of "float".
 
@@ -92,8 +98,8 @@ def to_c(
     >>> from streamkpca import StreamingKernelPCA
     >>> from streamkpca.export import to_c
     >>> model = StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(500, 3)))
-    >>> text = to_c(model, name="pump", threshold=model.novelty_threshold())
-    >>> "int pump_is_novel(const double x[3]);" in text
+    >>> text = to_c(model, name="pump")
+    >>> "double pump_rarity(const double x[3]);" in text
     True
     """
     where = "to_c"
@@ -101,12 +107,10 @@ def to_c(
     if dtype is None:
         dtype = "float" if check_flag("learns", learns, where=where) else "double"
     check_choice("dtype", dtype, choices=("double", "float"), where=where)
-    if threshold is not None:
-        threshold = check_real("threshold", threshold, where=where, least=0.0)
     if check_flag("learns", learns, where=where):
         if dtype != "float":
             raise ValueError('to_c: expected dtype="float" for a file that learns but got "double"; leave it out')
-        return learning_file(model, name=name, quantile=quantile, threshold=threshold)
+        return learning_file(model, name=name, return_period=return_period)
     formula = formula_of(model, where=where, language="C", single="float" if dtype == "float" else None)
     source = Source(name, dtype)
     kernel = KernelText(source, formula)
@@ -116,17 +120,13 @@ def to_c(
     _write_transform(source, formula, kernel)
     _write_error(source, formula, kernel, factor)
     _write_novelty(source, formula, kernel, factor)
-    if threshold is not None:
-        source.function(
-            "Whether the novelty is above the threshold, or NaN.",
-            f"int {name}_is_novel(const double x[{formula.n_features}])",
-            [f"return !({name}_novelty(x) <= {threshold!r});"],
-            use=f"returns 1 where the novelty is above {threshold!r}, or NaN, else 0.",
-        )
+    scales = Scales.of(model, where)
+    if scales is not None:
+        _write_rarity(source, scales, formula.mean_value())
     prototypes = "".join(f"{head};\n" for head in source.uses)
     return "\n".join(
         [
-            _header(source, formula, kernel),
+            _header(source, formula, kernel, scales),
             "#include <math.h>\n",
             f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{prototypes}#ifdef __cplusplus\n}}\n#endif\n',
             *source.tables,
@@ -199,6 +199,50 @@ def _write_novelty(source: Source, formula: Formula, kernel: KernelText, factor:
     )
 
 
+def _write_rarity(source: Source, scales: Scales, own: float) -> None:
+    name, relation = source.name, scales.relation
+    d = len(relation.mean)
+    rounding = SINGLE_ROUNDING if source.is_single else DOUBLE_ROUNDING
+    tables = {**scales.tables(own, rounding), "inverse_scales": 1.0 / relation.scale, "mean": relation.mean}
+    for what, table in tables.items():
+        source.table(what, table)
+    sizes = {"d": d, "n_levels": N_LEVELS}
+    source.tables.append(f"enum {{ {', '.join(f'{name}_{what} = {size}' for what, size in sizes.items())} }};\n")
+    text = relation_text(source.dtype).replace("kpca_", f"{name}_")
+    end = "f" if source.is_single else ""
+    source.functions.append(text.replace(f"{name}_exp(", f"exp{end}(").replace(f"{name}_log(", f"log{end}("))
+    standardised = f"for (k = 0; k < {d}; ++k) z[k] = {name}_standardise(k, x[k] - {name}_mean[k]);"
+    source.function(
+        "Rarity of a row: that of its novelty or of the surprise of its numbers, whichever is higher.",
+        f"double {name}_rarity(const double x[{d}])",
+        [
+            f"double z[{d}], surprise;",
+            f"const double novelty = {name}_novelty(x);",
+            "int k;",
+            "if (novelty != novelty) return novelty;",
+            standardised,
+            f"surprise = {name}_relate(z, 0, 0);",
+            f"return {name}_rarer({name}_rank(0, log(novelty > 1e-30 ? novelty : 1e-30)),",
+            f"    {name}_rank(1, log(surprise > 1e-30 ? surprise : 1e-30)));",
+        ],
+        use="returns in how many healthy rows one is as odd, by its place or by the relation of its numbers.",
+    )
+    source.function(
+        "Expected numbers of a row, each given the others, and how surprising the numbers are.",
+        f"int {name}_explain(const double x[{d}], double expected[{d}], double terms[{d}])",
+        [
+            f"double z[{d}];",
+            "int k;",
+            standardised,
+            f"(void){name}_relate(z, expected, terms);",
+            f"for (k = 0; k < {d}; ++k) expected[k] = expected[k] / {name}_inverse_scales[k] + {name}_mean[k];",
+            f"return {name}_most_surprising(terms);",
+        ],
+        use="writes what is expected of each number, given the others, and how surprising it is, and returns the "
+        "position of the most surprising one. Numbers that are NaN count as means.",
+    )
+
+
 def _solve(s: int, value: str, use: str) -> list[str]:
     """Return statements that compute the coordinates of a row from kernel values, and use each, named ``rest``."""
     return [
@@ -212,12 +256,12 @@ def _solve(s: int, value: str, use: str) -> list[str]:
     ]
 
 
-def _header(source: Source, formula: Formula, kernel: KernelText) -> str:
+def _header(source: Source, formula: Formula, kernel: KernelText, scales: Scales | None) -> str:
     (k, q), s = formula.projection.shape, len(formula.rows)
     facts, seen = formula.facts, formula.facts.get("n_samples_seen")
     names = "" if formula.feature_names is None else f": {comment_safe(formula.feature_names)}"
     rows = "" if seen is None else f"; {seen} rows were seen"
-    stack = (s + kernel.layout.width) * source.n_bytes_of_number
+    n_numbers = s + kernel.layout.width + (formula.n_features if scales is not None else 0)
     learned = {
         "Kernel": repr(formula.kernel),
         "Learned": f"from rows of total weight {facts['total_weight']}{rows}",
@@ -225,8 +269,9 @@ def _header(source: Source, formula: Formula, kernel: KernelText) -> str:
         "Features": f"{formula.n_features}{names}",
     }
     promises = {
-        "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; {stack} bytes of arrays "
-        "on the stack, and some 200 of calls. Nothing is allocated.",
+        "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; "
+        f"{n_numbers * source.n_bytes_of_number} bytes of arrays on the stack, and some 200 of calls. Nothing is "
+        "allocated.",
         "Cost": f"A row takes {k} kernel values and {k * q} multiplications "
         f"for a projection, {s} and {s * (s + 3) // 2} for an error or a novelty.",
         "Accuracy": _ACCURACY[source.dtype],
@@ -239,7 +284,7 @@ def _header(source: Source, formula: Formula, kernel: KernelText) -> str:
     lines += [
         *listed(learned),
         "",
-        *(line for head, use in source.uses.items() for line in (f"{head};", f"    {use}")),
+        *(line for head, use in source.uses.items() for line in described(f"{head};", use)),
     ]
     lines += ["", *listed(promises)]
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"

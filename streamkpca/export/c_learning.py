@@ -1,5 +1,6 @@
 """A model as one C file that goes on learning: its tables, before the template `device.c`."""
 
+from collections.abc import Sequence
 from importlib.resources import files
 from math import prod
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_real
 from streamkpca._version import __version__
-from streamkpca.export.c_kernel import comment_safe, listed
+from streamkpca.export.c_kernel import comment_safe, described, listed
 from streamkpca.export.device_state import (
     CONSTANTS,
     LEAST_RESIDUAL,
@@ -18,11 +19,13 @@ from streamkpca.export.device_state import (
     RBF_KERNEL,
     Field,
     decode,
+    device_tables,
     encode,
     record_size,
     shape_of,
     values_of,
 )
+from streamkpca.export.scales import N_LEVELS, Scales, relation_text
 from streamkpca.models.streaming import StreamingKernelPCA
 
 # A novel row raises the threshold by this share of itself. With it, the logarithm of a threshold wanders by some .06
@@ -33,13 +36,15 @@ _STEP = 0.02
 _ROWS_TO_DRAW, _ROWS_OF_BATCH, _LEAST_BATCHES = 8, 64, 4
 
 _USES = {
-    "int kpca_update(const float x[{d}]);": "scores a row, then learns it; 1 if it is novel, 0 if it is not, -1 if it "
-    "was refused and only counted: NaN, infinite, or farther than 1e7 units away.",
+    "int kpca_update(const float x[{d}]);": "scores a row, then learns it; 0 if it is usual, 1 if it is at a novel "
+    "place, 2 if its numbers break the relation, -1 if it was refused and only counted: NaN, infinite, or farther than "
+    "1e7 units away.",
     "float kpca_novelty(const float x[{d}]);": "scores a row without learning it; NaN if it would be refused.",
-    "int kpca_is_novel(const float x[{d}]);": "1 if the novelty is above the threshold, which follows the rows learned,"
-    " or NaN.",
-    "float kpca_expected(const float x[{d}], int feature);": "what is expected of a number, given the others of the "
-    "row, of which those that are not finite do not count.",
+    "float kpca_rarity(const float x[{d}]);": "in how many rows one is as odd, by its place or by the relation of its "
+    "numbers; the same.",
+    "int kpca_explain(const float x[{d}], float expected[{d}], float terms[{d}]);": "writes what is expected of each "
+    "number, given the others, and how surprising it is, and returns the position of the most surprising one. Numbers "
+    "that are not finite count as means.",
     "void kpca_reset(void);": "begins again with what the file says; what is saved stays until the next save.",
     "int kpca_load(int (*read)(int slot, uint32_t at, unsigned char bytes[32], uint32_t count));": "restores the "
     "newest state of two slots. To be called before the first row. The caller's read fills bytes from a position in "
@@ -54,12 +59,14 @@ _USES = {
 }
 
 
-def learning_file(model: Any, *, name: str, quantile: float, threshold: float | None) -> str:
+def learning_file(model: Any, *, name: str, return_period: float) -> str:
     """Write the C file of a device that begins with what a model has learned."""
-    quantile = check_real("quantile", quantile, where="to_c", least=0.5, most=0.9999)
-    record = encode(values_of(model, where="to_c", quantile=quantile, threshold=threshold), "to_c")
+    return_period = check_real("return_period", return_period, where="to_c", least=2.0, most=10_000.0)
+    record = encode(values_of(model, where="to_c", return_period=return_period), "to_c")
     # As rounded, and refused where single precision cannot hold them.
     values = decode(record, "to_c")
+    scales = Scales.of(model, "to_c")
+    assert scales is not None
     m, d = values["max_atoms"], values["n_features"]
     half_life, is_rbf = values["half_life"], values["kernel"] == RBF_KERNEL
     n_constant_words = sum(prod(shape_of(field, m, d)) for field in CONSTANTS)
@@ -70,19 +77,21 @@ def learning_file(model: Any, *, name: str, quantile: float, threshold: float | 
         "rows_of_batch": _ROWS_OF_BATCH,
         "least_batches": _LEAST_BATCHES,
         "rows_to_draw": _ROWS_TO_DRAW,
+        "n_levels": N_LEVELS,
     }
     numbers = {
         "centre": values["centre"],
         "scale": values["scale"],
-        "width": model.snapshot_.expectation.widths * values["scale"],
         "unit": values["unit"],
-        "up": _STEP * quantile,
-        "down": _STEP * (1.0 - quantile),
+        "up": _STEP * (1.0 - 1.0 / values["return_period"]),
+        "down": _STEP / values["return_period"],
         "fading": -np.expm1(-np.log(2.0) / half_life) if half_life else 0.0,
         "squared_fading": -np.expm1(-2.0 * np.log(2.0) / half_life) if half_life else 0.0,
         "tolerance": values["tolerance"],
         "least_residual": LEAST_RESIDUAL,
+        **device_tables(scales, values, "to_c"),
     }
+    begun = [field for field in MEMORY if not field.name.startswith(("candidate", "waiting"))]
     words = [f"{word:#x}u" for word in np.frombuffer(record, "<u4", n_constant_words).tolist()]
     tables = [
         "#include <math.h>\n#include <stdint.h>\n",
@@ -91,46 +100,40 @@ def learning_file(model: Any, *, name: str, quantile: float, threshold: float | 
         "enum { " + ", ".join(f"kpca_{what} = {size}" for what, size in sizes.items()) + " };\n",
         "".join(_table(what, np.asarray(number, dtype=np.float32)) for what, number in numbers.items()),
         f"static const uint32_t kpca_constants[{len(words)}] = {{\n{_wrapped(words)}\n}};\n",
-        "typedef struct {\n" + "".join(f"    {_member(field, m, d)};\n" for field in MEMORY) + "} kpca_memory;\n",
-        "static const kpca_memory kpca_initial = {\n"
-        + ",\n".join(f"    /* {field.name} */ {_initial(field, values[field.name])}" for field in MEMORY)
+        f"typedef struct {{\n{_members(MEMORY, m, d)}}} kpca_memory;\n",
+        f"static const struct {{\n{_members(begun, m, d)}}} kpca_initial = {{\n"
+        + ",\n".join(f"    /* {field.name} */ {_spelled(values[field.name], field.kind)}" for field in begun)
         + "\n};\n",
     ]
     template = files("streamkpca.export").joinpath("device.c").read_text(encoding="ascii")
     body = template[template.index("/* @tables@ */") :].replace("/* @tables@ */", "\n".join(tables))
-    return (_header(model, values) + body).replace("kpca_", f"{name}_")
+    body = body.replace("/* @relation@ */", relation_text("float"))
+    return (_header(model, values, return_period) + body).replace("kpca_", f"{name}_")
 
 
-def _member(field: Field, m: int, d: int) -> str:
-    sizes = "".join(f"[{size}]" for size in shape_of(field, m, d))
-    return f"{'uint32_t' if field.kind == 'u' else 'float'} {field.name}{sizes}"
+def _members(fields: Sequence[Field], m: int, d: int) -> str:
+    sizes = ["".join(f"[{size}]" for size in shape_of(field, m, d)) for field in fields]
+    kinds = {"u": "uint32_t", "f": "float"}
+    return "".join(f"    {kinds[field.kind]} {field.name}{size};\n" for field, size in zip(fields, sizes, strict=True))
 
 
-def _initial(field: Field, value: Any) -> str:
-    def spelled(part: Any) -> str:
-        if np.ndim(part) == 0:
-            return f"{int(part)}u" if field.kind == "u" else _number(part)
-        parts = [spelled(number) for number in part]
-        return "{" + (_wrapped(parts) if np.ndim(part) == 1 else ",\n".join(parts)) + "}"
-
-    return spelled(value)
+def _spelled(value: Any, kind: str = "f") -> str:
+    if np.ndim(value) == 0:
+        return f"{int(value)}u" if kind == "u" else f"{np.float32(value)!s}f"
+    parts = [_spelled(number, kind) for number in value]
+    return "{" + (_wrapped(parts) if np.ndim(value) == 1 else ",\n".join(parts)) + "}"
 
 
 def _table(name: str, values: Array) -> str:
-    size = f"[{len(values)}]" if values.ndim else ""
-    spelled = f"{{{_wrapped([_number(value) for value in values])}}}" if values.ndim else _number(values)
-    return f"static const float kpca_{name}{size} = {spelled};\n"
-
-
-def _number(value: Any) -> str:
-    return f"{np.float32(value)!s}f"
+    sizes = "".join(f"[{size}]" for size in values.shape)
+    return f"static const float kpca_{name}{sizes} = {_spelled(values)};\n"
 
 
 def _wrapped(words: list[str]) -> str:
     return ",\n    ".join(", ".join(words[start : start + 8]) for start in range(0, len(words), 8))
 
 
-def _header(model: StreamingKernelPCA, values: dict[str, Any]) -> str:
+def _header(model: StreamingKernelPCA, values: dict[str, Any], return_period: float) -> str:
     m, d, half_life = values["max_atoms"], values["n_features"], values["half_life"]
     n_memory = 4 * sum(prod(shape_of(field, m, d)) for field in MEMORY)
     names = getattr(model, "feature_names_in_", None)
@@ -144,14 +147,15 @@ def _header(model: StreamingKernelPCA, values: dict[str, Any]) -> str:
         "Learning": f"Rows count with {forgets}, and with 2^-20 or more of the means, whatever came before. Three rows "
         "at a time are candidates, judged by the rows that follow: one replaces the weakest atom if what these would "
         "gain, less one standard error, is 1.5 times what the atom explains alone; more, until a quarter of the "
-        "rows that the means stand for has judged it. The threshold follows the "
-        f"quantile {values['quantile']:g} of the novelty: a novel row raises it by up to {_STEP:.0%}, divided by the "
-        "root of its place in a run of novel rows.",
+        "rows that the means stand for has judged it.",
+        "Alarms": f"Once in {return_period:g} healthy rows. The two levels follow the rows: an alarm raises its level "
+        f"by up to {_STEP:.0%}, divided by the root of its place in a run of alarms, and other rows lower it. The mean "
+        "that the relation predicts from follows the rows, too.",
         "Numbers": "All arithmetic is in IEEE single precision, with exp, log and roots of its own: compiled with "
         "-ffp-contract=off and without -ffast-math, every processor has the same bits.",
         "Use": "C99, one caller at a time: the state is one static object.",
     }
     lines = [f"Kernel PCA that learns row by row, written by streamkpca {__version__}.", "", *listed(facts), ""]
     for head, use in _USES.items():
-        lines += [head.format(d=d), *(f"    {line}".rstrip() for line in listed({"": use}, indent=0))]
+        lines += described(head.format(d=d), use)
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n\n"

@@ -170,13 +170,16 @@ static int kpca_project(const float u[kpca_d], float c[kpca_m], kpca_score *scor
     return 1;
 }
 
-/* Byte by byte: compilers write an assignment of structures as thousands of stores. */
+/* @relation@ */
+
+/* The fields of candidates, which come last, are zero at first. Byte by byte: compilers write an assignment of structures
+   as thousands of stores. */
 static void kpca_begin(void)
 {
     const volatile unsigned char *from = (const volatile unsigned char *)&kpca_initial;
     unsigned char *to = (unsigned char *)&kpca_now;
     int i;
-    for (i = 0; i < 4 * kpca_words_of_memory; ++i) to[i] = from[i];
+    for (i = 0; i < 4 * kpca_words_of_memory; ++i) to[i] = i < (int)sizeof kpca_initial ? from[i] : 0;
 }
 
 static int kpca_begun(const float x[kpca_d], float u[kpca_d])
@@ -195,52 +198,67 @@ float kpca_novelty(const float x[kpca_d])
     return score.novelty * kpca_unit;
 }
 
-int kpca_is_novel(const float x[kpca_d])
+/* Standardise a row, for the relation. */
+static void kpca_related(const float u[kpca_d], float z[kpca_d])
 {
-    const float novelty = kpca_novelty(x);
-    return !(novelty <= kpca_now.threshold * kpca_unit);
+    int k;
+    for (k = 0; k < kpca_d; ++k) z[k] = kpca_standardise(k, u[k] - kpca_now.mean[k]);
 }
 
-float kpca_expected(const float x[kpca_d], int feature)
+/* How surprising the numbers of a row are, given the others. */
+static float kpca_surprise(const float u[kpca_d])
 {
-    float u[kpca_d], c[kpca_m], sum = 0.0f, total = 0.0f, top = -1e30f;
-    int i, k, n;
-    if (feature < 0 || feature >= kpca_d) return NAN;
-    (void)kpca_begun(x, u);
-    n = (int)kpca_now.n_atoms;
-    for (i = 0; i < n; ++i) {
-        c[i] = 0.0f;
-        for (k = 0; k < kpca_d; ++k) {
-            const float apart = (u[k] - kpca_now.atoms[i][k]) / kpca_width[k];
-            if (k != feature && u[k] >= -1e7f && u[k] <= 1e7f) c[i] -= 2.5f * kpca_log(1.0f + 0.25f * apart * apart);
-        }
-        if (c[i] > top) top = c[i];
+    float z[kpca_d];
+    kpca_related(u, z);
+    return kpca_relate(z, 0, 0);
+}
+
+/* In how many rows a view finds one as odd. */
+static float kpca_rarity_of(int view, float score)
+{
+    const float share = score / kpca_now.threshold[view];
+    return kpca_rank(view, kpca_log(share > 1e-30f ? share : 1e-30f));
+}
+
+float kpca_rarity(const float x[kpca_d])
+{
+    float u[kpca_d], c[kpca_m];
+    kpca_score score;
+    if (!kpca_begun(x, u) || !kpca_project(u, c, &score)) return NAN;
+    return kpca_rarer(kpca_rarity_of(0, score.novelty), kpca_rarity_of(1, kpca_surprise(u)));
+}
+
+int kpca_explain(const float x[kpca_d], float expected[kpca_d], float terms[kpca_d])
+{
+    float z[kpca_d];
+    int k;
+    (void)kpca_begun(x, z);
+    kpca_related(z, z);
+    (void)kpca_relate(z, expected, terms);
+    for (k = 0; k < kpca_d; ++k) {
+        expected[k] = (expected[k] / kpca_inverse_scales[k] + kpca_now.mean[k]) / kpca_scale[k] + kpca_centre[k];
     }
-    for (i = 0; i < n; ++i) {
-        const float weight = kpca_exp(c[i] - top);
-        total += weight;
-        sum += weight * kpca_now.atoms[i][feature];
-    }
-    return sum / total / kpca_scale[feature] + kpca_centre[feature];
+    return kpca_most_surprising(terms);
 }
 
 /* Learning */
 
-/* Tell whether a row is novel, and let the threshold follow the quantile: up by a share of itself for a novel row, the
-   less the more came before without a break, and down by a smaller share for any other. */
-static int kpca_follow(float novelty)
+/* Return how rare a row is, 0 where it is no alarm, and let the level of a view follow its share of rows: up by a share
+   of itself for an alarm, the less the more came before without a break, and down by a smaller share for another row. */
+static float kpca_follow(int view, float score)
 {
-    const int is_novel = !(novelty <= kpca_now.threshold);
-    if (is_novel) {
-        if (kpca_now.run < 1e6f) kpca_now.run += 1.0f;
-        kpca_now.threshold *= 1.0f + kpca_up / kpca_sqrt(kpca_now.run);
-        if (kpca_now.threshold > 1e30f) kpca_now.threshold = 1e30f;
+    float *threshold = &kpca_now.threshold[view], *run = &kpca_now.run[view], rarity = 0.0f;
+    if (!(score <= *threshold)) {
+        rarity = kpca_rarity_of(view, score);
+        if (*run < 1e6f) *run += 1.0f;
+        *threshold *= 1.0f + kpca_up / kpca_sqrt(*run);
+        if (*threshold > 1e30f) *threshold = 1e30f;
     } else {
-        kpca_now.run = 0.0f;
-        kpca_now.threshold *= 1.0f - kpca_down;
-        if (kpca_now.threshold < 1e-5f) kpca_now.threshold = 1e-5f;
+        *run = 0.0f;
+        *threshold *= 1.0f - kpca_down;
+        if (*threshold < 1e-5f) *threshold = 1e-5f;
     }
-    return is_novel;
+    return rarity;
 }
 
 /* Let a row judge the candidates: what each would explain of it. */
@@ -292,7 +310,7 @@ static float kpca_gain(void)
 
 /* Take a row into the moments and the account. All means fade by the same random factor around the right one, so that
    what rounding takes from them is zero on average: triangular dither. */
-static void kpca_record(const float c[kpca_m], const kpca_score *score)
+static void kpca_record(const float u[kpca_d], const float c[kpca_m], const kpca_score *score)
 {
     float *second = kpca_now.second, gain, fading;
     const int n = (int)kpca_now.n_atoms;
@@ -311,6 +329,7 @@ static void kpca_record(const float c[kpca_m], const kpca_score *score)
         second += i + 1;
         kpca_now.weight_since_admission[i] += 1.0f - kpca_fading * kpca_now.weight_since_admission[i];
     }
+    for (i = 0; i < kpca_d; ++i) kpca_blend(&kpca_now.mean[i], gain, fading, u[i]);
     kpca_blend(&kpca_now.energy, gain, fading, score->energy);
     kpca_blend(&kpca_now.lost_on_arrival, gain, fading, score->residual);
     kpca_blend(&kpca_now.lost_by_removal, gain, fading, 0.0f);
@@ -516,21 +535,21 @@ static void kpca_draw(const float u[kpca_d], const kpca_score *score)
 
 int kpca_update(const float x[kpca_d])
 {
-    float u[kpca_d], c[kpca_m];
+    float u[kpca_d], c[kpca_m], place, relation;
     kpca_score score;
-    int is_novel;
     if (!kpca_begun(x, u) || !kpca_project(u, c, &score)) {
         if (kpca_now.n_refused < 0xffffffffu) ++kpca_now.n_refused;
         return -1;
     }
     kpca_has_learned = 1;
-    is_novel = kpca_follow(score.novelty);
+    place = kpca_follow(0, score.novelty);
+    relation = kpca_follow(1, kpca_surprise(u));
     kpca_judge(u, c, score.residual);
-    kpca_record(c, &score);
+    kpca_record(u, c, &score);
     kpca_appraise(c);
     kpca_decide();
     kpca_draw(u, &score);
-    return is_novel;
+    return relation > place ? 2 : place > 0.0f;
 }
 
 /* The state in storage: two slots. A save overwrites the one that does not hold the newest whole state. */

@@ -141,8 +141,8 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     -------
     bytes
         For ``<name>_load``, from the slot that ``<name>_slot`` names. The rows of `model` then count as the device's,
-        and `from_device` takes `model` next time, or these bytes as `since`. Its threshold is that of the device or of
-        the model, the higher one, until it has followed its rows.
+        and `from_device` takes `model` next time, or these bytes as `since`. Its level of novelty is that of the device
+        or of the model, the higher one, until it has followed its rows; the relation stays that of the C file.
 
     Raises
     ------
@@ -174,10 +174,7 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
             f"but got {settings.max_atoms}; set it, and learn or merge again"
         )
     # A union explains each place worse than the atoms that were found there, and knows no rows of devices.
-    quantile, threshold = device.values["quantile"], device.threshold * device.values["unit"]
-    if len(begun.reservoir):
-        threshold = max(threshold, model.novelty_threshold(quantile))
-    values = values_of(model, where=where, quantile=quantile, threshold=threshold, like=device.values)
+    values = values_of(model, where=where, like=device.values)
     # Numbers start again at 0, as on the device.
     later = {name: (device.values[name] + 1) % 2**32 for name in ("sequence", "seed")}
     return encode(values | later | {"parent": device.values["crc"], "is_sent": 1}, where)

@@ -28,6 +28,7 @@ from streamkpca._core.arrays import Array
 from streamkpca.dictionary.selection import Choice
 from streamkpca.export.layout import centre_of
 from streamkpca.export.model import formula_of
+from streamkpca.export.scales import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, Scales
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.base import InUnits, Scaled
 from streamkpca.models.streaming import StreamingKernelPCA
@@ -36,6 +37,8 @@ from streamkpca.stream.summary import Summary
 
 MAGIC, VERSION, N_CANDIDATES = 0x4350_4B53, 1, 3  # The first spells "SKPC".
 RBF_KERNEL, LINEAR_KERNEL = 1, 2
+# Rows of which one is an alarm, by default.
+RETURN_PERIOD = 100.0
 
 
 class Field(NamedTuple):
@@ -60,7 +63,8 @@ CONSTANTS = (
     Field("scale", "f", ("d",), "reciprocals of the kernel's units, with the width of an RBF kernel"),
     Field("unit", "f", (), "what energies and scores are kept in shares of"),
     Field("half_life", "f", (), "rows until weights halve; 0: never"),
-    Field("quantile", "f", (), "share of rows that should stay below the threshold"),
+    Field("return_period", "f", (), "rows of which each view should find one as rare as an alarm"),
+    Field("scales", "u", (), "CRC-32 of the tables of the relation and of rarities"),
     Field("tolerance", "f", (), "share of the variance that may stay unexplained"),
 )
 MEMORY = (
@@ -73,8 +77,9 @@ MEMORY = (
     Field("seed", "u", (), "of the generator"),
     Field("turn", "u", (), "atom whose loss is computed next"),
     Field("origin", "u", (), "of the model that it began with, see origin_of"),
-    Field("threshold", "f", (), "novelty above which a row is novel"),
-    Field("run", "f", (), "novel rows one after the other"),
+    Field("threshold", "f", ("2",), "novelty and surprise above which a row is an alarm"),
+    Field("run", "f", ("2",), "alarms of each one after the other"),
+    Field("mean", "f", ("d",), "mean row as u"),
     Field("total_weight", "f", ("2",), "N as the sum of two numbers"),
     Field("squared_weight", "f", ("2",), "sum of squared weights as the sum of two numbers"),
     Field("largest_energy", "f", (), "largest k(x, x)"),
@@ -220,7 +225,6 @@ class DeviceState:
     lost_on_arrival: float
     lost_by_removal: float
     weight_since_admission: Array
-    threshold: float
     n_rows: int
     n_refused: int
     values: dict[str, Any]
@@ -246,7 +250,6 @@ def read(record: bytes, where: str = "read") -> DeviceState:
         lost_on_arrival=values["lost_on_arrival"] * unit * weight,
         lost_by_removal=values["lost_by_removal"] * unit * weight,
         weight_since_admission=values["weight_since_admission"][:n].astype(np.float64),
-        threshold=values["threshold"],
         n_rows=int(values["n_rows"][0]) + (int(values["n_rows"][1]) << 32),
         n_refused=values["n_refused"],
         values=values,
@@ -289,14 +292,14 @@ def values_of(
     model: StreamingKernelPCA,
     *,
     where: str,
-    quantile: float = 0.99,
-    threshold: float | None = None,
+    return_period: float = RETURN_PERIOD,
     like: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the values of all fields for a device that begins with what a model has learned.
 
     With the values of a state as `like`, the constants are those of this state, so its device takes the record, once
-    it has a higher `sequence` than what the device has saved.
+    it has a higher `sequence` than what the device has saved. Its relation stays that of the device, and its level of
+    novelty is that of the device or of the model, the higher one.
     Atoms whose residuals single precision cannot tell from rounding are left out; their energy counts as lost.
     """
     m = model.settings(where).max_atoms if isinstance(model, StreamingKernelPCA) else None
@@ -323,8 +326,7 @@ def values_of(
     if kind == LINEAR_KERNEL:
         # As shares of the mean, no power of an energy leaves the range of single precision.
         unit, scale = moments.energy / weight, scale * np.sqrt(unit * weight / moments.energy)
-    if threshold is None:
-        threshold = model.novelty_threshold(quantile)
+    scales = Scales.of(model, where)
     constants: dict[str, Any] = {
         "kernel": kind,
         "max_atoms": m,
@@ -334,7 +336,7 @@ def values_of(
         "scale": scale,
         "unit": unit,
         "half_life": settings.half_life or 0.0,
-        "quantile": quantile,
+        "return_period": return_period if scales is None else return_period * scales.n_views,
         "tolerance": settings.tolerance,
     }
     if like is not None:
@@ -354,14 +356,28 @@ def values_of(
         # Divisors, which must not be rounded to zero.
         if np.min(constants[name]) < np.finfo(np.float32).tiny:
             raise _beyond(where, name)
+    if like is not None:
+        views = {name: like[name] for name in ("scales", "mean", "threshold")}
+        if scales is not None:
+            # The relation of the device may be another one, but both know novelty in one kernel's units.
+            views["threshold"] = np.maximum(like["threshold"], _levels(scales, constants) * [1.0, 0.0])
+    elif scales is not None:
+        tables = b"".join(table.tobytes() for table in device_tables(scales, constants, where).values())
+        mean = (scales.relation.mean - constants["centre"]) * constants["scale"]
+        views = {"scales": zlib.crc32(tables), "mean": mean, "threshold": _levels(scales, constants)}
+    else:
+        raise ValueError(
+            f"{where}: expected a model with a sample of {LEAST_ROWS} rows or more, and of {MOST_FEATURES} features at "
+            f"most, for a device that learns, but got one of {n_rows} rows and {d} features; let it learn more rows, "
+            "or set reservoir_size"
+        )
     values: dict[str, Any] = {field.name: np.zeros(shape_of(field, m, d)) for field in MEMORY}
-    values |= constants
+    values |= constants | views
     values |= {
         "n_atoms": n,
         "n_rows": [n_rows % 2**32, n_rows >> 32],
         "seed": 1,
         "origin": origin,
-        "threshold": threshold / unit,
         "total_weight": in_two(weight),
         "squared_weight": in_two(moments.total_squared_weight),
         "largest_energy": moments.largest_energy / unit,
@@ -375,6 +391,25 @@ def values_of(
     values["atoms"][:n] = (basis.atoms - constants["centre"]) * constants["scale"]
     values["weight_since_admission"][:n] = np.minimum(summary.atom_stats.weight_since_admission, weight)
     return values
+
+
+def _levels(scales: Scales, constants: dict[str, Any]) -> Array:
+    """Return the novelty and the surprise (2,) above which a row is an alarm at first, as a device has them."""
+    place, relation = (view.level(float(constants["return_period"])) for view in scales.views)
+    return np.maximum([place / constants["unit"], relation], SINGLE_ROUNDING)
+
+
+def device_tables(scales: Scales, constants: dict[str, Any], where: str) -> dict[str, Array]:
+    """Return the tables of `relation.c` for a device, in single precision; levels are shares of its own first ones."""
+    tables = scales.tables(float(constants["unit"]), SINGLE_ROUNDING)
+    tables["levels"] -= np.log(_levels(scales, constants) * [constants["unit"], 1.0])[:, None]
+    with np.errstate(over="ignore"):
+        tables["inverse_scales"] = 1.0 / (scales.relation.scale * constants["scale"])
+        tables = {name: table.astype(np.float32) for name, table in tables.items()}
+    for name, table in tables.items():
+        if not np.isfinite(table).all():
+            raise _beyond(where, name)
+    return tables
 
 
 def in_two(value: float) -> Array:

@@ -59,6 +59,10 @@ class Formula:
         """Return k(x, x) if it is the same for all rows, and None if not."""
         return float(self.kernel.diagonal(np.zeros((1, self.n_features)))[0]) if self.kernel.is_stationary else None
 
+    def mean_value(self) -> float:
+        """Return the mean size of k(x, x) over the rows."""
+        return float(np.abs(self.kernel.diagonal(self.rows)).mean())
+
 
 def formula_of(model: Any, *, where: str, language: str, single: str | None) -> Formula:
     """Take from a fitted model of this library the tables that its answers need, or say why it cannot be exported.

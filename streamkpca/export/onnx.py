@@ -11,6 +11,7 @@ from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
 from streamkpca.export.layout import Layout
 from streamkpca.export.model import Formula, formula_of
+from streamkpca.export.scales import DOUBLE_ROUNDING, Scales
 from streamkpca.kernels.logarithms import log_values
 from streamkpca.kernels.program import Arithmetic, Base
 
@@ -22,6 +23,8 @@ Array = npt.NDArray[np.float64]
 
 # log1p takes larger arguments for this one, because infinity over infinity would be NaN.
 _FAR = 1e300
+# Sizes of standardised numbers stop here, so that their squares are finite.
+_FARTHEST = 1e60
 # Logarithms of kernel values stop here, because infinity less infinity would be NaN.
 _LEAST_LOG = -1e300
 # Both are of 2020: old operators and an old format suffice, and newer runtimes read them.
@@ -29,7 +32,7 @@ _OPSET, _IR_VERSION = 13, 7
 
 
 def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
-    """Write a model's projection, reconstruction error and novelty as an ONNX graph.
+    """Write a model's projection, scores, rarity and expected numbers as an ONNX graph.
 
     Parameters
     ----------
@@ -42,7 +45,9 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     -------
     onnx.ModelProto
         Input ``X`` of shape (n, d), n at least 1; outputs ``projection`` of shape (n, q), ``reconstruction_error`` and
-        ``novelty`` of shape (n,). Save it with ``onnx.save(graph, path)``. The same model gives the same bytes.
+        ``novelty`` of shape (n,). Of a stream with a sample of 64 rows or more, and 256 features at most, also
+        ``rarity`` of shape (n,), ``expected`` and ``terms`` of shape (n, d), which `to_c` explains. Save it with
+        ``onnx.save(graph, path)``. The same model gives the same bytes.
 
     Raises
     ------
@@ -71,7 +76,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     >>> model = StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(500, 3)))
     >>> graph = to_onnx(model)
     >>> [output.name for output in graph.graph.output]
-    ['projection', 'reconstruction_error', 'novelty']
+    ['projection', 'reconstruction_error', 'novelty', 'rarity', 'expected', 'terms']
     """
     where = "to_onnx"
     check_choice("dtype", dtype, choices=("float32", "float64"), where=where)
@@ -82,7 +87,8 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
         raise ImportError(f'to_onnx needs {error.name}; pip install "streamkpca[onnx]"') from error
     element = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
     graph = Graph(onnx, len(formula.rows))
-    bases, own_bases = _base_matrices(graph, formula, graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE))
+    rows = graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE)
+    bases, own_bases = _base_matrices(graph, formula, rows)
     values = formula.kernel.program.evaluate(bases, _NodeArithmetic(graph, (graph.width,)))
     distances = _error(graph, formula, own_bases, values)
     answers = {
@@ -90,9 +96,11 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
         "reconstruction_error": distances,
         "novelty": _novelty(graph, formula, bases) if formula.own_value() else distances,
     }
+    if (scales := Scales.of(model, where)) is not None:
+        answers |= _views(graph, formula, scales, rows, answers["novelty"])
     for name, answer in answers.items():
         graph.node("Cast", answer, output=name, to=element)
-    return _finished(graph, formula, element)
+    return _finished(graph, formula, element, list(answers))
 
 
 class Graph:
@@ -125,10 +133,14 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(operator, names, [name], **attributes))
         return name
 
-    def at_least(self, values: str, least: float) -> str:
+    def at_least(self, values: str, least: npt.ArrayLike) -> str:
         """Write the larger of values and a number; NaN stays NaN."""
         # ONNX does not specify what Max makes of NaN.
         return self.node("Where", self.node("Less", values, least), least, values)
+
+    def at_most(self, values: str, most: npt.ArrayLike) -> str:
+        """Write the smaller of values and a number; NaN stays NaN."""
+        return self.node("Where", self.node("Greater", values, most), most, values)
 
 
 def _projection(graph: Graph, formula: Formula, values: str) -> str:
@@ -173,9 +185,38 @@ def _explained(graph: Graph, formula: Formula, values: str) -> str:
     return graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
 
 
-def _finished(graph: Graph, formula: Formula, element: int) -> "ModelProto":
+def _views(graph: Graph, formula: Formula, scales: Scales, rows: str, novelty: str) -> dict[str, str]:
+    """Write the rarity (n,) of rows (n, d) with a novelty, and expected numbers and their terms (n, d)."""
+    relation = scales.relation
+    away = graph.node("Div", graph.node("Sub", rows, relation.mean), relation.scale)
+    away = graph.at_most(graph.at_least(away, -_FARTHEST), _FARTHEST)
+    residuals = _product(graph, away, relation.precision / np.diagonal(relation.precision)[:, None])
+    expected = graph.node("Add", graph.node("Mul", graph.node("Sub", away, residuals), relation.scale), relation.mean)
+    sizes = graph.node("Div", residuals, relation.units)
+    terms = graph.node("Log", graph.node("Add", graph.node("Mul", sizes, sizes), 1.0))
+    surprise = graph.node("ReduceSum", terms, np.array([1]), keepdims=0)
+    levels = scales.tables(formula.mean_value(), DOUBLE_ROUNDING)["levels"]
+    place, other = (_rank(graph, *view) for view in zip((novelty, surprise), levels, strict=True))
+    rarer = graph.node("Where", graph.node("Greater", place, other), place, other)
+    rarity = graph.at_least(graph.node("Div", rarer, scales.n_views), 1.0)
+    return {"rarity": rarity, "expected": expected, "terms": terms}
+
+
+def _rank(graph: Graph, scores: str, levels: Array) -> str:
+    """Write in how many rows a view finds one as odd (n,), as in `relation.c`: 2 to the number of levels passed."""
+    # Equal levels are passed at once.
+    widths = np.maximum(np.diff(levels), np.finfo(float).tiny)
+    logs = graph.node("Unsqueeze", graph.node("Log", graph.at_least(scores, np.finfo(float).tiny)), np.array([1]))
+    shares = graph.at_least(graph.node("Div", graph.node("Sub", logs, levels[:-1]), widths), 0.0)
+    passed = graph.node("ReduceSum", graph.at_most(shares, 1.0), np.array([1]), keepdims=0)
+    beyond = graph.node("Squeeze", graph.node("Gather", shares, np.array([len(widths) - 1]), axis=1), np.array([1]))
+    return graph.node("Mul", graph.node("Pow", 2.0, passed), graph.at_least(beyond, 1.0))
+
+
+def _finished(graph: Graph, formula: Formula, element: int, outputs: list[str]) -> "ModelProto":
     helper = graph.onnx.helper
-    answers = {"projection": ["n", formula.projection.shape[1]], "reconstruction_error": ["n"], "novelty": ["n"]}
+    widths = {"projection": formula.projection.shape[1], "expected": formula.n_features, "terms": formula.n_features}
+    answers = {name: ["n", widths[name]] if name in widths else ["n"] for name in outputs}
     model: ModelProto = helper.make_model(
         helper.make_graph(
             graph.nodes,
@@ -279,8 +320,7 @@ class _NodeArithmetic(Arithmetic[str]):
         return x if b == 0.0 else self.graph.node("Add", x, self._number(b))
 
     def minimum(self, x: str, most: float) -> str:
-        # ONNX does not specify what Min makes of NaN.
-        return self.graph.node("Where", self.graph.node("Greater", x, self._number(most)), self._number(most), x)
+        return self.graph.at_most(x, self._number(most))
 
     def add(self, x: str, y: str) -> str:
         return self.graph.node("Add", x, y)

@@ -37,18 +37,21 @@ class Calibration(NamedTuple):
         The scores, and the weight that each stands for.
     runs : ndarray of shape (k,)
         Numbers of runs: rows of one run were neighbours in the stream, in this order.
+    rows : ndarray of shape (k, d)
+        The rows.
 
     Examples
     --------
     >>> import numpy as np
     >>> from streamkpca.stream import Calibration
-    >>> Calibration(np.arange(99.0), np.ones(99), np.arange(99)).threshold(0.9)
+    >>> Calibration(np.arange(99.0), np.ones(99), np.arange(99), np.ones((99, 2))).threshold(0.9)
     89.0
     """
 
     novelty: Array
     weights: Array
     runs: Positions
+    rows: Array
 
     def threshold(self, quantile: float) -> float:
         """Return the score that a share of new rows stays below; see `StreamingKernelPCA.novelty_threshold`.
@@ -111,14 +114,14 @@ def calibrate(state: State, settings: Settings, *, n_least: int = _ENOUGH) -> Ca
         with linalg.one_blas_thread():
             singles = np.arange(len(counting))
             novelty = _without_own_atoms(snapshot, reservoir.rows, counting, reservoir.positions, singles)
-        return _single(novelty[is_counting], counting[is_counting])
+        return _single(reservoir.rows[is_counting], novelty[is_counting], counting[is_counting])
     n_seen = state.n_rows_at_refit if snapshot is state.scheduled else state.n_rows
     rows, weights, positions = rows_for_selection(state)
     is_unseen = ((reservoir.positions >= n_seen) | ~np.isin(reservoir.positions, positions)) & is_counting
-    unseen = _single(snapshot.novelty(reservoir.rows[is_unseen]), counting[is_unseen])
+    unseen = _single(reservoir.rows[is_unseen], snapshot.novelty(reservoir.rows[is_unseen]), counting[is_unseen])
     seen = np.flatnonzero((positions < n_seen) & (weights > 0.0))
     if len(unseen.weights) >= n_least or len(seen) < 2:
-        return unseen if len(unseen.weights) else _single(snapshot.novelty(reservoir.rows), counting)
+        return unseen if len(unseen.rows) else _single(reservoir.rows, snapshot.novelty(reservoir.rows), counting)
     runs = np.arange(len(seen)) * min(_N_RUNS, len(seen)) // len(seen)
     with linalg.one_blas_thread():
         novelty = _without_own_atoms(snapshot, rows[seen], weights[seen], positions[seen], runs)
@@ -128,12 +131,13 @@ def calibrate(state: State, settings: Settings, *, n_least: int = _ENOUGH) -> Ca
         np.concatenate([novelty, unseen.novelty]),
         np.concatenate([weights[seen], unseen.weights]),
         np.concatenate([runs, -1 - unseen.runs]),
+        np.concatenate([rows[seen], unseen.rows]),
     )
 
 
-def _single(novelty: Array, weights: Array) -> Calibration:
+def _single(rows: Array, novelty: Array, weights: Array) -> Calibration:
     """Return scores (k,) of rows that are no neighbours."""
-    return Calibration(novelty, weights, np.arange(len(novelty)))
+    return Calibration(novelty, weights, np.arange(len(novelty)), rows)
 
 
 def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, positions: Positions, runs: Positions) -> Array:

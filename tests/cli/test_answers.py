@@ -140,13 +140,13 @@ def test_a_model_is_exported(model):
     onnx = pytest.importorskip("onnx")
     assert run("export", "m.npz", "m.onnx").exit_code == 0
     outputs = {output.name for output in onnx.load("m.onnx").graph.output}
-    assert outputs == {"projection", "reconstruction_error", "novelty"}
-    result = run("export", "m.npz", "m.c", "--double", "--name", "plant", "--quantile", "0.9", "--json")
-    expected = to_c(model, name="plant", dtype="double", threshold=model.novelty_threshold(0.9)).encode()
+    assert outputs == {"projection", "reconstruction_error", "novelty", "rarity", "expected", "terms"}
+    result = run("export", "m.npz", "m.c", "--double", "--name", "plant", "--json")
+    expected = to_c(model, name="plant", dtype="double").encode()
     assert Path("m.c").read_bytes() == expected
     assert json.loads(result.stdout) == {"written": "m.c", "bytes": len(expected)}
     refused(run("export", "m.npz", "m.txt"), ".onnx or .c", code=2)
-    refused(run("export", "m.npz", "o.onnx", "--quantile", "0.9"), "leave out --quantile", code=2)
+    refused(run("export", "m.npz", "o.onnx", "--name", "plant"), "leave out --name", code=2)
     refused(run("export", "m.npz", "o.c", "--name", "not a name"), "not a name")
     refused(run("export", "m.npz", "m.npz"), "is read as input", code=2)
     assert not Path("o.c").exists()
@@ -166,6 +166,9 @@ def test_what_watch_has_saved_is_exported_also_where_rows_had_gaps(folder):
     run("watch", "gaps.npy", "--lags", "2", "--model", "two.npz")
     refused(run("export", "two.npz", "two.c"), "two.npz: this model sees each row with those before it, or with its")
     refused(run("export", "w.npz", "x.onnx", "--learns"), "leave out --learns", code=2)
+    refused(run("export", "w.npz", "x.c", "--return-period", "9"), "leave out --return-period", code=2)
+    assert run("export", "w.npz", "x.c", "--learns", "--return-period", "1000").exit_code == 0
+    assert "Once in 1000 healthy rows" in Path("x.c").read_text(encoding="utf-8")
 
 
 def test_warmup_tells_what_was_compiled_and_what_was_not_saved(tmp_path, monkeypatch):

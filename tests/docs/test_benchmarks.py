@@ -111,8 +111,8 @@ def test_learning_on_a_device(tmp_path: Path) -> None:
         assert table["rounding"]["left"] < 0.03
     # Scores that are drawn by lot would be at .1.
     assert min(found["streams"]["made ring/seed 0"]["AP"][name] for name in ("device", "float64")) > 0.5
-    assert found["cost"]["milliseconds"] < 1.0
-    assert "uJ at 64 MHz" in output
+    assert all(cost["milliseconds"] < 1.0 for cost in found["cost"].values())
+    assert "nRF52832" in output
 
 
 def test_which_feature(tmp_path: Path) -> None:

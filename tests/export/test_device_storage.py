@@ -18,7 +18,7 @@ from streamkpca.kernels import RBF
 WHOLE = 10**9
 # A union brings so many rows of others.
 N_OF_OTHERS = 1000
-BEGUN = 20
+BEGUN = 64
 
 
 @dataclass(frozen=True)

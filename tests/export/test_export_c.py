@@ -1,6 +1,5 @@
 """C files beyond their answers in double: their accuracy, headers, and that compilers accept them."""
 
-import ctypes
 import re
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from exports import (
     drawn_rows,
     plain,
     probing_rows,
+    rarity_of,
     run,
     scales,
     streamed,
@@ -26,7 +26,8 @@ from exports import (
 
 from streamkpca import KernelPCA
 from streamkpca.export import to_c
-from streamkpca.kernels import RBF, Cosine, Linear, Polynomial
+from streamkpca.export.scales import Scales
+from streamkpca.kernels import RBF, Cosine, Linear
 
 COMPILER_OF_CPP = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 pytestmark = [
@@ -77,18 +78,46 @@ def test_tiny_kernels_are_exported_in_double(build):
         to_c(model, dtype="float")
 
 
-def test_novel_rows_are_those_above_the_threshold(build):
-    model = plain(RBF(0.4))
-    threshold = model.novelty_threshold(0.9)
-    rows = np.concatenate([drawn_rows(1, 200), 5.0 * drawn_rows(2, 10)])
-    novelty = model.novelty(rows)
-    clear = np.abs(novelty - threshold) > 1e-5
-    for compiled in build(*(Case(model, dtype, threshold) for dtype in NUMBERS)):
-        novel = compiled.numbers("is_novel", rows, ctypes.c_int).astype(bool)
-        np.testing.assert_array_equal(novel[clear], (novelty > threshold)[clear])
-        assert 5 < novel.sum() < 100
-        assert compiled.numbers("is_novel", [[0.0, np.nan, 0.0]], ctypes.c_int) == [1]
-    assert "is_novel" not in to_c(model)
+def test_rarity_and_expected_numbers_are_those_of_a_monitors_views(build):
+    angle = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, 3000)
+    rows = np.sin(angle[:, None] + [0.0, 1.0, 2.0]) + 0.1 * drawn_rows(0, 3000)
+    rows = (rows * [1.0, 100.0, 0.01] + [0.0, 500.0, 0.0]).astype(np.float32).astype(np.float64)
+    model, lonely = (streamed(RBF("spread").in_units("std"), rows[:2000, :d]) for d in (3, 1))
+    broken = rows[2000:2200] + 200.0 * np.eye(3)[1]
+    asked = np.concatenate([rows[2000:], broken, [[1e30, 0.0, -1e30]]])
+    relation = Scales.of(model, "").relation
+    for compiled in build(*(Case(model, dtype) for dtype in NUMBERS)):
+        tolerance = 1e-12 if compiled.number is np.float64 else 1e-4
+        found, rarity = compiled.numbers("rarity", asked), rarity_of(model, asked)
+        # Interpolated between powers of two.
+        assert ((0.6 * rarity < found) & (found < 1.7 * rarity))[:-1].all()
+        assert 2 < (found[:1000] > 100.0).sum() < 20
+        assert found[-1] > 1e4
+        most, expected, terms = compiled.explain(asked)
+        np.testing.assert_allclose(expected[:-1], relation.expected(asked[:-1]), rtol=tolerance, atol=0.1 * tolerance)
+        np.testing.assert_allclose(terms[:-1], relation.terms(asked[:-1]), rtol=tolerance, atol=tolerance)
+        np.testing.assert_array_equal(most, terms.argmax(axis=1))
+        assert (most[1000:1200] == 1).mean() > 0.9
+        asked_without = np.where([False, True, False], np.nan, broken)
+        assert np.isnan(compiled.numbers("rarity", asked_without)).all()
+        np.testing.assert_allclose(compiled.explain(asked_without)[1][:, 1], expected[1000:1200, 1], rtol=tolerance)
+    (alone,) = build(Case(lonely))
+    np.testing.assert_allclose(alone.explain(rows[:5, :1])[1], rows[:2000, 0].mean(), atol=0.05)
+    assert alone.numbers("rarity", [[9.0]]) > 1000.0
+
+
+def test_a_model_without_a_sample_of_enough_rows_says_nothing_of_rarity(build):
+    rows = drawn_rows(0)
+    for model in (KernelPCA(2).fit(rows), streamed(RBF(0.4), rows[:60]), streamed(RBF(0.4), reservoir_size=0)):
+        assert "rarity" not in to_c(model)
+    assert "rarity" not in to_c(streamed(RBF(0.01), drawn_rows(0, 100, 257)))
+
+
+def test_novelty_that_is_rounding_is_not_rare(build):
+    """With a linear kernel, all rows lie in the span."""
+    model, rows = plain(Linear()), drawn_rows(1, 300)
+    for compiled in build(*(Case(model, dtype) for dtype in NUMBERS)):
+        assert (compiled.numbers("rarity", rows) > 100.0).mean() < 0.04
 
 
 def test_the_file_is_also_valid_cpp(tmp_path):
@@ -117,8 +146,9 @@ def test_sanitizers_find_nothing(tmp_path):
     text, calls = f"static const double rows[{len(rows)}][3] = {{{listed}}};\n", ""
     for i, kernel in enumerate(EXPORTABLE):
         text += Case(plain(kernel)).text(f"kpca{i}")
-        calls += f"kpca{i}_transform(rows[i], y); sum += kpca{i}_is_novel(rows[i]) + y[0];\n"
-    main = f"int main(void) {{\nint i; double y[9], sum = 0.0;\nfor (i = 0; i < {len(rows)}; ++i) {{\n{calls}}}\n"
+        calls += f"sum += kpca{i}_explain(rows[i], y, z) + z[0];\n"
+        calls += f"kpca{i}_transform(rows[i], y); sum += kpca{i}_rarity(rows[i]) + y[0];\n"
+    main = f"int main(void) {{\nint i; double y[9], z[3], sum = 0.0;\nfor (i = 0; i < {len(rows)}; ++i) {{\n{calls}}}\n"
     source.write_text(f"{text}{main}return sum == 0.5;\n}}\n", encoding="ascii")
     run(COMPILER, *flags, source, "-o", program, "-lm")
     run(program)
@@ -148,7 +178,7 @@ def test_the_header_counts_the_operations_of_a_row():
     assert f"A row takes {k} kernel values and {k * q} multiplications for a projection" in words
     # A triangle with its diagonal, and the squares of the coordinates.
     assert f"{m} and {m * (m - 1) // 2 + 2 * m} for an error or a novelty." in words
-    assert f"{8 * (m + 3)} bytes of arrays on the stack" in words
+    assert f"{8 * (m + 6)} bytes of arrays on the stack" in words
     assert "Kernel    RBF(gamma=0.4)" in words
     assert f"Atoms     {m}; projections are made of {k}, errors are measured to {m}" in words
 
@@ -173,9 +203,6 @@ def test_invalid_arguments_are_refused():
             to_c(model, name=name)
     with pytest.raises(TypeError, match="to_c: name must be a C identifier such as 'pump', got 3"):
         to_c(model, name=3)
-    for threshold in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="to_c: threshold must be a finite number"):
-            to_c(model, threshold=threshold)
 
 
 def test_numbers_beyond_single_precision_are_refused():
@@ -188,5 +215,3 @@ def test_numbers_beyond_single_precision_are_refused():
         with pytest.raises(ValueError, match=r'to_c: expected numbers of single precision .* or use dtype="double"'):
             to_c(model, dtype="float")
         assert to_c(model)
-    with pytest.raises(ValueError, match='this model needs 1e-60; scale the features, or use dtype="double"'):
-        to_c(plain(Polynomial(2, gamma=1.0)), threshold=1e-60, dtype="float")

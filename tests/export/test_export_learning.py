@@ -9,11 +9,12 @@ from functools import partial
 import numpy as np
 import pytest
 from device_reference import ReferenceDevice
-from exports import COMPILER, drawn_rows, run
+from exports import COMPILER, drawn_rows, rarity_of, run
 from on_a_device import FLAGS, started
 
 from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.export import device_state, to_c
+from streamkpca.export.scales import Scales
 from streamkpca.kernels import RBF, Laplacian, Linear
 from streamkpca.monitoring import Monitor
 
@@ -38,6 +39,12 @@ def taught(rows, kernel=NARROW, **settings):
     return StreamingKernelPCA(2, kernel=kernel, **settings).partial_fit(rows)
 
 
+def reference_of(model):
+    """Return the reference of a device that begins with a model."""
+    values = device_state.decode(device_state.encode(device_state.values_of(model, where="")))
+    return ReferenceDevice(values, device_state.device_tables(Scales.of(model, ""), values, ""))
+
+
 @pytest.fixture
 def make(tmp_path):
     return partial(started, tmp_path)
@@ -60,10 +67,11 @@ def test_every_bit_is_that_of_the_reference(kernel, n, max_atoms, make):
     rows[1500:] += 10.0 * (max_atoms == 1)
     rows[7] = np.nan
     device, admitted = make(model), set()
-    reference = ReferenceDevice(device_state.decode(device_state.encode(device_state.values_of(model, where=""))))
+    reference = reference_of(model)
     for start in range(0, len(rows), 1000):
         part = rows[start : start + 1000]
         np.testing.assert_array_equal(device.learn(part), [reference.update(row) for row in part])
+        np.testing.assert_array_equal(device.numbers_of("rarity", part[::9]), list(map(reference.rarity, part[::9])))
         values = device_state.decode(device.saved())
         assert not reference.differences(values)
         assert len(reference.first) == values["n_atoms"] >= model.n_atoms_
@@ -116,33 +124,63 @@ def test_equal_rows_saturate(make):
 
 
 @pytest.mark.engines
-def test_the_threshold_finds_its_quantile_from_anywhere(make):
+def test_alarms_come_once_in_their_return_period_wherever_the_levels_begin(make):
     rows = drawn_rows(0, 60_000)
     model = taught(rows[:2000], RBF("spread"), max_atoms=16, half_life=None)
-    for factor in (0.01, 1.0, 10.0):
-        device = make(model, quantile=0.98, threshold=factor * model.novelty_threshold(0.98))
-        share = (device.learn(rows[2000:])[30_000:] == 1).mean()
-        assert 0.01 < share < 0.04
+    device = make(model, return_period=50)
+    begun = device_state.decode(device.saved())
+    for factor in (0.1, 1.0, 10.0):
+        assert device.load(device_state.encode(begun | {"threshold": factor * begun["threshold"]})) == 0
+        found = device.learn(rows[2000:])[30_000:]
+        assert 0.01 < (found > 0).mean() < 0.04
+        assert {1, 2} <= set(found.tolist())
 
 
 def test_answers_are_those_of_the_model(make):
-    rows = moving_rows(600)
+    rows = moving_rows(1500)
     for kernel in (Linear().in_units("std"), (2.0 * RBF(0.5)).in_units([1.0, 2.0, 0.5])):
         model = taught(rows, kernel).refit()
         device, asked = make(model), np.concatenate([rows[:40], rows[:5] + 100.0])
         novelty, own = model.novelty(asked), np.abs(model.kernel_.diagonal(asked)).max()
         np.testing.assert_allclose(device.numbers_of("novelty", asked), novelty, rtol=1e-4, atol=1e-4 * own)
-        clear = np.abs(novelty - model.novelty_threshold()) > 1e-3 * own
-        found = [device.library.pump_is_novel(np.ctypeslib.as_ctypes(np.float32(row))) for row in asked]
-        np.testing.assert_array_equal(np.array(found)[clear] == 1, (novelty > model.novelty_threshold())[clear])
+        found = device.numbers_of("rarity", asked)
+        rarity = rarity_of(model, asked, 1e-5 * own)
+        # Those of the model are steps between the scores of sampled rows, those of the device are lines.
+        assert ((0.5 * rarity < found) & (found < 2.0 * rarity))[:40].all()
+        assert (found[40:] > 1000.0).all()
+        assert (device.learn(asked[40:]) > 0).all()
 
 
-def test_expected_numbers_follow_the_others(make):
+def test_numbers_that_break_the_relation_are_named_with_what_is_expected(make):
     angle = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, 3000)
-    model = taught(np.sin(angle[:, None] + np.arange(6)), RBF("spread"), max_atoms=32, half_life=None)
-    row = np.sin(1.0 + np.arange(6))
-    row[[2, 4]] = 3.0, np.nan
-    assert make(model).numbers_of("expected", [row], 2)[0] == pytest.approx(np.sin(3.0), abs=0.3)
+    rows = np.sin(angle[:, None] + np.arange(6)) + 0.05 * np.random.default_rng(1).normal(size=(3000, 6))
+    device = make(taught(1000.0 * rows + 5000.0, RBF("spread").in_units("std"), max_atoms=32, half_life=None))
+    relation, broken = Scales.of(device.model, "").relation, 1000.0 * rows[:300] + 5000.0
+    columns = np.arange(300) % 6
+    broken[np.arange(300), columns] += 500.0
+    most, expected, terms = device.explain(broken)
+    np.testing.assert_array_equal(most, columns)
+    np.testing.assert_allclose(expected, relation.expected(broken), rtol=1e-5)
+    np.testing.assert_allclose(terms, relation.terms(broken), rtol=1e-3, atol=1e-4)
+    # What is missing is predicted by the others.
+    broken[np.arange(300), columns] = np.nan
+    found = device.explain(broken)[1][np.arange(300), columns]
+    np.testing.assert_allclose(found, expected[np.arange(300), columns], rtol=1e-5)
+    assert (device.learn(1000.0 * rows[300:] + 5000.0) > 0).mean() < 0.03
+    assert (device.learn(1000.0 * rows[:50] + 5000.0 + 500.0 * np.eye(6)[2]) > 0).mean() > 0.9
+
+
+def test_the_relation_follows_the_mean_of_a_device(make):
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.normal(size=(30_000, 1)), 3, axis=1) + 0.1 * rng.normal(size=(30_000, 3))
+    device = make(taught(rows[:1000], RBF("spread"), half_life=500))
+    # A sensor with an offset of its own is surprising at first, and expected later.
+    rows[1000:, 1] += 1.0
+    before = device.explain(rows[1000:1100])[1][:, 1]
+    device.learn(rows[1000:])
+    after = device.explain(rows[1000:1100])[1][:, 1]
+    assert np.abs(before - rows[1000:1100, 1] + 1.0).mean() < 0.2
+    assert np.abs(after - rows[1000:1100, 1]).mean() < 0.2
 
 
 def test_a_restored_device_goes_on_to_the_bit_and_refuses_states_of_others(make):
@@ -173,8 +211,8 @@ def test_rows_that_are_no_rows_are_counted_and_change_nothing_else(make):
     bad = np.full((5, 3), 50.0)
     bad[range(5), [0, 1, 2, 0, 1]] = [np.nan, np.inf, -np.inf, 3e38, 1e12]
     assert (device.learn(bad) == -1).all()
-    assert np.isnan(device.numbers_of("novelty", bad)).all()
-    assert all(device.library.pump_is_novel(np.ctypeslib.as_ctypes(np.float32(row))) for row in bad)
+    assert np.isnan([device.numbers_of(what, bad) for what in ("novelty", "rarity")]).all()
+    assert np.isfinite(device.explain(bad)[1:]).all()
     after = device_state.decode(device.saved())
     changed = {name for name in before if np.any(before[name] != after[name])}
     assert changed == {"n_refused", "sequence", "parent", "crc"}
@@ -206,7 +244,7 @@ int main(void)
     int k, kind, sum = 0;
     sum += pump_load(read);
     for (i = 0; i < ROWS; ++i) {
-        float x[3];
+        float x[3], expected[3], terms[3];
         seed = (seed * 1103515245ul + 12345ul) & 0xfffffffful;
         kind = (int)(seed >> 20 & 15u);
         for (k = 0; k < 3; ++k) {
@@ -224,7 +262,7 @@ int main(void)
             else pump_reset();
             if (pump_load(read) != 0 && saved > 0) return 1;
         }
-        if (i % 64 == 0) sum += pump_expected(x, (int)(i % 5) - 1) > x[0];
+        if (i % 64 == 0) sum += pump_explain(x, expected, terms) + (pump_rarity(x) > expected[0]);
     }
     return sum == -1;
 }
@@ -277,13 +315,13 @@ def test_the_model_of_a_monitor_goes_on_learning_on_a_device(make):
     expected = monitor.model.novelty(rows[::50])
     # In single precision, rows that are explained to a few thousandths differ by rounding; the threshold is 0.009.
     np.testing.assert_allclose(device.numbers_of("novelty", rows[::50]), expected, rtol=0.01, atol=5e-3)
-    assert device.learn(rows).mean() < 0.05
+    assert (device.learn(rows) > 0).mean() < 0.05
     # The fifth column has never varied.
-    assert device.learn(rows[-50:] + 3.0 * np.eye(5)[4]).mean() > 0.9
+    assert (device.learn(rows[-50:] + 3.0 * np.eye(5)[4]) > 0).mean() > 0.9
 
 
 def test_what_devices_cannot_learn_is_refused():
-    rows = drawn_rows(0, 60)
+    rows = drawn_rows(0, 100)
     for kernel in (Laplacian(0.3), RBF(0.3).in_units("whitened"), RBF(0.3) + Linear(), RBF(0.3).on([0, 1])):
         with pytest.raises(ValueError, match=r"to_c: expected an RBF or linear kernel.*or export it without learning"):
             to_c(taught(rows, kernel), learns=True)
@@ -292,10 +330,12 @@ def test_what_devices_cannot_learn_is_refused():
             to_c(model, learns=True)
     with pytest.raises(ValueError, match=r'to_c: expected dtype="float" for a file that learns'):
         to_c(taught(rows), learns=True, dtype="double")
-    with pytest.raises(ValueError, match="to_c: quantile"):
-        to_c(taught(rows), learns=True, quantile=1.0)
-    with pytest.raises(ValueError, match="to_c: expected numbers of single precision"):
-        to_c(taught(rows), learns=True, threshold=1e60)
+    for return_period in (1.0, 1e6, np.nan):
+        with pytest.raises(ValueError, match="to_c: return_period"):
+            to_c(taught(rows), learns=True, return_period=return_period)
+    for model in (taught(rows[:40]), taught(rows, reservoir_size=0), taught(drawn_rows(0, 400, 300))):
+        with pytest.raises(ValueError, match="to_c: expected a model with a sample of 64 rows or more, and of 256"):
+            to_c(model, learns=True)
 
 
 def test_records_that_are_none_are_refused():

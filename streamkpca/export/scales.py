@@ -1,0 +1,96 @@
+"""How rare a row is and what is expected of its numbers, as tables of exports: the two views of a monitor."""
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from importlib.resources import files
+from typing import Final, Self
+
+import numpy as np
+
+from streamkpca._core.arrays import Array
+from streamkpca.components.relation import Relation, RowMoments
+from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.rarity import RarityScale, count_views
+from streamkpca.stream.calibration import calibrate
+
+# Rarities 1, 2, 4, ... 32,768 whose scores are written: two numbers each for thirty bits.
+N_LEVELS: Final = 16
+# Rounding of scores in single precision and in double, in units of k(x, x).
+SINGLE_ROUNDING: Final = 1e-5
+DOUBLE_ROUNDING: Final = 1e-12
+# Of fewer sampled rows no scale is made, as in a monitor.
+LEAST_ROWS: Final = 64
+# The table of more features is larger than that of most models' atoms.
+MOST_FEATURES: Final = 256
+# Parts of the sample that are left out in turn, to be predicted by the others.
+_N_FOLDS = 4
+# Least distance of the two highest levels, beyond which rarity grows by it: rounding is no distance.
+_LEAST_STEP = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """The relation of a stream's features, and how rare the scores of its rows are by both views; a value.
+
+    By the rarer view, `n_views` times as many healthy rows are rare as by one.
+    """
+
+    relation: Relation
+    views: tuple[RarityScale, RarityScale]
+    n_views: float
+
+    @classmethod
+    def of(cls, model: object, where: str) -> Self | None:
+        """Make the scales of sampled rows without gaps, each scored as if it had not been seen.
+
+        None of a model without enough of these or with more than 256 features.
+        """
+        if not isinstance(model, StreamingKernelPCA) or not model.reservoir_size:
+            return None
+        found = calibrate(model.state_, model.settings(where))
+        is_whole = ~np.isnan(found.rows).any(axis=1)
+        rows = found.rows[is_whole]
+        if len(rows) < LEAST_ROWS or rows.shape[1] > MOST_FEATURES:
+            return None
+        relation, surprise = _relate(rows)
+        scores = [found.novelty[is_whole], surprise]
+        place, other = (RarityScale.fit(score) for score in scores)
+        return cls(relation, (place, other), count_views([place, other], scores))
+
+    def tables(self, own: float, rounding: float) -> dict[str, Array]:
+        """Return the tables of the C text `relation.c`, but for how numbers are standardised.
+
+        `precision` is the lower triangle of the relation's, row after row, with the reciprocals of its diagonal.
+        `levels` (2, 16) are logarithms of scores, none below `rounding`, which novelty has in units of `own`, k(x, x).
+        """
+        precision = self.relation.precision.copy()
+        np.fill_diagonal(precision, 1.0 / np.diagonal(precision))
+        levels = np.array([[view.level(2.0**k) for k in range(N_LEVELS)] for view in self.views])
+        levels = np.log(np.maximum(levels, [[rounding * own], [rounding]]))
+        levels[:, -1] = np.maximum(levels[:, -1], levels[:, -2] + _LEAST_STEP)
+        return {
+            "precision": precision[np.tril_indices(len(precision))],
+            "inverse_units": 1.0 / self.relation.units,
+            "levels": levels,
+            "n_views": np.array([self.n_views]),
+        }
+
+
+def relation_text(number: str) -> str:
+    """Return the C text that reads the tables, for numbers of type "float" or "double"; its names begin with kpca_."""
+    text = files("streamkpca.export").joinpath("relation.c").read_text(encoding="ascii")
+    return text.partition("\n\n")[2].replace("kpca_number", number)
+
+
+def _relate(rows: Array) -> tuple[Relation, Array]:
+    """Return the relation of rows (n, d), and how surprising each row is to the relation of rows in other parts."""
+    parts = np.array_split(rows, _N_FOLDS)
+    moments = [RowMoments.none(rows.shape[1]).add(part) for part in parts]
+    relations = []
+    for k, part in enumerate(parts):
+        others = reduce(RowMoments.merge, moments[:k] + moments[k + 1 :])
+        relations.append(Relation.fit(others, part))
+    units = np.mean([relation.units for relation in relations], axis=0)
+    surprise = [replace(one, units=units).score(part) for one, part in zip(relations, parts, strict=True)]
+    whole = Relation.fit(reduce(RowMoments.merge, moments), rows)
+    return replace(whole, units=units), np.concatenate(surprise)
