@@ -121,8 +121,9 @@ class Found:
         """Tell whether an event is rare enough to be shown: by its rarest row, or as it goes on for so many alarms.
 
         Half of the events have more alarms than the usual one, so each further such number of alarms is half as likely.
+        The root of that is counted, so that about two events are shown by chance, however long they may be.
         """
-        evidence = math.log2(event.severity) + (event.n_alarms - 1) / self._usual_alarms
+        evidence = math.log2(event.severity) + (event.n_alarms - 1) / (2.0 * self._usual_alarms)
         return event.severity >= self.least_severity or evidence >= math.log2(max(self.n_rows, 1))
 
     def groups(self) -> list[list[Event]]:

@@ -172,7 +172,11 @@ def _find_rows(
     columns = zip(*alike, strict=True)
     known = [[is_typed(cell) for cell in column if not is_missing(cell)] for column in columns]
     typed, is_used = [j for j, column in enumerate(known) if 2 * sum(column) > len(column)], [*map(bool, known)]
-    is_row = [len(one) == width and _is_row([one[j] for j in typed]) for one in cells]
+    clocks = [j for j in typed if 2 * sum(_TIME.fullmatch(one[j]) is not None for one in alike) > len(alike)]
+    is_row = [
+        len(one) == width and (_is_row([one[j] for j in typed]) or any(_TIME.fullmatch(one[j]) for j in clocks))
+        for one in cells
+    ]
     run = next((i for i in range(len(rows)) if all(is_row[i : i + _RUN])), len(rows))
     # Lines of text, and nothing but text where rows have numbers.
     texts = {
@@ -203,7 +207,9 @@ def _find_rows(
         # The first row holds names if it has text where the others have numbers.
         is_text = any(not is_typed(cells[first][j]) and not is_missing(cells[first][j]) for j in typed)
         if header or is_text:
-            names, begin = [cell.strip() for cell in cells[first]], rows[first].following
+            # Above its rows, `sar` writes the hour where they have theirs.
+            names = ["time" if _TIME.fullmatch(cell) else cell.strip() for cell in cells[first]]
+            begin = rows[first].following
     return Layout(delimiter, width, names, begin, frozenset(line.text.strip() for line in lines if line.first < begin))
 
 
@@ -212,9 +218,9 @@ def _count_up(cells: Sequence[str]) -> bool:
 
 
 def _is_row(cells: Sequence[str]) -> bool:
-    """Tell whether the cells where rows have numbers or times are that: most of them, or the time at least."""
+    """Tell whether most cells where rows have numbers or times are that."""
     known = [is_typed(cell) for cell in cells if not is_missing(cell)]
-    return sum(known) * 2 >= max(len(known), 1) or any(map(_TIME.fullmatch, cells))
+    return sum(known) * 2 >= max(len(known), 1)
 
 
 def _choose_names(texts: Mapping[int, Sequence[str]], is_used: Sequence[bool]) -> tuple[list[str], int]:

@@ -79,12 +79,12 @@ def find_time_form(columns: Sequence[Any]) -> str | None:
     return next((form for _, form, _ in _numbers_of_time([""], {0: columns[0]}, {0: Form()})), NUMBER)
 
 
-def _rate_time(found: Found) -> tuple[bool, bool, bool, int]:
-    """Rate times by whether they move, are in order (or in the reverse one), have a day, and by how many differ."""
+def _rate_time(found: Found) -> tuple[bool, bool, bool, int, int]:
+    """Rate times: whether they move, are in order (or the reverse), have a day; how many differ; their columns."""
     times = found[2][~np.isnan(found[2])]
     back = share_back(times)
     n_different = len(np.unique(times))
-    return n_different > 1, min(back, 1.0 - back) < 0.1, has_day(found[1]), n_different
+    return n_different > 1, min(back, 1.0 - back) < 0.1, has_day(found[1]), n_different, len(found[0])
 
 
 def _dates(names: Sequence[str], cells: Cells, forms: Forms) -> Iterator[Found]:
@@ -93,7 +93,7 @@ def _dates(names: Sequence[str], cells: Cells, forms: Forms) -> Iterator[Found]:
     likely = (j for j, column in cells.items() if _may_be_time(column, is_text=forms.get(j) is None))
     for j in islice(likely, _MOST_DATES):
         if (found := find_form([cells[j]])) is not None:
-            days |= {} if has_clock(found[0]) else {j: found[0]}
+            days |= {} if has_clock(found[0]) and has_day(found[0]) else {j: found[0]}
             yield (j,), *found
     for j in days:
         for k in (j + 1, j - 1):

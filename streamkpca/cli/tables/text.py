@@ -188,11 +188,16 @@ class CsvReader(TextReader):
         """Tell what a line is that is no row."""
         if is_comment(text):
             return COMMENT
-        if text.strip() in self._layout.head:
+        if text.strip() in self._layout.head or (self.named and self._repeats_names(text)):
             return NAMES_AGAIN
         # Inside a cell, a mark stands for inches.
         mark = self._layout.delimiter
         return OPEN_QUOTE if text.count('"') % 2 and f'{mark}"' in f"{mark}{text}" else None
+
+    def _repeats_names(self, text: str) -> bool:
+        """Tell whether a line holds the names again, with another hour before them, as `sar` writes them."""
+        names = self._layout.names or []
+        return self._layout.delimiter == " " and text.endswith(names[-1]) and cut(text, " ")[2:] == names[2:] != []
 
     def _read(self, lines: Sequence[Line], wanted: Sequence[int]) -> Rows:
         width, delimiter = self._layout.width, self._layout.delimiter

@@ -34,6 +34,7 @@ _WHOLE = (
     "%a %b %d %H:%M:%S %z %Y",
     "%d/%b/%Y:%H:%M:%S",
     "%H:%M:%S",
+    "%I:%M:%S %p",
 )
 _MONTHS = (
     *(
