@@ -3,8 +3,8 @@
 All have a Gaussian kernel exp(-|x - y|^2 / (2 s^2)), s being the median distance of healthy rows. A detector signals at
 the first row whose statistic passes a level.
 
-* **MMDEW**, arXiv 2205.12706: buckets of 1, 2, 4, ... rows, the sums of kernel values within and between them; of
-  all splits between buckets the largest maximum mean discrepancy, over its bound.
+* **MMDEW**, arXiv 2205.12706: buckets of 1, 2, 4, ... rows, the sums of kernel values within and between them; of all
+  splits between buckets the largest maximum mean discrepancy, over its bound.
 * **NEWMA**, arXiv 1805.08061: the distance of two moving averages of random Fourier features.
 * **Scan-B**, arXiv 1507.01279: the unbiased squared discrepancy of the last B rows and N blocks of healthy ones.
 * **OKCUSUM**, arXiv 2211.15070: the largest of such statistics of the last 2, 4, ..., B rows, each over its deviation.

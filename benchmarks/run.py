@@ -1,0 +1,193 @@
+"""Measure everything again, and write the pages that show it: `python benchmarks/run.py [NAME ...]`.
+
+Each benchmark is a script with a function `measure(size, data)`, which returns its figures, and one
+`describe(figures)`, which returns the Markdown that the page shows. This script runs them one after the other, each in
+a process of its own with one BLAS thread, gathers what they found in `benchmarks/figures.json` with machine, versions
+and commit, and writes `docs/benchmarks.md` and the section "Measured" of README.md from that file. A benchmark that is
+not named keeps the figures that the file has.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from common import Figures, describe_machine, make_table, show
+
+from streamkpca import __version__
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+FIGURES, PAGE, README = HERE / "figures.json", ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
+# In the order of the page: public boards, the stream, what is around it.
+NAMES = (
+    "real_streams",
+    "drifting_streams",
+    "numenta_benchmark",
+    "outliers_in_tables",
+    "false_alarms",
+    "changes_of_distribution",
+    "odd_machines",
+    "kernel_matrices",
+    "published_figures",
+    "young_streams",
+    "settled_streams",
+    "single_rows",
+    "growth",
+    "endurance",
+    "shards",
+    "learning_on_a_device",
+    "cold_start",
+)
+INTRODUCTION = """# Benchmarks
+
+Public data sets and peers first, then what the library costs. All figures are those of `benchmarks/figures.json`, which
+one command writes, with this page:
+
+```sh
+python benchmarks/run.py --data FOLDER          # everything; with names, those alone; with --quick, less of each
+```
+
+[How they are measured](../benchmarks/README.md) says where the public data come from. Settings are the defaults
+unless said. Peers run in the same process on the same rows. Nothing is chosen by these figures on families that are
+kept apart for judging."""
+_MEASURED = re.compile(r"(<!-- measured -->\n).*(<!-- measured end -->)", re.DOTALL)
+
+
+def measure(name: str, size: str, data: Path | None) -> Figures:
+    """Run one benchmark in a process of its own, and return its figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "figures.json"
+        command = [sys.executable, str(HERE / f"{name}.py"), "--size", size, "--json", str(file)]
+        paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+        subprocess.run(
+            [*command, *(["--data", str(data)] if data else [])], check=True, cwd=folder, env=os.environ | variables
+        )
+        found: Figures = json.loads(file.read_text())
+    return found
+
+
+def read_commit() -> str:
+    """Return the commit of the tree, marked if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def read_question(name: str) -> tuple[str, str]:
+    """Return the question that a benchmark answers, and how it does so."""
+    text = importlib.import_module(name).__doc__ or ""
+    question, _, rest = text.partition("\n\n")
+    # Footnotes of Markdown for those of the docstring.
+    return question, re.sub(r"^\.\. \[(\d+)\] ", r"\\[\1] ", rest.strip().replace("]_", "]"), flags=re.MULTILINE)
+
+
+def write_page(figures: Figures) -> str:
+    """Return the page of benchmarks."""
+    machine = figures["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    parts = [
+        INTRODUCTION,
+        f"Version {figures['version']}, on {machine['cores']} cores of an {machine['processor']}, one BLAS thread; "
+        f"{versions}. Other work ran on the machine: seconds are processor time unless said.",
+    ]
+    found = figures["benchmarks"]
+    for name in (name for name in NAMES if name in found):
+        question, method = read_question(name)
+        shown = importlib.import_module(name).describe(found[name]["figures"])
+        parts += [f"## {question}", method, shown]
+    lines = [
+        [f"`{name}`", *(found[name][key] for key in ("size", "commit")), show(found[name]["seconds"])]
+        for name in NAMES
+        if name in found
+    ]
+    parts += ["## Runs", make_table(["benchmark", "size", "commit", "seconds of the clock"], lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_summary(figures: Figures) -> str:
+    """Return README's table: one line for each question, of those that were measured."""
+    found = {name: entry["figures"] for name, entry in figures["benchmarks"].items()}
+    lines: list[list[str]] = []
+
+    def add(question: str, ours: Any, others: str) -> None:
+        lines.append([question, str(ours), others])
+
+    if entry := found.get("real_streams"):
+        macro = entry["macro"]
+        peers = ("5th neighbour", "pyod KPCA", "Mahalanobis", "isolation forest")
+        others = ", ".join(f"{name} {macro[name]:.2f}" for name in peers if name in macro)
+        ours = f"frozen {macro['frozen']:.2f}, learning {macro['learning']:.2f}, model {macro['model']:.2f}"
+        add(f"faults in {len(entry['families'])} families of real streams: average precision", ours, others)
+    if entry := found.get("drifting_streams"):
+        others = "published: INNEs 0.972, isolation forests 0.968, RRCF 0.963"
+        add(f"anomalies in {entry['n_streams']} drifting streams: ROC area", f"{entry['means']['Monitor']:.3f}", others)
+    if entry := found.get("numenta_benchmark"):
+        scores = {name: of["standard"] for name, of in entry["scores"].items()}
+        others = ", ".join(f"{name} {value:.1f}" for name, value in scores.items() if name != "Monitor")
+        add(f"Numenta benchmark, {entry['n_files']} files: score", f"{scores['Monitor']:.1f}", f"published: {others}")
+    if entry := found.get("outliers_in_tables"):
+        for kind, name in (("contaminated", "OutlierDetector"), ("clean", "StreamingKernelPCA")):
+            means = entry[kind]
+            peers = [peer for peer in means if peer not in ("OutlierDetector", "StreamingKernelPCA")]
+            others = ", ".join(f"{peer} {means[peer]:.1f}" for peer in sorted(peers, key=means.get, reverse=True)[:3])
+            title = f"outliers in {entry['n_tables']} tables of ADBench, {kind}: ROC area, %"
+            add(title, f"{means[name]:.1f}", others)
+    if entry := found.get("kernel_matrices"):
+        wins = f"{entry['wins']['one pass']} of {entry['n_cells']} in one pass"
+        add("kernel matrices approximated no worse than by RPCholesky", wins, "which sees all rows for each choice")
+    for line in found.get("young_streams", {}).get("streams", {}).get("generated", ())[1:]:
+        ours, pair = (f"{of['seconds']:.2g} s, {of['left']:.4f}" for of in (line["moved"], line["pair"]))
+        add(f"{line['n']:,} rows learned: time, energy left out", ours, f"Nystroem + IncrementalPCA: {pair}")
+    if entry := found.get("single_rows"):
+        of = entry["microseconds"]
+        ours = ", ".join(f"{name} {of[key]['median']:.1f} us" for name, key in _CALLS.items())
+        add("a single row", ours, f"scikit-learn's KernelPCA: {of['KernelPCA transform']['median']:.0f} us")
+    return make_table(["question", "streamkpca", "others"], lines) + "\n"
+
+
+_CALLS = {"project": "transform", "score": "novelty", "learn": "partial_fit"}
+
+
+def put_summary(readme: str, summary: str) -> str:
+    """Return README's text with the table between its marks."""
+    return _MEASURED.sub(lambda found: f"{found[1]}{summary}{found[2]}", readme)
+
+
+def main() -> None:
+    """Measure, and write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="less of each: ten minutes on two cores")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="public data; without it their boards are left out")
+    parser.add_argument("--pages", action="store_true", help="measure nothing; write the pages from the file")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in NAMES:
+            parser.error(f"expected some of {', '.join(NAMES)} but got {name}")
+    figures: Figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {"benchmarks": {}}
+    if not arguments.pages:
+        commit, size = read_commit(), "quick" if arguments.quick else "whole"
+        for name in arguments.names or NAMES:
+            print(f"\n{name}", flush=True)
+            start = time.perf_counter()
+            found = measure(name, size, arguments.data.resolve() if arguments.data else None)
+            if found:
+                entry = {"size": size, "commit": commit, "seconds": time.perf_counter() - start, "figures": found}
+                figures |= {"version": __version__, "machine": describe_machine()}
+                figures["benchmarks"][name] = entry
+                FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
+    PAGE.write_text(write_page(figures), encoding="utf-8")
+    README.write_text(put_summary(README.read_text(encoding="utf-8"), write_summary(figures)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
