@@ -3,6 +3,7 @@
 The built site needs no network: formulas are MathML, and theme, search and icons come with it.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -22,6 +23,7 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
@@ -48,6 +50,15 @@ numpydoc_use_plots = False
 # Names in single backquotes become links where they are found; parameters and attributes of a model are not.
 default_role = "py:obj"
 nitpick_ignore_regex = [("py:obj", ".*")]
+
+# Where the site is published, types of other projects become links; anywhere else the manual is built without a network.
+_LISTS = {
+    "python": ("https://docs.python.org/3", None),
+    "numpy": ("https://numpy.org/doc/stable", None),
+    "scipy": ("https://docs.scipy.org/doc/scipy", None),
+    "sklearn": ("https://scikit-learn.org/stable", None),
+}
+intersphinx_mapping = _LISTS if "READTHEDOCS" in os.environ else {}
 
 # Examples
 
@@ -76,6 +87,7 @@ html_title = "streamkpca"
 html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
+html_extra_path = ["llms.txt"]
 html_css_files = ["manual.css"]
 html_js_files = ["manual.js"]
 html_baseurl = URLS["Documentation"]

@@ -28,7 +28,7 @@ def test_every_extra_is_tried(script: Any) -> None:
 
 def test_all_is_what_users_need(script: Any) -> None:
     # Spark and Ray are those of the cluster, and Spark wants an old pandas.
-    assert script.closure("all") == set(script.EXTRAS) - {"bench", "dev", "docs", "ray", "spark", "test"}
+    assert script.closure("all") == set(script.EXTRAS) - {"bench", "ray", "spark", "test"}
 
 
 @pytest.mark.parametrize(
