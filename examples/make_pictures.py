@@ -32,11 +32,6 @@ def command(name: str) -> list[str]:
     """Return the arguments of Python that draw a picture."""
     if name == "demo":
         return ["-m", "streamkpca", "demo", "--out", "."]
-    if name == "first_steps":
-        # The code that the README begins with, with a picture of twice the pixels.
-        match = re.search(r"```python\n(.*?)```", (HERE.parent / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-        assert match is not None
-        return ["-c", match[1].replace('savefig("novelty.png")', 'savefig("novelty.png", dpi=150)')]
     return [str(HERE / f"{name}.py")]
 
 
@@ -44,8 +39,7 @@ def draw(name: str, target: Path) -> None:
     """Draw a picture, scale it down and reduce its colours."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, *command(name)], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        # The README's code draws the novelty first, and then an event.
-        drawn = next(iter(sorted(Path(folder).glob("*.png"), reverse=name == "first_steps")))
+        (drawn,) = Path(folder).glob("*.png")
         with Image.open(drawn) as picture:
             whole = picture.convert("RGB")
     width = min(WIDTHS.get(name, WIDTH), whole.width)

@@ -117,7 +117,7 @@ def test_examples_say_which_extras_they_need() -> None:
         assert path.stem == "make_pictures" or used == named, path.name
 
 
-@pytest.mark.parametrize("name", ["first_steps", "demo", "watch_a_machine", "three_clusters", "outliers_in_a_table"])
+@pytest.mark.parametrize("name", ["demo", "watch_a_machine", "three_clusters", "outliers_in_a_table"])
 def test_stored_pictures_are_what_todays_tree_draws(tmp_path: Path, name: str) -> None:
     image = pytest.importorskip("PIL.Image", reason="compares pictures; needs pillow, which matplotlib brings")
     runpy.run_path(str(EXAMPLES / "make_pictures.py"))["draw"](name, tmp_path / "drawn.png")
@@ -135,7 +135,7 @@ def test_stored_pictures_are_what_todays_tree_draws(tmp_path: Path, name: str) -
 def test_pictures_that_no_example_draws_are_refused(tmp_path: Path) -> None:
     done = run_apart(tmp_path, str(EXAMPLES / "make_pictures.py"), "sunset")
     assert done.returncode == 1
-    assert "expected some of first_steps, demo, watch_a_machine, outliers_in_a_table," in done.stderr
+    assert "expected some of demo, watch_a_machine, outliers_in_a_table," in done.stderr
     assert "but got sunset" in done.stderr
 
 

@@ -36,16 +36,14 @@ def snippets(page: Path, heading: str | None = None) -> list[str]:
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
-def test_the_first_code_finds_the_sensor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib", reason="it draws a picture; needs the extra plots")
-    monkeypatch.chdir(tmp_path)
-    code = snippets(README)[0]
-    exec(code, {})
-    (promised,) = re.findall(r"print\(.*\)  # ([\d ]+):", code)
-    assert capsys.readouterr().out.split() == promised.split()
-    assert Path("novelty.png").stat().st_size > 10_000
+def test_the_first_code_finds_the_sensor(capsys: pytest.CaptureFixture[str]) -> None:
+    # Eight sensors around a shaft; one sticks in the middle of its range.
+    random = np.random.default_rng(0)
+    rows = np.sin(random.uniform(0.0, 2.0 * np.pi, size=(20_000, 1)) + np.arange(8) * np.pi / 4.0)
+    rows += random.normal(scale=0.05, size=rows.shape)
+    rows[15_000:15_100, 2] = 0.0
+    exec(snippets(README)[0], {"rows": rows})
+    assert capsys.readouterr().out == "15000 2\n"
 
 
 def test_a_service_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
