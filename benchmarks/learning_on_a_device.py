@@ -230,10 +230,10 @@ def describe(figures: Figures) -> str:
     energy = "; ".join(
         f"{chip} {of['milliseconds']:.2f} ms and {of['microjoules']:.1f} uJ" for chip, of in figures["energy"].items()
     )
+    table = make_table(["family", "bytes", *names, "rounding"], rows)
     return (
-        f"{make_table(['family', 'bytes', *names, 'rounding'], rows)}\n\n"
-        f"With 16 features a row takes {INSTRUCTIONS:,.0f} instructions on a Cortex-M4F. Derived from what makers state "
-        f"of code in flash, without sensors, radio and sleep: {energy}."
+        f"{table}\n\nWith 16 features a row takes {INSTRUCTIONS:,.0f} instructions on a Cortex-M4F. Derived from what "
+        f"makers state of code in flash, without sensors, radio and sleep: {energy}."
     )
 
 

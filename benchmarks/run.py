@@ -71,7 +71,7 @@ def measure(name: str, size: str, data: Path | None) -> Figures:
         subprocess.run(
             [*command, *(["--data", str(data)] if data else [])], check=True, cwd=folder, env=os.environ | variables
         )
-        found: Figures = json.loads(file.read_text())
+        found: Figures = json.loads(file.read_text(), parse_float=lambda digits: float(f"{float(digits):.6g}"))
     return found
 
 

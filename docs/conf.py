@@ -51,7 +51,7 @@ numpydoc_use_plots = False
 default_role = "py:obj"
 nitpick_ignore_regex = [("py:obj", ".*")]
 
-# Where the site is published, types of other projects become links; anywhere else the manual is built without a network.
+# Where the site is published, types of other projects become links; elsewhere the manual is built without a network.
 _LISTS = {
     "python": ("https://docs.python.org/3", None),
     "numpy": ("https://numpy.org/doc/stable", None),
