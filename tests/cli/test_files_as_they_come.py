@@ -273,15 +273,17 @@ def test_times_are_found_in_the_form_in_which_they_are_written(first, second, fo
 def test_a_day_and_its_hour_are_one_time_in_any_order_and_also_if_they_look_like_numbers():
     for names, first, second, form in (
         ("Date;Time", "20260501;1200", "20260501;1210", "%Y%m%d %H%M"),
+        ("Date;Time", "20260501;1200", "20260501;1210", None),
         ("Date;Time", "1.5.2026;12:00:00.000", "1.5.2026;12:10:00.000", None),
         ("Time;Date", "12:00;2026-05-01", "12:10;2026-05-01", None),
         ("YY;MM;DD;hh;mm", "2026;05;01;12;00", "2026;05;01;12;10", None),
     ):
         text = f"{names};x\n{first};1.5\n{second};1.25\n"
-        time = names.split(";") if form else ()
-        table = opened(text, time=time, time_format=form)
-        assert table.names == ("x",)
-        np.testing.assert_array_equal(read(table)[2], np.array(["2026-05-01T12:00", "2026-05-01T12:10"], "M8[ns]"))
+        named = names.split(";")
+        for options in ({"time": named, "time_format": form}, {"time": named}, {"time": named, "looks": False}, {}):
+            table = opened(text, **options)
+            assert table.names == ("x",)
+            np.testing.assert_array_equal(read(table)[2], np.array(["2026-05-01T12:00", "2026-05-01T12:10"], "M8[ns]"))
 
 
 def test_the_column_that_moves_is_the_time():

@@ -182,7 +182,10 @@ def _choose_time(sample: Sample, asked: Asked, others: set[int]) -> tuple[tuple[
     if not columns and known.time and set(known.time) <= set(sample.names):
         columns, form = tuple(sample.find(name) for name in known.time), form or known.time_format
     if columns:
-        return columns, form or find_time_form([sample.cells[j] for j in columns]) or ISO
+        form = form or find_time_form([sample.cells[j] for j in columns])
+        # The hour may come before the day, or the year, the month and so on be columns of their own.
+        found = None if form else find_time(sample.names, {j: sample.cells[j] for j in columns}, sample.forms)
+        return found[:2] if found and {*found[0]} == {*columns} else (columns, form or ISO)
     free = {j: cells for j, cells in sample.cells.items() if j not in others and j < _MOST_COLUMNS}
     found = find_time(sample.names, free, sample.forms) if asked.looks else None
     return found[:2] if found else ((), None)

@@ -25,7 +25,7 @@ _DAYS = (
     *("%b %d, %Y", "%b %d %Y", "%a %d %b %Y", "%a, %d %b %Y", "%a, %b %d, %Y", "%d/%b/%Y", "%d-%m", "%d.%m.", "%d/%m"),
     *("%m-%d", "%m/%d", "%b %d"),
 )
-_CLOCKS = ("", " %H:%M:%S", " %I:%M:%S %p", " %H.%M.%S", " %H%M%S")
+_CLOCKS = ("", " %H:%M:%S", " %I:%M:%S %p", " %H.%M.%S", " %H%M%S", " %H%M")
 _WHOLE = (
     "%Y%m%d%H",
     "%Y%m%d%H%M",
