@@ -9,7 +9,6 @@ import click
 
 from streamkpca.cli.options import (
     FILE,
-    NumberRange,
     answer_options,
     files_argument,
     follow_option,
@@ -44,8 +43,8 @@ def demo(**options: Any) -> None:
 
 @click.command()
 @files_argument
-@click.option("--model", type=FILE, help="Go on with the model in this file, if there is one, and save it there.")
-@click.option("--from-start", is_flag=True, help="With --model: watch a file anew that was watched before.")
+@click.option("--model", type=FILE, help="Go on with this model, if it exists; save it.")
+@click.option("--from-start", is_flag=True, help="Watch anew what the model has seen.")
 @follow_option
 @table_options
 @monitor_options
@@ -56,21 +55,14 @@ def demo(**options: Any) -> None:
 def watch(**options: Any) -> None:
     """Find what is unusual in a file, in one pass.
 
-    FILE... are CSV as loggers write it, JSON lines, Parquet, Arrow, npy or xlsx, one stream in the order of time; - is
-    standard input.
+    FILE... are CSV as loggers write it, JSON lines, Parquet, Arrow, npy or xlsx; - is standard input. What no option
+    says is found in the first rows, and told with the line that says it. Each row is scored by those before it, then
+    learned if it is normal.
 
     \b
     streamkpca watch server.csv
     streamkpca watch server.csv --model server.npz --plot events.png
     streamkpca watch log.csv --model plant.npz --follow --json
-
-    First the file is looked at; a message says what was found and decided, and which line says so in full. Then each
-    row is scored by what was normal before it, and learned if it is normal itself. Rare rows are alarms, and alarms
-    with few rows between them an event, which is told with its times, its severity (in how many healthy rows one as odd
-    is found once) and the columns that explain it.
-
-    Events are told that are rarer than once in the rows read, those that are alike in one line. With --follow, they are
-    told as they come. With --json, each event is an object on a line of its own.
     """  # noqa: D301
     from streamkpca.cli.watch import watch
 
@@ -83,7 +75,7 @@ def watch(**options: Any) -> None:
 @click.option("--resume", is_flag=True, help="Continue the model in --model, if that file exists.")
 @click.option(
     "--save-every",
-    type=NumberRange(0.0),
+    type=click.FloatRange(0.0),
     metavar="SECONDS",
     help="Also save the model while it learns.  [default: only at the end; 60 with --follow]",
 )
@@ -205,7 +197,7 @@ def fleet(**options: Any) -> None:
 @click.option("--learns", is_flag=True, help="C: go on learning on the device.")
 @click.option(
     "--return-period",
-    type=NumberRange(2.0, 10_000.0),
+    type=click.FloatRange(2.0, 10_000.0),
     default=100.0,
     metavar="ROWS",
     help="C, with --learns: one alarm in so many healthy rows.",

@@ -1,7 +1,6 @@
 """Options that several commands share. Those of the model come from the table in `stream.parameters`."""
 
 import csv
-import math
 import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -17,19 +16,7 @@ from streamkpca.stream.parameters import PARAMETERS, Parameter
 Decorator = Callable[[Any], Any]
 
 
-class NumberRange(click.FloatRange):
-    """A range without NaN, which every comparison lets pass."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read a number in the range."""
-        number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        return number
-
-
 FILE = click.Path(allow_dash=True)
-SHARE = NumberRange(0.0, 1.0, min_open=True, max_open=True)
 COUNT = click.IntRange(1, 2**31 - 1)
 
 # Rows that cannot be read are left out before the model sees them.
@@ -149,114 +136,46 @@ units_option = click.option(
     help="Units in which columns are compared: as they are (none), their range or standard deviation in the first "
     "rows, or made uncorrelated (whitened).",
 )
+# What the monitor checks is not checked here.
 monitor_options = _grouped(
-    click.option("--quantile", type=SHARE, default=0.99, help="Share of normal rows without alarm."),
+    click.option("--quantile", type=float, default=0.99, help="Share of normal rows without alarm."),
+    click.option("--false-alarms", metavar="RATE", callback=_read_rate, help="Most in healthy rows, as 1/10000."),
+    click.option("--period", metavar="ROWS|TIME", callback=_read_period, help="Length of a cycle: 144 rows, 1d, 24h."),
+    click.option("--lags", type=int, default=1, help="Rows scored together, in time order."),
+    click.option("--smoothing", type=float, help="Weight of the newest score in their mean."),
     click.option(
-        "--false-alarms",
-        metavar="RATE",
-        callback=_read_rate,
-        help="Most false alarms for each healthy row, as in 1/10000: they begin when enough rows are known.",
+        "--learn", type=click.Choice(("normal", "all", "none")), default="normal", help="Rows learned once scored."
     ),
-    click.option(
-        "--period",
-        metavar="ROWS|TIME",
-        callback=_read_period,
-        help="Length of a cycle, as in 144 (rows), 1d, 24h, 90min or 30s: rows are compared with those of its phase.",
-    ),
-    click.option(
-        "--lags",
-        type=COUNT,
-        default=1,
-        help="Rows that are scored together, each with those before it; for rows in time order, where 3 is usual.",
-    ),
-    click.option(
-        "--smoothing",
-        type=NumberRange(0.0, 1.0, min_open=True),
-        help="Weight of the newest score in the running mean that raises alarms; for rows in time order, where 0.3 is "
-        "usual.  [default: each score by itself]",
-    ),
-    click.option(
-        "--learn",
-        type=click.Choice(("normal", "all", "none")),
-        default="normal",
-        help="Rows that are learned once they are scored: those without alarm, all, or none.",
-    ),
-    click.option(
-        "--accept-after",
-        type=click.IntRange(32, 2**31 - 1),
-        help="Rare rows, beyond one in twenty, after which they are learned as a lasting change.  [default: never]",
-    ),
+    click.option("--accept-after", type=int, help="Rare rows after which a change is learned."),
 )
 table_options = _grouped(
-    click.option(
-        "--columns",
-        metavar="A,B,...",
-        callback=_read_names,
-        help="Columns to read.  [default: those of the model, or all]",
-    ),
+    click.option("--columns", metavar="A,B,...", callback=_read_names, help="Columns to read."),
     click.option("--drop", metavar="A,B,...", callback=_read_names, help="Columns to leave out."),
+    click.option("--time", metavar="A[,B]", callback=_read_names, help="Column of times, or of day and hour."),
+    click.option("--time-format", metavar="FORMAT", help="As %d.%m.%Y %H:%M, number, s, ms, us or ns."),
+    click.option("--by", metavar="A[=KEY]", callback=_read_key, help="Column of machines: a monitor each, or one."),
+    click.option("--wide", metavar="A", help="Column of tags: a column for each."),
     click.option(
-        "--time",
-        metavar="A[,B]",
-        callback=_read_names,
-        help="Column of times, or those of day and hour: not learned, but kept beside the results.  [default: those of "
-        "the model; watch looks for one]",
+        "--differences", metavar="A,B,...|none", callback=_read_list, help="Counters, read by their differences."
     ),
-    click.option(
-        "--time-format",
-        metavar="FORMAT",
-        help="How times are written: as '%d.%m.%Y %H:%M', as a number, or as s, ms, us or ns since 1970.  "
-        "[default: found]",
-    ),
-    click.option("--by", metavar="A[=KEY]", callback=_read_key, help="Column of machines: a monitor for each, or one."),
-    click.option("--wide", metavar="A", help="Column that names what the one value of a row is: a column for each."),
-    click.option(
-        "--differences",
-        metavar="A,B,...|none",
-        callback=_read_list,
-        help="Counters, of which the differences are read.  [default: watch finds them]",
-    ),
-    click.option(
-        "--gaps",
-        metavar="NUMBERS|none",
-        callback=_read_list,
-        help="Numbers that stand for gaps.  [default: found, as -999 far outside of all others]",
-    ),
-    click.option(
-        "--on-bad-rows",
-        type=click.Choice(("raise", "skip")),
-        help="Rows that are no numbers: stop there, or leave them out and count them.  [default: skip in watch and "
-        "score, raise in others]",
-    ),
-    click.option("--header/--no-header", default=None, help="CSV: whether the first line holds names."),
+    click.option("--gaps", metavar="NUMBERS|none", callback=_read_list, help="Numbers that stand for gaps."),
+    click.option("--on-bad-rows", type=click.Choice(("raise", "skip")), help="Stop at them, or leave them out."),
+    click.option("--header/--no-header", default=None, help="CSV: whether names stand above rows."),
     click.option(
         "--delimiter",
         metavar="CHAR",
         callback=lambda _, __, value: "\t" if value == r"\t" else value,
-        help=r"CSV: character between fields, as ';' or '\t'.  [default: detected]",
+        help=r"CSV: mark between cells, as ';' or '\t'.",
     ),
-    click.option("--decimal", type=click.Choice((".", ",")), help="CSV: mark before decimals.  [default: detected]"),
-    click.option("--chunk-rows", type=COUNT, default=4096, help="Most rows read at a time."),
+    click.option("--decimal", type=click.Choice((".", ",")), help="CSV: mark before decimals."),
+    click.option("--chunk-rows", type=COUNT, metavar="N", default=4096, help="Most rows read at a time."),
 )
 
-picture_option = click.option(
-    "--plot",
-    type=FILE,
-    help="Draw the columns of the worst events, and all rarities; the name ends in .png, .svg or .pdf.",
-)
-labels_option = click.option(
-    "--labels", metavar="COLUMN", help="Column that is not 0 in rows known as faults: measure how well they are found."
-)
-follow_option = click.option(
-    "--follow", is_flag=True, help="Wait for more rows at the end of FILE, as tail -F does, until Ctrl-C; text only."
-)
+picture_option = click.option("--plot", type=FILE, help="Draw the worst events: .png, .svg or .pdf.")
+labels_option = click.option("--labels", metavar="COLUMN", help="Column that is not 0 in faults: measure.")
+follow_option = click.option("--follow", is_flag=True, help="Wait for more rows, as tail -F does.")
 model_option = click.option("--model", required=True, type=FILE, help="A saved model.")
-results_option = click.option(
-    "--save",
-    type=FILE,
-    help="Write a line of results for each row to this file; its ending sets the format: .csv, .jsonl, .parquet, "
-    ".arrow (file) or .arrows (stream). - is standard output, as CSV, or JSON lines with --json.",
-)
+results_option = click.option("--save", type=FILE, help="Results by row: .csv .jsonl .parquet; - prints.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON only, for other programs.")
 files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
 answer_options = _grouped(files_argument, model_option, follow_option, table_options, results_option, json_option)

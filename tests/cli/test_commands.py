@@ -37,9 +37,6 @@ USAGE_ERRORS = {
     "fit x.csv --tolerance 2": "tolerance must be a finite number in [0, 1), got 2.0",
     "fit x.csv --axes best": "'best' is not one of 'ritz', 'likelihood'",
     "fit x.csv --save-every -1": "Invalid value for '--save-every'",
-    "fit x.csv --model m.npz --save-every nan": "'--save-every': 'nan' is not a number",
-    "score x.csv --quantile 1": "--quantile",
-    "score x.csv --smoothing nan": "'--smoothing': 'nan' is not a number",
     "score x.csv --period 1month": "expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got '1month'",
     "transform x.csv": "Missing option '--model'",
     "watch x.csv --plot a.txt": "pictures are written as .png, .svg, .pdf",
@@ -66,6 +63,12 @@ def test_help_needs_no_compiled_loops():
 @pytest.mark.parametrize(("line", "part"), USAGE_ERRORS.items())
 def test_wrong_use_is_refused_before_a_file_is_opened(line, part):
     refused(run(*line.split()), part, code=2)
+
+
+def test_the_help_of_watch_fits_a_screen():
+    lines = CliRunner().invoke(cli, ["watch", "--help"], terminal_width=80).stdout.splitlines()
+    assert len(lines) <= 48
+    assert max(map(len, lines)) <= 80
 
 
 def test_examples_in_the_help_name_options_that_there_are():

@@ -469,6 +469,9 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
         (["watch", "all.csv", "--model", "all.csv"], "is read as input", 2),
         (["watch", "all.csv", "--plot", "all.csv"], "pictures are written as", 2),
         (["watch", "absent.csv"], "absent.csv: no such file", 1),
+        (["watch", "all.csv", "--quantile", "1"], "quantile", 1),
+        (["watch", "all.csv", "--smoothing", "nan"], "smoothing", 1),
+        (["watch", "all.csv", "--lags", "0"], "lags", 1),
         (["watch", "all.csv", "--time", "hour"], "no column 'hour'; it has 4: when, heat", 1),
         (
             ["watch", "all.csv", "--time-format", "%H:%M", "--time", "when"],
