@@ -53,17 +53,19 @@ _SCALARS: dict[str, tuple[type, ...]] = {
     "time": (float,),
     "times": (list,),
     "feature": (str, int),
+    "features": (list,),
 }
 
 
 class Field(NamedTuple):
     """An array or a scalar of a part, called `name` there.
 
-    The kind of arrays is `<f8`, `<i8`, `|b1`, `|u1`, or `rows`: in the precision of the stream. The letters of `shape`
-    are lengths of axes, n that of the part, and others the same wherever keys begin with the same word. The kind of
-    scalars is one of `_SCALARS`, `real or null`, where null is infinity, `kernel`, or `data`, which the part itself
-    checks. A `time` is a number, or the text of a ``datetime64``; `times` are a list of times and nulls; a `feature` is
-    a name or a position. The rule is one of `RULES`, the least value of a scalar, or the texts that are allowed.
+    The kind of arrays is `<f8`, `<i8`, `|b1`, `|u1`, or `rows`: in the precision of the stream. The letters of
+    `shape` are lengths of axes, n that of the part, and others the same wherever keys begin with the same word. The
+    kind of scalars is one of `_SCALARS`, `real or null`, where null is infinity, `kernel`, or `data`, which the
+    part itself checks. A `time` is a number, or the text of a ``datetime64``; `times` are a list of times and
+    nulls; a `feature` is a name or a position, `features` a list. The rule is one of `RULES`, the least value of a
+    scalar, or the texts that are allowed.
     """
 
     name: str
@@ -149,7 +151,7 @@ def recorded(part: Part, value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for entry in part.fields:
         kept = getattr(value, entry.name)
-        kept = list(map(_plain, kept)) if entry.kind == "times" else _plain(kept)
+        kept = list(map(_plain, kept)) if entry.kind in ("times", "features") else _plain(kept)
         found[part.key(entry.name)] = None if entry.kind == "real or null" and kept == math.inf else kept
     for child in part.children:
         inner = getattr(value, child.name)
@@ -221,6 +223,8 @@ def _checked(key: str, entry: Field, value: Any, context: Context) -> Any:
     is_right = type(value) in _SCALARS[kind]
     if is_right and kind == "times":
         return tuple(_checked(key, Field(entry.name, "time", is_optional=True), time, context) for time in value)
+    if is_right and kind == "features":
+        return tuple(_checked(key, Field(entry.name, "feature"), feature, context) for feature in value)
     if is_right and kind == "texts":
         is_right = all(isinstance(text, str) for text in value)
     elif kind == "feature":

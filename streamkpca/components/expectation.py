@@ -69,7 +69,7 @@ class Expectation:
         further columns at the end. Rows may have gaps.
         """
         found = np.empty((len(rows), (rows.shape[1] - n_conditions) // lags))
-        measure_surprise(self._in_units(rows), 1.0 / self._width, self._columns, lags, found)
+        measure_surprise(self.standardise(rows), 1.0 / self._width, self._columns, lags, found)
         return found
 
     @one_blas_thread()
@@ -85,14 +85,15 @@ class Expectation:
         closeness[columns] = 0.0
         values = np.repeat(self._columns[columns][None], len(rows), axis=0)
         logarithms = np.zeros((len(rows), values.shape[2]))
-        expect_numbers(self._in_units(rows), closeness, self._columns, slopes, logarithms, values)
+        expect_numbers(self.standardise(rows), closeness, self._columns, slopes, logarithms, values)
         weights = np.exp(-HALF_POWER * (logarithms - logarithms.min(axis=1)[:, None]))
         weights = (weights / weights.sum(axis=1)[:, None])[:, None]
         means, unit = (weights * values).sum(axis=2), self._unit[columns]
         variances = (weights * (values - means[:, :, None]) ** 2).sum(axis=2)
         return means * unit + self._mean[columns], np.sqrt(variances + left * width**2) * unit
 
-    def _in_units(self, rows: Array) -> Array:
+    def standardise(self, rows: Array) -> Array:
+        """Return rows (n, d) less the healthy mean, in healthy deviations."""
         with np.errstate(over="ignore"):
             seen: Array = np.clip((rows - self._mean) / self._unit, -_FARTHEST, _FARTHEST)
         return seen

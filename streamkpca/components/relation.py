@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from streamkpca._core._loops import condition_precision, fill_expected
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca.components._loops import sum_relation_terms
@@ -215,6 +215,23 @@ class Relation:
         residuals, _ = self._predict(rows)
         expected: Array = self.mean + self.scale * (np.where(np.isnan(rows), 0.0, rows) - residuals)
         return expected
+
+    def given(self, X: Array, columns: Positions) -> tuple[Array, Array]:
+        """Return means and standard deviations (n, k) of some columns (k,) of rows (n, d), given the others."""
+        rows = self.standardise(X)
+        rows[:, columns] = np.nan
+        residuals, _ = self._predict(rows)
+        # The more columns are left out, the less the others say about each.
+        variance = np.diagonal(np.linalg.inv(self.precision[np.ix_(columns, columns)]))
+        variance = self.deviations[columns] ** 2 + variance - 1.0 / np.diagonal(self.precision)[columns]
+        deviation = np.broadcast_to(self.scale[columns] * np.sqrt(variance), (len(rows), len(columns)))
+        return (self.mean - self.scale * residuals)[:, columns], deviation
+
+    @cached_property
+    def deviations(self) -> Array:
+        """Deviations (d,) of healthy residuals, in scales, as if they were normal."""
+        deviations: Array = self.units / self._normal_quantile
+        return deviations
 
     @property
     def _normal_quantile(self) -> float:

@@ -243,13 +243,16 @@ class Snapshot:
 
     @cached_property
     def expectation(self) -> Expectation:
-        """What is expected of numbers, by the sample and the atoms that are not in it."""
+        """What is expected of numbers, by healthy rows."""
+        return Expectation(self.healthy_rows())
+
+    def healthy_rows(self) -> Array:
+        """Return rows (n, d) that were learned: of the sample and the atoms that are not in it, without gaps."""
         sample = self.sample.astype(np.float64, copy=False)
         # A row that is there twice would look like a neighbour without noise.
         known = {row.tobytes() for row in sample}
         others = [row.tobytes() not in known for row in self.atoms]
-        healthy = spread_out(np.concatenate([sample, self.atoms[others]]), n_rows_wanted(self.n_features))
-        return Expectation(self.completed(healthy))
+        return self.completed(spread_out(np.concatenate([sample, self.atoms[others]]), n_rows_wanted(self.n_features)))
 
     def inverse_transform(self, projections: Rows) -> Array:
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""

@@ -18,6 +18,8 @@ ROWS_FOR_ALARM = 20
 # Rows of the bins that alarms are counted in at first, and most bins.
 _BIN = 32
 _MOST_BINS = 512
+# Numbers that are kept of the alarms of closed events, at most.
+_MOST_NUMBERS = 200_000
 # Features, of those that explain events, by which these are alike.
 _LEADING = 2
 
@@ -49,8 +51,12 @@ class Event:
     start_time, end_time, peak_time : datetime64 or float, optional
         Times of the first alarm, of the last one and of the peak, in UTC.
     features : tuple of Cause
-        The features that explain it: the fewest whose numbers, had they been as expected, would have made its rows
-        usual, at most five. By how surprising they are, alone and given the others.
+        The features that explain it, at most five: those that are extreme during it, alone and given the others, at
+        least half as much beyond what is usual as the first.
+    ranking : tuple of str or int
+        All features, by how extreme they are during it.
+    feedback : {"accepted", "confirmed"}, optional
+        What was said of it, by `Monitor.accept` or `Monitor.confirm`.
     is_open : bool
         Whether the next rows may still belong to it.
 
@@ -78,6 +84,8 @@ class Event:
     end_time: Time | None = None
     peak_time: Time | None = None
     features: tuple[Cause, ...] = ()
+    ranking: tuple[str | int, ...] = ()
+    feedback: str | None = None
     is_open: bool = True
 
 
@@ -215,12 +223,22 @@ def _bernoulli(alarms: Array, rows: Array) -> Array:
 
 
 class EventLog(NamedTuple):
-    """The latest events, the number of closed ones, and rows of the open one."""
+    """The latest events, the number of closed ones, and rows of the open one.
 
+    Of the latest closed events, one for each of `sizes` (e,), the rows (k, D) are kept one after another, so many each.
+    """
+
+    kept: Array
+    sizes: Positions
     closed: tuple[Event, ...] = ()
     current: Event | None = None
     n_closed: int = 0
     rows: EventRows | None = None
+
+    @classmethod
+    def none(cls, width: int) -> Self:
+        """Return the log of a stream without events, of rows of so many numbers."""
+        return cls(np.empty((0, width)), _no_positions())
 
     def add_alarm(self, position: int, row: Array, novelty: float, rarity: float, kind: str, time: Time | None) -> Self:
         """Add an alarm to the open event, or open one."""
@@ -238,19 +256,45 @@ class EventLog(NamedTuple):
         """Tell whether the open event cannot go on with a row at this position."""
         return self.current is not None and position - self.current.end >= end_after
 
-    def explain(self, features: tuple[Cause, ...]) -> Event:
+    def explain(self, features: tuple[Cause, ...], ranking: tuple[str | int, ...]) -> Event:
         """Return the open event with its features, in the group of the first event that is like it."""
         assert self.current is not None
-        event = replace(self.current, features=features)
+        event = replace(self.current, features=features, ranking=ranking)
         alike = (other.group for other in self.closed if _likeness(other) == _likeness(event))
         return replace(event, group=next(alike, event.start)) if features else event
 
     def end(self, event: Event | None, most: int) -> Self:
         """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
-        if event is None:
+        if event is None or self.rows is None:
             return self._replace(current=None, rows=None)
-        closed = (*self.closed, replace(event, is_open=False))[-most:]
-        return type(self)(closed, None, self.n_closed + 1)
+        sizes = np.append(self.sizes, len(self.rows.rows))[-most:]
+        # From the latest event on, as far as their numbers go.
+        n_kept = np.cumsum(sizes[::-1]) * self.kept.shape[1] <= _MOST_NUMBERS
+        sizes = sizes[len(sizes) - max(int(np.count_nonzero(n_kept)), 1) :]
+        kept = np.concatenate([self.kept, self.rows.rows])
+        return self._replace(
+            kept=kept[len(kept) - int(sizes.sum()) :],
+            sizes=sizes,
+            closed=(*self.closed, replace(event, is_open=False))[-most:],
+            current=None,
+            n_closed=self.n_closed + 1,
+            rows=None,
+        )
+
+    def rows_of(self, event: Event) -> Array | None:
+        """Return the rows (k, D) that are kept of a closed event, or of the latest one in its group."""
+        kept = self.closed[len(self.closed) - len(self.sizes) :]
+        same = [i for i, other in enumerate(kept) if other.start == event.start]
+        same = same or [i for i, other in enumerate(kept) if other.group == event.group]
+        if not same:
+            return None
+        stop = int(self.sizes[: same[-1] + 1].sum())
+        return self.kept[stop - self.sizes[same[-1]] : stop]
+
+    def note(self, event: Event, feedback: str) -> Self:
+        """Note what was said of a closed event."""
+        noted = (replace(e, feedback=feedback) if e.start == event.start else e for e in self.closed)
+        return self._replace(closed=tuple(noted))
 
 
 def _likeness(event: Event) -> tuple[Any, ...]:
@@ -267,7 +311,7 @@ def time_of(times: Times | None, i: int) -> Time | None:
 
 
 _OF_FEATURE = "feature direction value expected".split()
-_COLUMNS = "start end start_time end_time n_alarms severity kind group peak peak_row peak_time is_open".split()
+_COLUMNS = "start end start_time end_time n_alarms severity kind group feedback peak peak_row peak_time is_open".split()
 
 
 def events_frame(events: Sequence[Event], to: str, where: str) -> Any:

@@ -1,17 +1,21 @@
 """What the scores of rows say: how rare they are, whether they are alarms, and whether they may be learned."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replaced
+from streamkpca.monitoring.causes import Healthy
 from streamkpca.monitoring.scoring import Scores
 from streamkpca.monitoring.state import MonitorState
 from streamkpca.monitoring.young import YOUNG
 
 # A share of rows has a whole number of rows for one; the quotient that gives it may be off in the last digit.
 _ROUNDING = 1e-9
+# Rows that are less rare than this among healthy ones are compared with no event that a user has judged.
+_LEAST_RARITY = 10.0
 
 
 class Verdict(NamedTuple):
@@ -28,16 +32,43 @@ class Verdict(NamedTuple):
     is_usual: Flags
 
 
-def judge(state: MonitorState, scores: Scores, threshold: float, learns: bool) -> tuple[MonitorState, Verdict]:
+class Likeness(NamedTuple):
+    """Which rows (n,) are like those of accepted events, and which like those of confirmed ones."""
+
+    is_fine: Flags
+    is_fault: Flags
+
+
+def compare(state: MonitorState, scores: Scores, rows: Array, healthy: Callable[[], Healthy]) -> Likeness | None:
+    """Compare rows (n, D), if they are rare among healthy ones, with the events that a user has judged, if any."""
+    if not len(state.known.rows):
+        return None
+    rarity = state.place.rarity_of(scores.place)
+    if scores.relation is not None:
+        rarity = np.maximum(rarity, state.relation.rarity_of(scores.relation))
+    compared = np.flatnonzero(rarity >= _LEAST_RARITY * state.n_views)
+    found = Likeness(np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool))
+    if len(compared):
+        found.is_fine[compared], found.is_fault[compared] = state.known.recognise(rows[compared], healthy())
+    return found
+
+
+def judge(
+    state: MonitorState, scores: Scores, threshold: float, learns: bool, likeness: Likeness | None = None
+) -> tuple[MonitorState, Verdict]:
     """Judge rows by their scores: a row is as rare as its rarer view says.
 
     While the monitor is young, all rows but gross ones may be learned, later those that are not rare among those that
     were learned. A monitor that does not learn compares with these alone, not with the rows that came since.
+
+    Rows like those of accepted events are usual, those like confirmed ones are alarms and not learned; neither count
+    among the rows so far.
     """
-    place, limited_place, place_scale = state.place.rank(scores.place)
+    is_counted = None if likeness is None else ~(likeness.is_fine | likeness.is_fault)
+    place, limited_place, place_scale = state.place.rank(scores.place, is_counted)
     relation, limited_relation, relation_scale = place, limited_place, state.relation
     if scores.relation is not None:
-        relation, limited_relation, relation_scale = state.relation.rank(scores.relation)
+        relation, limited_relation, relation_scale = state.relation.rank(scores.relation, is_counted)
     # Two views that differ are rare twice as often as one.
     among_healthy = np.maximum(np.maximum(place, relation) / state.n_views, 1.0)
     rarity, is_relation = among_healthy, relation > place
@@ -53,4 +84,8 @@ def judge(state: MonitorState, scores: Scores, threshold: float, learns: bool) -
         is_usual = ~state.place.is_gross(scores.place, YOUNG.gross)
         if scores.relation is not None:
             is_usual &= ~state.relation.is_gross(scores.relation, YOUNG.gross)
+    if likeness is not None:
+        is_fine, is_fault = likeness
+        rarity = np.where(is_fine, 1.0, np.where(is_fault, np.maximum(rarity, threshold), rarity))
+        exceeds, is_usual = exceeds & ~is_fine, (is_usual | is_fine) & ~is_fault
     return state, Verdict(rarity, is_relation, rarity >= least, exceeds, is_usual)

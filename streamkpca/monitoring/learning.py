@@ -133,3 +133,9 @@ def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
     state = _learn(state, scorer, rows[~is_held])
     state = replace(state, held=rows[is_held], held_runs=-1 - runs[is_held])
     return renew(state, scorer)
+
+
+def learn_event(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
+    """Learn the rows (n, D) of an event that was fine."""
+    state = _learn(state, scorer, rows)
+    return renew(state, scorer) if len(state.held) else state

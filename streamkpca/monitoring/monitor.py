@@ -1,6 +1,7 @@
 """The monitor: scores the rows of a stream, raises alarms, and learns what is normal."""
 
 import copy
+import functools
 import html
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,11 +17,11 @@ from streamkpca.errors import RowError
 from streamkpca.kernels import RBF
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.causes import Cause, EventRows
+from streamkpca.monitoring.causes import Cause, EventRows, find_causes
 from streamkpca.monitoring.contract import Contract, judge_by_bound, renew_level
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, time_of
-from streamkpca.monitoring.judging import judge
-from streamkpca.monitoring.learning import CHUNK, LEARN, accept_change, begin_with_model, learn_chunk
+from streamkpca.monitoring.judging import compare, judge
+from streamkpca.monitoring.learning import CHUNK, LEARN, accept_change, begin_with_model, learn_chunk, learn_event
 from streamkpca.monitoring.periods import Period, checked_period, n_features_of, with_phases
 from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
 from streamkpca.monitoring.scoring import Scorer, with_predecessors
@@ -57,8 +58,9 @@ class MonitorRecord(NamedTuple):
         Rarity from which on a row is an alarm, 1 / (1 - `quantile`); infinite before there is a scale. With
         `false_alarms`, within an alarm run that of the quantile, else the higher one at which runs begin.
     is_alarm : ndarray of bool
-    novelty : ndarray
-        Scores of the model, in units of k(x, x); smoothed, if the monitor smooths.
+    novelty, smoothed : ndarray
+        Scores of the model, in units of k(x, x), and their weighted means by which rows are judged; the same without
+        `smoothing`.
     time : ndarray of datetime64 or float, optional
         Times of the rows, in UTC; None without times.
 
@@ -73,6 +75,7 @@ class MonitorRecord(NamedTuple):
     threshold: Array
     is_alarm: Flags
     novelty: Array
+    smoothed: Array
     time: Times | None = None
 
 
@@ -246,7 +249,7 @@ class Monitor(SavedWithModel[MonitorState]):
         # Two monitors that share a model would learn its rows twice.
         return copy.deepcopy(self)
 
-    def update(self, X: Any, *, time: Any = None) -> MonitorRecord:
+    def update(self, X: Any, *, time: Any = None, planned: Any = None) -> MonitorRecord:
         """Score the next rows, then learn those that are to be learned, in chunks of 32 to 256 as the stream grows.
 
         Parameters
@@ -256,6 +259,9 @@ class Monitor(SavedWithModel[MonitorState]):
         time : array-like of shape (n,) or str, optional
             Their times, ascending, as ``datetime64``, ``datetime`` or numbers, or the name of the column of X that
             holds them. By default the index of a pandas frame, if it is a DatetimeIndex. Dates with a zone become UTC.
+        planned : array-like of bool of shape (n,), optional
+            Rows of a planned window, such as maintenance: they are neither judged nor learned, and lags and smoothing
+            start anew after them.
 
         Returns
         -------
@@ -285,7 +291,8 @@ class Monitor(SavedWithModel[MonitorState]):
             rows, names = self._checked(X, where)
             times, breaks = self._breaks(rows, time, where)
             n = len(rows)
-            record = MonitorRecord(np.ones(n), np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), times)
+            is_planned = _check_planned(planned, n, where)
+            record = MonitorRecord(np.ones(n), np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), np.zeros(n), times)
             try:
                 if state is None:
                     state = self._started(rows.shape[1], names)
@@ -297,8 +304,9 @@ class Monitor(SavedWithModel[MonitorState]):
                     chunk = min(max(chunk, CHUNK), _LONG_CHUNK)
                     stop = min(n, start + chunk - state.n_rows % chunk)
                     try:
+                        part = slice(start, stop)
                         state = self._judge_chunk(
-                            state, rows[start:stop], breaks[start:stop], _part(record, start, stop)
+                            state, rows[part], breaks[part], is_planned[part], _part(record, start, stop)
                         )
                     except RowError as error:
                         raise error.at(start + error.row) from None
@@ -392,9 +400,96 @@ class Monitor(SavedWithModel[MonitorState]):
         """
         with self.model.write_lock:
             if self._state is not None:
-                run, rest = AlarmRun(), self._state.left_out[:0]
-                self._state = replace(self._state, run=run, log=EventLog(), change=None, left_out=rest)
+                rest = self._state.left_out[:0]
+                log = EventLog.none(rest.shape[1])
+                self._state = replace(self._state, run=AlarmRun(), log=log, change=None, left_out=rest)
             return self.reset_context()
+
+    def accept(self, event: Event) -> Self:
+        """Take an event for one that was fine: learn its rows, and let rows like them raise no alarm from now on.
+
+        Rows are alike if the same features are about as far from healthy ones, alone and given the others.
+
+        Parameters
+        ----------
+        event : Event
+            One of `events_`, of which rows are kept: the latest ones, 200,000 numbers of 32 rows each. Of an older
+            one, the latest of its group stands for it.
+
+        Returns
+        -------
+        Monitor
+            This monitor.
+
+        Raises
+        ------
+        ValueError
+            It is no event of this monitor, or its rows are no longer kept.
+
+        Examples
+        --------
+        >>> random = np.random.default_rng(0)
+        >>> monitor = Monitor()
+        >>> record = monitor.update(random.normal(size=(1000, 3)))
+        >>> record = monitor.update([[0.0, 12.0, 0.0]])
+        >>> record = monitor.accept(monitor.events_[-1]).update(random.normal([0.0, 12.0, 0.0], size=(50, 3)))
+        >>> int(record.is_alarm.sum()), monitor.events_[-1].feedback
+        (0, 'accepted')
+        """
+        return self._judge_event(event, "accepted")
+
+    def confirm(self, event: Event) -> Self:
+        """Take an event for a fault: rows like its rows are alarms from now on, however frequent, and never learned.
+
+        Parameters
+        ----------
+        event : Event
+            As for `accept`.
+
+        Returns
+        -------
+        Monitor
+            This monitor.
+
+        Raises
+        ------
+        ValueError
+            It is no event of this monitor, or its rows are no longer kept.
+
+        Examples
+        --------
+        >>> random = np.random.default_rng(0)
+        >>> monitor = Monitor()
+        >>> record = monitor.update(random.normal(size=(1000, 3)))
+        >>> record = monitor.update([[0.0, 12.0, 0.0]])
+        >>> record = monitor.confirm(monitor.events_[-1]).update(random.normal([0.0, 12.0, 0.0], size=(900, 3)))
+        >>> bool(record.is_alarm.all())
+        True
+        """
+        return self._judge_event(event, "confirmed")
+
+    def _judge_event(self, event: Event, feedback: str) -> Self:
+        """Take in what a user says of an event."""
+        with self.model.write_lock:
+            state, before = self._state, self._scorer.states
+            if state is not None and state.log.current is not None and state.log.current.start == event.start:
+                state = self._close(state)
+            rows = None if state is None else state.log.rows_of(event)
+            if state is None or rows is None:
+                raise ValueError(
+                    f"Monitor: of the event at row {event.start:,} no rows are kept; take one of the latest of "
+                    "monitor.events_"
+                )
+            known = state.known.add(rows, feedback == "confirmed")
+            state = replace(state, log=state.log.note(event, feedback), known=known)
+            try:
+                if feedback == "accepted" and self.learn != "none":
+                    state = learn_event(state, self._scorer, rows)
+            except BaseException:
+                self._scorer.states = before
+                raise
+            self._state = state
+        return self
 
     def _record(self) -> dict[str, Any]:
         return {
@@ -499,8 +594,8 @@ class Monitor(SavedWithModel[MonitorState]):
             return found
         event, rows, scale, found = state.log.current, state.log.rows, state.place.scale, None
         if event is not None and rows is not None and scale is not None and not is_short(event, self.min_duration):
-            features = self._scorer.causes(rows, scale.level(self._threshold(state)), state.names)
-            found = None if is_ignored(features, self.ignore) else state.log.explain(features)
+            causes, ranking = find_causes(rows, self._scorer.healthy(state.predictor), state.names)
+            found = None if is_ignored(causes, self.ignore) else state.log.explain(causes, ranking)
         self._explained = (state, found)
         return found
 
@@ -555,11 +650,13 @@ class Monitor(SavedWithModel[MonitorState]):
 
     # One chunk: score, judge, log; at its end learn
 
-    def _judge_chunk(self, state: MonitorState, rows: Array, breaks: Flags, record: MonitorRecord) -> MonitorState:
+    def _judge_chunk(
+        self, state: MonitorState, rows: Array, breaks: Flags, is_planned: Flags, record: MonitorRecord
+    ) -> MonitorState:
         """Judge the rows (n, d) of one chunk into their record; the model and the scales stay the same."""
         threshold = self._threshold(state)
         record.threshold[:] = threshold
-        for start, stop, is_good in self._scorer.runs(rows, breaks):
+        for start, stop, is_good in self._scorer.runs(rows, breaks, is_planned):
             part, first = _part(record, start, stop), state.n_rows
             if breaks[start] or not is_good:
                 state = state.begun_anew()
@@ -570,7 +667,7 @@ class Monitor(SavedWithModel[MonitorState]):
                     raise error.at(start + error.row) from None
             else:
                 state, exceeds = state.passed(stop - start, part.time), part.is_alarm
-                part.novelty[:] = part.rarity[:] = np.nan
+                part.novelty[:] = part.smoothed[:] = part.rarity[:] = np.nan
             run = state.run.advance(exceeds, first, part.time)
             if run is not state.run:
                 state = replaced(state, run=run)
@@ -583,9 +680,11 @@ class Monitor(SavedWithModel[MonitorState]):
         scorer, learns, first, is_new = self._scorer, self.learn != "none", state.n_rows, state.last_scores is None
         stacked, context, n_padded = scorer.stack(state, rows, record.time)
         scores = scorer.score(stacked, state.predictor, state.last_scores, learns)
-        state, verdict = judge(state, scores, threshold, learns)
+        likeness = compare(state, scores, stacked, functools.partial(scorer.healthy, state.predictor))
+        state, verdict = judge(state, scores, threshold, learns, likeness)
         verdict.is_usual[:n_padded] = False
-        record.novelty[:], record.rarity[:], record.is_alarm[:] = scores.place, verdict.rarity, verdict.is_alarm
+        record.novelty[:], record.smoothed[:] = scores.novelty, scores.place
+        record.rarity[:], record.is_alarm[:] = verdict.rarity, verdict.is_alarm
         contract = state.contract
         if contract is not None:
             contract, record.is_alarm[:], record.threshold[:] = judge_by_bound(
@@ -639,7 +738,7 @@ class Monitor(SavedWithModel[MonitorState]):
         features: tuple[Cause, ...] = ()
         if len(rows) and scale is not None:
             kept = EventRows.of_run(rows, start, start_time)
-            features = self._scorer.causes(kept, scale.level(self._threshold(state)), state.names)
+            features, _ = find_causes(kept, self._scorer.healthy(state.predictor), state.names)
         elif log.closed and log.closed[-1].end > start:
             # A young monitor learns the rows of a change; its events were explained before.
             features = tuple(cause._replace(since=start, since_time=start_time) for cause in log.closed[-1].features)
@@ -713,6 +812,19 @@ def _part(record: MonitorRecord, start: int, stop: int) -> MonitorRecord:
     if stop - start == len(record.novelty):
         return record
     return MonitorRecord(*(None if column is None else column[start:stop] for column in record))  # type: ignore[arg-type]
+
+
+def _check_planned(planned: Any, n: int, where: str) -> Flags:
+    """Return which of n rows are in a planned window."""
+    if planned is None:
+        return np.zeros(n, dtype=bool)
+    found = np.asarray(planned)
+    if found.dtype != bool or found.shape != (n,):
+        raise ValueError(
+            f"{where} expects planned as {n:,} booleans, one a row, but got an array of shape {found.shape} and type "
+            f"{found.dtype}"
+        )
+    return found
 
 
 def _check_model(name: str, model: Any, where: str) -> StreamingKernelPCA:

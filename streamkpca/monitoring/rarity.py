@@ -136,12 +136,26 @@ class ViewScale:
         """Return the scale of a view that has scored no row."""
         return cls(None, np.zeros(N_LEVELS + 1))
 
-    def rank(self, scores: Array) -> tuple[Array, Array, Self]:
-        """Rank the next scores (k,) of a stream: their rarities (k,) among healthy ones, and limited by all so far."""
+    def rarity_of(self, scores: Array) -> Array:
+        """Return how rare scores (k,) are among healthy ones, 1 while there are none."""
+        return np.ones(len(scores)) if self.scale is None else self.scale.rarity_of(scores)
+
+    def rank(self, scores: Array, is_counted: Flags | None = None) -> tuple[Array, Array, Self]:
+        """Rank the next scores (k,) of a stream: their rarities (k,) among healthy ones, and limited by all so far.
+
+        Those that are not counted are not limited either.
+        """
         if self.scale is None:
             return np.ones(len(scores)), np.ones(len(scores)), self
         counts, rarity, limited = self.counts.copy(), np.empty(len(scores)), np.empty(len(scores))
-        self.scale.rank(scores, _MOST_TIMES_RARER, counts, rarity, limited)
+        if is_counted is None:
+            self.scale.rank(scores, _MOST_TIMES_RARER, counts, rarity, limited)
+        else:
+            rarity = self.scale.rarity_of(scores)
+            limited = rarity.copy()
+            found = np.empty(np.count_nonzero(is_counted)), np.empty(np.count_nonzero(is_counted))
+            self.scale.rank(scores[is_counted], _MOST_TIMES_RARER, counts, *found)
+            limited[is_counted] = found[1]
         return rarity, limited, replaced(self, counts=counts)
 
     def is_gross(self, scores: Array, rarity: float) -> Flags:

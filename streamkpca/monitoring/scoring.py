@@ -9,12 +9,12 @@ import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
 from streamkpca.checkpoint.fields import Context
-from streamkpca.components.relation import Relation
+from streamkpca.components.relation import Relation, RowMoments
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.kinds import kernel_from
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring._loops import smooth_roots
-from streamkpca.monitoring.causes import Cause, EventRows, causes_of
+from streamkpca.monitoring.causes import Healthy
 from streamkpca.monitoring.periods import Period, check_knows_phases, kernel_with_phases, n_phases, with_phases
 from streamkpca.monitoring.state import MonitorState
 from streamkpca.rows.times import Times
@@ -26,10 +26,14 @@ MOST_RELATED = 1024
 
 
 class Scores(NamedTuple):
-    """Scores of rows (n,) by both views, smoothed; those of the relation are None without one."""
+    """Scores of rows (n,) by both views, smoothed, and the novelty that those of the place are of.
+
+    Those of the relation are None without one.
+    """
 
     place: Array
     relation: Array | None
+    novelty: Array
 
 
 @dataclass(eq=False)
@@ -103,8 +107,11 @@ class Scorer:
         shapes["R"] = (d * self.lags,)
         return Context(has_gaps=self.model.on_missing == "marginal", lengths=shapes)
 
-    def runs(self, rows: Array, breaks: Flags) -> list[tuple[int, int, bool]]:
-        """Cut rows (n, d) before breaks, and tell of each run whether its rows have numbers enough to be scored."""
+    def runs(self, rows: Array, breaks: Flags, is_planned: Flags) -> list[tuple[int, int, bool]]:
+        """Cut rows (n, d) before breaks, and tell of each run whether its rows are to be scored.
+
+        Those of planned windows are not, nor those without numbers enough.
+        """
         if self.model.on_missing == "marginal":
             bad = ~rows_with_numbers(rows)
         elif "skip" in (self.model.on_bad_rows, self.model.on_missing):
@@ -112,6 +119,7 @@ class Scorer:
         else:
             # Rows are refused with a number that is not finite.
             bad = np.zeros(len(rows), dtype=bool)
+        bad |= is_planned
         if len(rows) == 1 or not (bad.any() or breaks[1:].any()):
             return [(0, len(rows), not bad[0])]
         edges = [0, *(np.flatnonzero(breaks[1:] | (bad[1:] != bad[:-1])) + 1).tolist(), len(bad)]
@@ -134,13 +142,15 @@ class Scorer:
 
     def score(self, stacked: Array, relation: Relation | None, last: Array | None, learns: bool = True) -> Scores:
         """Score a run of rows (n, D), smoothed after the last scores (2,), if there are any."""
-        place = smooth(self.novelty(stacked, learns), self.smoothing, None if last is None else float(last[0]))
+        novelty = self.novelty(stacked, learns)
+        place = smooth(novelty, self.smoothing, None if last is None else float(last[0]))
         if relation is None:
-            return Scores(place, None)
+            return Scores(place, None, novelty)
         # The numbers of the row itself, given all others, its predecessors among them.
         d = len(relation.mean) // self.lags
         surprise = relation.score(self.related(stacked), d)
-        return Scores(place, smooth(surprise, self.smoothing, None if last is None else float(last[1])))
+        relation_scores = smooth(surprise, self.smoothing, None if last is None else float(last[1]))
+        return Scores(place, relation_scores, novelty)
 
     def novelty(self, rows: Array, learns: bool = True) -> Array:
         """Score rows, as the model sees them; 0 before the first refit of a model that learns."""
@@ -150,11 +160,13 @@ class Scorer:
         novelty: Array = latest_axes(known, self.model.settings("Monitor.update")).novelty_by_row(rows)
         return novelty
 
-    def causes(self, kept: EventRows, threshold: float, names: list[str] | None) -> tuple[Cause, ...]:
-        """Return the causes of an event."""
+    def healthy(self, relation: Relation | None) -> Healthy:
+        """Return what is known of healthy rows, by the model and their relation, or by that of rows of the model."""
         assert self.known is not None
         answers = latest_axes(self.known, self.model.settings("Monitor"))
-        return causes_of(kept, answers, threshold, self.lags, names, n_phases(self.period))
+        if relation is None and (rows := self.related(answers.healthy_rows())).shape[1] <= MOST_RELATED:
+            relation = Relation.fit(RowMoments.none(rows.shape[1]).add(rows), rows)
+        return Healthy(answers.expectation, relation, self.lags, n_phases(self.period))
 
 
 def with_predecessors(rows: Array, before: Array) -> tuple[Array, Array]:

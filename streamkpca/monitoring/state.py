@@ -14,6 +14,7 @@ from streamkpca.components.relation import Relation, RowMoments
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
+from streamkpca.monitoring.feedback import KnownEvents
 from streamkpca.monitoring.rarity import RarityScale, ViewScale
 from streamkpca.monitoring.rules import time_passed
 from streamkpca.rows.times import Time, Times
@@ -37,11 +38,12 @@ class MonitorState:
     """The state of a monitor besides that of its model; replaced as a whole.
 
     `place` and `relation` are the scales of the two views, `moments` those of the learned rows, and `predictor` the
-    relation that they had when the scales were made. `held` (m, D) are rows held out, in chunks of the numbers
-    `held_runs` (m,), and `left_out` (k, D) rows that were not learned since alarms have been many. `context`
-    (lags - 1, d) are the predecessors of the next row, the latest first, and `n_padded` counts the rows to come whose
-    predecessors were padded after a gap. `last_scores` (2,) are the latest smoothed ones of both views, and `waiting`
-    parts of the present chunk. By the rarer view, `n_views` times as many healthy rows are rare as by one.
+    relation that they had when the scales were made. `log` has the events, and `known` those that a user has
+    judged. `held` (m, D) are rows held out, in chunks of the numbers `held_runs` (m,), and `left_out` (k, D) rows
+    that were not learned since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row,
+    the latest first, and `n_padded` counts the rows to come whose predecessors were padded after a gap.
+    `last_scores` (2,) are the latest smoothed ones of both views, and `waiting` parts of the present chunk. By the
+    rarer view, `n_views` times as many healthy rows are rare as by one.
     """
 
     n_features: int
@@ -52,9 +54,10 @@ class MonitorState:
     place: ViewScale
     relation: ViewScale
     moments: RowMoments
+    log: EventLog
+    known: KnownEvents
     predictor: Relation | None = None
     run: AlarmRun = field(default_factory=AlarmRun)
-    log: EventLog = field(default_factory=EventLog)
     change: Change | None = None
     n_rows: int = 0
     n_learned: int = 0
@@ -75,7 +78,8 @@ class MonitorState:
         """Return the state before the first row, of rows that become `width` numbers, so many of them related."""
         rows, scale = np.empty((0, width)), ViewScale.none()
         runs = np.empty(0, dtype=np.int64)
-        return cls(n_features, names, rows, runs, rows, scale, scale, RowMoments.none(n_related))
+        log, known = EventLog.none(width), KnownEvents.none(width)
+        return cls(n_features, names, rows, runs, rows, scale, scale, RowMoments.none(n_related), log, known)
 
     @property
     def all_time_passed(self) -> float:
@@ -118,6 +122,8 @@ def state_from_record(record: dict[str, Any], context: Callable[[int], Context])
     log = state.log
     if (log.current is None) != (log.rows is None) or (log.rows and not len(log.rows.rows) == len(log.rows.times) > 0):
         raise ValueError("the open event has no rows, or too many times")
+    if log.sizes.sum() != len(log.kept) or len(log.sizes) > len(log.closed):
+        raise ValueError("closed events have too many or too few rows")
     if len(state.run.firsts) != len(state.run.first_times):
         raise ValueError("alarms have too many or too few times")
     last = max((event.end for event in [*log.closed, *([log.current] if log.current else [])]), default=0)
@@ -166,6 +172,11 @@ _STATE = whole_of(
         first_times / times
     EventLog: log
         n_closed / integer / / >= 0
+        kept / <f8 / kD / or NaN
+        sizes / <i8 / e / >= 0
+    KnownEvents: known
+        rows / <f8 / kD / or NaN
+        are_faults / |b1 / k
     EventRows: log.rows?
         positions / <i8 / n
         rows / <f8 / nD / or NaN
@@ -179,6 +190,8 @@ _STATE = whole_of(
         peak severity / real / / >= 0
         start_time end_time peak_time / time?
         is_open / flag
+        ranking / features
+        feedback / text? / / accepted | confirmed
     Change: change?
         start detected / integer / / >= 0
         share / real / / >= 0
@@ -212,6 +225,7 @@ _STATE = whole_of(
         Relation,
         AlarmRun,
         EventLog,
+        KnownEvents,
         EventRows,
         Event,
         Change,

@@ -62,7 +62,9 @@ def test_the_sensor_that_failed_is_named_with_what_it_should_have_read(d: int, s
     monitor = watched(rows, 1000)
     event = longest(monitor)
     cause = event.features[0]
-    assert [found.feature for found in event.features] == [faulty]
+    assert event.ranking[0] == cause.feature == faulty
+    assert sorted(event.ranking) == list(range(d))
+    assert len(event.features) <= 2
     (at,) = np.flatnonzero(rows[:, faulty] == cause.value)[:1]
     if fault != "stuck":
         assert abs(cause.expected - truth[at, faulty]) <= 2.0 * NOISE
@@ -70,7 +72,7 @@ def test_the_sensor_that_failed_is_named_with_what_it_should_have_read(d: int, s
     assert not cause.low <= cause.value <= cause.high
     assert cause.direction == ("above" if cause.value > cause.expected else "below")
     assert fault != "offset" or (cause.direction, cause.since) == ("above", 0)
-    assert fault != "drift" or (cause.direction == "below" and 0 < cause.since < 20)
+    assert fault != "drift" or (cause.direction == "below" and 0 < cause.since < 30)
     expected = monitor.model.expected(rows[1000:1040], faulty)[:, 0]
     assert np.median(np.abs(expected - truth[1000:1040, faulty])) <= 2.0 * NOISE
 
@@ -109,7 +111,7 @@ def test_causes_do_not_depend_on_cuts_and_a_checkpoint_within_an_event_goes_on()
     restored.update(rows[741:])
     assert whole.events_ == pieces.events_ == restored.events_
     assert pieces.to_bytes() == restored.to_bytes()
-    assert {cause.feature for cause in longest(whole).features} <= {0, 1}
+    assert {cause.feature for cause in longest(whole).features[:2]} == {0, 1}
 
 
 def test_an_open_event_tells_what_a_closed_one_will() -> None:

@@ -68,7 +68,7 @@ def test_runs_count_like_the_definition_whatever_the_cuts(alarms: list[bool], si
 def test_events_of_a_log_are_those_of_the_definition(alarms: list[bool]) -> None:
     random = np.random.default_rng(len(alarms))
     rarity = random.integers(0, 5, len(alarms)).astype(float).tolist()
-    log = EventLog()
+    log = EventLog.none(1)
     for row, alarm in enumerate(alarms):
         if alarm:
             log = log.add_alarm(row, np.zeros(1), 0.0, rarity[row], "place", None)
@@ -116,7 +116,7 @@ def test_bad_rows_count_as_rows_without_an_alarm() -> None:
 
 
 def test_the_latest_thousand_events_are_kept() -> None:
-    log = EventLog()
+    log = EventLog.none(1)
     for row in range(0, 20_100, 20):
         log = log.add_alarm(row, np.zeros(1), 1.0, 1.0, "place", None)
         log = log.end(log.current, 1000)

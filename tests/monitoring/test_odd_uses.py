@@ -64,7 +64,7 @@ def test_a_change_that_is_accepted_keeps_the_causes_of_its_event() -> None:
     assert change.is_accepted
     found = [event for event in monitor.events_ if event.n_alarms > 30]
     assert found[0].start == 1500
-    assert {cause.feature for event in found for cause in event.features} == {3}
+    assert {event.features[0].feature for event in found} == {3}
     assert all(event.n_alarms < 30 for event in ignoring.events_)
 
 

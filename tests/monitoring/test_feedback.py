@@ -1,0 +1,129 @@
+"""What a user says of events: those that were fine raise no alarm again, and faults always do."""
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamkpca._core.arrays import Array
+from streamkpca.errors import CheckpointError
+from streamkpca.monitoring import Event, Monitor
+
+N_HEALTHY = 5000
+
+
+def healthy_rows(n: int, d: int = 6, seed: int = 0) -> Array:
+    """Return rows of d sensors that follow two hidden numbers, with noise."""
+    random = np.random.default_rng(seed)
+    mixing = np.random.default_rng(d).normal(size=(2, d))
+    return random.normal(size=(n, 2)) @ mixing + 0.3 * random.normal(size=(n, d))
+
+
+def broken_rows(n: int, feature: int, seed: int = 1) -> Array:
+    """Return rows of which one sensor reads too high, by its relation and by its place."""
+    rows = healthy_rows(n, seed=seed)
+    rows[:, feature] += 8.0
+    return rows
+
+
+def watching(seed: int = 0) -> tuple[Monitor, Event]:
+    """Return a monitor that knows healthy rows and has met one event, of sensor 2."""
+    monitor = Monitor()
+    monitor.update(healthy_rows(N_HEALTHY, seed=seed))
+    monitor.update(broken_rows(20, 2, seed + 1))
+    monitor.update(healthy_rows(40, seed=seed + 2))
+    return monitor, max(monitor.events_, key=lambda event: event.n_alarms)
+
+
+@pytest.mark.parametrize("seed", [0, 10, 20])
+def test_after_accept_alike_rows_raise_no_alarm_and_others_do(seed: int) -> None:
+    monitor, event = watching(seed)
+    assert event.features[0].feature == 2
+    assert monitor.accept(event) is monitor
+    alike = monitor.update(broken_rows(400, 2, seed + 3))
+    assert alike.is_alarm.mean() <= 0.02
+    other = copy.deepcopy(monitor).update(broken_rows(40, 4, seed + 4))
+    assert other.is_alarm.mean() >= 0.95
+    opposite = healthy_rows(40, seed=seed + 5)
+    opposite[:, 2] -= 8.0
+    assert monitor.update(opposite).is_alarm.mean() >= 0.95
+
+
+@pytest.mark.parametrize("seed", [0, 10, 20])
+def test_after_confirm_alike_rows_are_alarms_however_frequent_and_are_not_learned(seed: int) -> None:
+    monitor, event = watching(seed)
+    silent, _ = watching(seed)
+    monitor.confirm(event)
+    n_learned = monitor._state.n_learned
+    found = np.concatenate([monitor.update(broken_rows(500, 2, seed + k)).is_alarm for k in range(3, 11)])
+    assert found.mean() >= 0.95
+    assert monitor._state.n_learned == n_learned
+    other = monitor.update(broken_rows(40, 4, seed + 12))
+    assert other.is_alarm.mean() >= 0.95
+    forgotten = np.concatenate([silent.update(broken_rows(500, 2, seed + k)).is_alarm for k in range(3, 11)])
+    assert forgotten[-500:].mean() < 0.5
+
+
+def test_what_was_said_is_noted_saved_and_told() -> None:
+    monitor, event = watching()
+    monitor.confirm(event)
+    (noted,) = (other for other in monitor.events_ if other.start == event.start)
+    assert noted.feedback == "confirmed"
+    assert monitor.events_frame().set_index("start").loc[event.start, "feedback"] == "confirmed"
+    restored = Monitor.from_bytes(monitor.to_bytes())
+    assert restored.events_ == monitor.events_
+    rows = broken_rows(300, 2, 7)
+    assert np.array_equal(restored.update(rows).rarity, monitor.update(rows).rarity)
+    assert restored.to_bytes() == monitor.to_bytes()
+
+
+def test_an_open_event_is_closed_by_what_is_said_of_it() -> None:
+    monitor = Monitor()
+    monitor.update(healthy_rows(N_HEALTHY))
+    monitor.update(broken_rows(20, 2))
+    assert monitor.events_[-1].is_open
+    monitor.accept(monitor.events_[-1])
+    assert (monitor.events_[-1].is_open, monitor.events_[-1].feedback) == (False, "accepted")
+    assert not monitor.update(broken_rows(20, 2, 2)).is_alarm.any()
+
+
+def test_events_that_are_unknown_are_refused_and_change_nothing() -> None:
+    monitor, event = watching()
+    before = monitor.to_bytes()
+    for other in (Monitor(), monitor):
+        with pytest.raises(ValueError, match=r"of the event at row 9,999,999 no rows are kept"):
+            other.accept(event.__class__(**{**vars(event), "start": 9_999_999, "group": -1}))
+    assert monitor.to_bytes() == before
+
+
+def test_a_monitor_that_does_not_learn_takes_what_is_said() -> None:
+    monitor, event = watching()
+    monitor.learn = "none"
+    model = monitor.model.to_bytes()
+    monitor.accept(event)
+    assert monitor.model.to_bytes() == model
+    assert monitor.update(broken_rows(200, 2, 5)).is_alarm.mean() <= 0.02
+
+
+@settings(max_examples=10)
+@given(st.lists(st.integers(1, 299), max_size=4).map(sorted), st.booleans())
+def test_cuts_do_not_matter(cuts: list[int], is_fault: bool) -> None:
+    whole, event = watching()
+    pieces, same = watching()
+    rows = np.concatenate([broken_rows(150, 2, 5), healthy_rows(150, seed=6)])
+    for monitor, given_event in ((whole, event), (pieces, same)):
+        (monitor.confirm if is_fault else monitor.accept)(given_event)
+    whole.update(rows)
+    for part in np.split(rows, cuts):
+        pieces.update(part)
+    assert whole.to_bytes() == pieces.to_bytes()
+
+
+def test_a_file_with_other_rows_of_events_is_refused() -> None:
+    monitor, _ = watching()
+    state = monitor._state
+    monitor._state = state.__class__(**{**vars(state), "log": state.log._replace(sizes=state.log.sizes + 1)})
+    with pytest.raises(CheckpointError, match="closed events have too many or too few rows"):
+        Monitor.from_bytes(monitor.to_bytes())
