@@ -240,7 +240,7 @@ def test_smoothing_equals_its_formula(smoothing: float) -> None:
         root = score**0.5
         mean = root if mean is None else (1.0 - smoothing) * mean + smoothing * root
         expected.append(mean**2)
-    np.testing.assert_allclose(record.novelty, expected, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(record.smoothed, expected, rtol=1e-9, atol=1e-15)
     np.testing.assert_array_equal(record.is_alarm, record.rarity >= record.threshold * (1.0 - 1e-9))
 
 
