@@ -171,14 +171,13 @@ def find_causes(
         return (), ranking
     more = extremes[order[:_MOST_CAUSES]] - _USUAL
     listed = order[:_MOST_CAUSES][more >= _LEAST_SHARE * more[0]] if more[0] > 0.0 else order[:1]
-    with np.errstate(all="ignore"):
-        expected, spread = healthy.predict(rows, listed)
-        off = np.abs(rows[:, listed] - expected) / spread
-        off = np.where(off >= 0.0, off, -1.0)
+    expected, spread, off = _deviate(rows, listed, healthy)
     # Features that only go with the first one are inside of their ranges once it is left out.
     is_outside = (off >= RANGE).mean(axis=0) >= _LEAST_OUTSIDE
     is_outside[0] = True
-    listed, (expected, spread, off) = listed[is_outside], (each[:, is_outside] for each in (expected, spread, off))
+    if not is_outside.all():
+        listed = listed[is_outside]
+        expected, spread, off = _deviate(rows, listed, healthy)
     causes = []
     for k, (j, share) in enumerate(zip(listed.tolist(), extremes[listed] / extremes[listed].sum(), strict=True)):
         far = off[:, k]
@@ -189,3 +188,14 @@ def find_causes(
         values = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
         causes.append(Cause(names[j] if names else j, *values, int(kept.positions[since]), kept.times[since]))
     return tuple(causes), ranking
+
+
+def _deviate(rows: Array, features: Positions, healthy: Healthy) -> tuple[Array, Array, Array]:
+    """Return what is expected of features (f,) of rows (k, D), with which deviation, and how far they are off: (k, f).
+
+    Where a number is missing, it is off by -1.
+    """
+    with np.errstate(all="ignore"):
+        expected, spread = healthy.predict(rows, features)
+        off = np.abs(rows[:, features] - expected) / spread
+    return expected, spread, np.where(off >= 0.0, off, -1.0)
