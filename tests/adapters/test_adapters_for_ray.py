@@ -116,7 +116,7 @@ def test_a_fit_is_batch_kernel_pca_of_all_rows(ray):
         for_ray.fit(StreamingKernelPCA(1), ray.data.from_pandas(tables))
     weighted = ray.data.from_pandas([table.fillna(0.0).assign(weight=0.5) for table in tables])
     assert for_ray.fit(exact, weighted, weight_column="weight").total_weight_ == 150.0
-    examples = "\n".join(map(inspect.getdoc, (for_ray.fit, for_ray.transform)))
+    examples = "\n\n".join(map(inspect.getdoc, (for_ray.fit, for_ray.transform)))
     test = doctest.DocTestParser().get_doctest(examples, {"ray": ray}, "for_ray", None, None)
     assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 5
     assert doctest.DocTestRunner().run(test).failed == 0

@@ -203,7 +203,7 @@ def test_invalid_frames_are_refused_before_a_job_runs(spark):
 @pytest.mark.slow
 def test_the_examples_run(spark):
     """Those of the documentation that doctest skips, as they need Spark."""
-    examples = "\n".join(map(inspect.getdoc, (for_spark.fit, for_spark.transform)))
+    examples = "\n\n".join(map(inspect.getdoc, (for_spark.fit, for_spark.transform)))
     test = doctest.DocTestParser().get_doctest(examples, {"spark": spark}, "for_spark", None, None)
     assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 6
     assert doctest.DocTestRunner().run(test).failed == 0
