@@ -20,7 +20,7 @@ from common import MEBIBYTE, Array, Figures, count_bytes, make_table, resident_b
 
 from streamkpca import ApproximateKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF
-from streamkpca.stream.step import recorded
+from streamkpca.stream.step import record_block
 
 BLOCK = 512
 N_SHEETS, N_FEATURES = 4, 8
@@ -71,7 +71,7 @@ def record_anew(model: StreamingKernelPCA, regimes: Regimes, done: int, half_lif
     fresh = summary.recounted()
     first = max(0, done - int(N_HALF_LIVES * half_life) // BLOCK * BLOCK)
     for start in range(first, done, BLOCK):
-        fresh = recorded(fresh, regimes.block(start), np.ones(BLOCK), half_life)
+        fresh = record_block(fresh, regimes.block(start), np.ones(BLOCK), half_life)
     return abs(summary.moments.energy / fresh.moments.energy - 1.0)
 
 

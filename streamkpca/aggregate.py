@@ -166,7 +166,7 @@ class Aggregate:
         models = [state._model for state in states if state.n_rows_]
         half_life = self._parameters["half_life"]
         if half_life is not None:
-            models = _decayed(models, half_life)
+            models = _decay_models(models, half_life)
         if len(models) > 1:
             self._model = merge(*models)
         elif models:
@@ -220,7 +220,7 @@ class Aggregate:
         return state
 
 
-def _decayed(models: list[StreamingKernelPCA], half_life: float) -> list[StreamingKernelPCA]:
+def _decay_models(models: list[StreamingKernelPCA], half_life: float) -> list[StreamingKernelPCA]:
     """Return copies of models in the order of their rows, whose weights decayed by the number of all later rows."""
     n_later, decayed = 0, []
     for model in reversed(models):

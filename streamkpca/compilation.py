@@ -152,7 +152,7 @@ def _use_monitoring(model: StreamingKernelPCA) -> None:
     chart, _ = learn_chart(rows, snapshot)
     chart.follow(chart.columns.compute(snapshot, rows[:1], 0), 0.0 * chart.precision, 1.0)
     snapshot.expectation.surprise(rows[:1], 1)
-    snapshot.expectation.given(rows[:1], np.array([0]))
+    snapshot.expectation.predict(rows[:1], np.array([0]))
 
 
 def _ask(model: Any, rows: Any) -> None:

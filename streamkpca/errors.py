@@ -124,7 +124,7 @@ def plainly(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in kept)
 
 
-def required(value: Known | None, estimator: str, request: str) -> Known:
+def require(value: Known | None, estimator: str, request: str) -> Known:
     """Return what an estimator has, or refuse a request to one that has seen no rows."""
     if value is None:
         raise not_fitted(estimator, request)

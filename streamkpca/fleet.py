@@ -28,7 +28,7 @@ from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca.dictionary.basis import Basis
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.stream.state import record_pending
-from streamkpca.stream.step import recorded
+from streamkpca.stream.step import record_block
 
 __all__ = ["OddMachine", "odd"]
 
@@ -182,7 +182,7 @@ class _Machine(NamedTuple):
             summary = record_pending(state, settings)
         else:
             pending = state.pending
-            summary = recorded(state.summary, pending.rows, pending.weights, settings.half_life)
+            summary = record_block(state.summary, pending.rows, pending.weights, settings.half_life)
         moments, names = summary.moments, state.names
         weight = max(moments.total_weight, 1e-300)
         mean = moments.first / weight

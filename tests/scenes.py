@@ -30,7 +30,7 @@ class Scene:
         self.weights = rng.uniform(0.2, 2.0, b)
         self.past_weights = rng.uniform(0.2, 2.0, 30)
         self.basis = Basis.empty(RBF(0.3) if kernel is None else kernel, d)
-        self.basis, _ = self.basis.extended(self.atoms)
+        self.basis, _ = self.basis.extend(self.atoms)
         seen = self.basis.project(self.past)
         self.moments = Moments.zero(m).add(seen.coordinates, seen.energy, self.past_weights)
         # Positions in the stream: past rows, then atoms of unit weight, then the block.

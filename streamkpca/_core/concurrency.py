@@ -63,7 +63,7 @@ class cached_property(Generic[Value]):
         return value
 
 
-def replaced(value: Value, **changes: Any) -> Value:
+def replace_fields(value: Value, **changes: Any) -> Value:
     """Return an immutable value with some fields changed, and what it has cached, in a fifth of the time of `replace`.
 
     Only for changes that leave what is cached true.

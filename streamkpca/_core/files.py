@@ -25,13 +25,13 @@ SHARED: Final = 0o666
 
 
 def write_durably(path: FileName, write: Callable[[IO[bytes]], object], *, mode: int = PRIVATE) -> None:
-    """Let `write` write a file, see `replacing`."""
-    with replacing(path, mode=mode) as file:
+    """Let `write` write a file, see `replace_file`."""
+    with replace_file(path, mode=mode) as file:
         write(file)
 
 
 @contextmanager
-def replacing(path: FileName, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+def replace_file(path: FileName, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     """Yield a file that takes the place of the one at `path`, unless an error ends the with statement.
 
     Either the old or the new file is there, whole, whatever happens. The file at the end of a link is replaced, and a
@@ -41,7 +41,7 @@ def replacing(path: FileName, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     the next one that writes the same file removes it: a living process holds a lock on its own.
     """
     name = os.fsdecode(path)
-    found = _checked_target(path)
+    found = _check_target(path)
     if found is not None and not stat.S_ISREG(found.st_mode):
         with open(name, "wb") as stream:
             yield stream
@@ -51,7 +51,7 @@ def replacing(path: FileName, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     mark = os.path.join(folder, f".{sha256(os.fsencode(last)).hexdigest()[:16]}.")
     _remove_stale(mark)
     try:
-        with _locked(mark, mode if found is None else PRIVATE) as (file, temporary):
+        with _create_locked(mark, mode if found is None else PRIVATE) as (file, temporary):
             try:
                 yield file
                 file.flush()
@@ -73,7 +73,7 @@ def replacing(path: FileName, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     _flush_folder(folder)
 
 
-def _checked_target(path: FileName) -> os.stat_result | None:
+def _check_target(path: FileName) -> os.stat_result | None:
     """Refuse, before anything is written, a file that cannot be replaced; return the state of what is there."""
     name = os.fspath(path)
     try:
@@ -91,7 +91,7 @@ def _checked_target(path: FileName) -> os.stat_result | None:
 
 
 @contextmanager
-def _locked(mark: str, mode: int) -> Iterator[tuple[IO[bytes], str]]:
+def _create_locked(mark: str, mode: int) -> Iterator[tuple[IO[bytes], str]]:
     """Create a file, and yield it with its name, that no other process takes for one that was left behind."""
     while True:
         name = f"{mark}{secrets.token_hex(8)}{TEMPORARY}"

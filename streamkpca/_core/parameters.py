@@ -18,7 +18,7 @@ def check_integer(name: str, value: Any, *, least: int, most: int | None = _LARG
     if value < least:
         raise ValueError(f"{where}: {name} must be at least {least}, got {value!r}")
     if most is not None and int(value) > most:
-        raise ValueError(f"{where}: {name} must be at most {most}, got {_shown(int(value))}")
+        raise ValueError(f"{where}: {name} must be at most {most}, got {_show(int(value))}")
     return int(value)
 
 
@@ -97,6 +97,6 @@ def is_real(value: Any) -> TypeGuard[Real]:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
-def _shown(number: Any) -> str:
+def _show(number: Any) -> str:
     # Python refuses to print integers of more than 4,300 digits, and a shorter text reads better anyway.
     return repr(number) if number < 10**30 else f"one of {int(number).bit_length()} bits"

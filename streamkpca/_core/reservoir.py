@@ -40,7 +40,7 @@ def are_outside(positions: Positions) -> Flags:
     return origins_of(positions) >= _OUTSIDE
 
 
-def shifted(positions: Positions, count: int) -> Positions:
+def shift_positions(positions: Positions, count: int) -> Positions:
     """Return positions in a stream that has `count` more rows at its beginning."""
     return np.where(are_outside(positions), positions, np.where(positions < 0, positions - count, positions + count))
 
@@ -77,7 +77,7 @@ class Draws:
         """The rows in double precision; shape (k, d)."""
         return self.rows.astype(np.float64, copy=False)
 
-    def decayed(self, factor: float) -> "Draws":
+    def decay(self, factor: float) -> "Draws":
         """Multiply the weights of all rows by `factor`."""
         return replace(self, weights=self.weights * factor, keys=self.keys - math.log(factor))
 
@@ -85,7 +85,7 @@ class Draws:
         """Return the rows at some places, or those that a mask selects."""
         return Draws(*(values[chosen] for values in vars(self).values()))
 
-    def mapped(self, change: Callable[[Array], Array]) -> "Draws":
+    def map(self, change: Callable[[Array], Array]) -> "Draws":
         """Return the draws with a change of their rows; these draws themselves if it changes none."""
         rows = self.double_rows
         changed = change(rows)
@@ -137,7 +137,7 @@ class Reservoir:
         # Without the cached sorted sample, which another thread may be adding at this moment.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def emptied(self) -> Self:
+    def drop_rows(self) -> Self:
         """Return a reservoir of the same size, width and precision without rows."""
         return self.empty(self.size, self.n_features, self.sorted_draws.rows.dtype.name)
 
@@ -201,19 +201,19 @@ class Reservoir:
         drawn = Draws(kept, start + early, weights[early], keys[early])
         added = replace(self, unsorted_draws=(*self.unsorted_draws, drawn))
         most = _LARGEST_UNSORTED_SHARE * max(len(self.sorted_draws.keys), 1)
-        return added.sorted() if added._n_unsorted > most else added
+        return added.sort() if added._n_unsorted > most else added
 
-    def decayed(self, factor: float) -> Self:
+    def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, above 0 and at most 1."""
-        unsorted_draws = tuple(draws.decayed(factor) for draws in self.unsorted_draws)
-        return replace(self, sorted_draws=self.sorted_draws.decayed(factor), unsorted_draws=unsorted_draws)
+        unsorted_draws = tuple(draws.decay(factor) for draws in self.unsorted_draws)
+        return replace(self, sorted_draws=self.sorted_draws.decay(factor), unsorted_draws=unsorted_draws)
 
-    def merged(self, other: Self, start: int) -> Self:
+    def merge(self, other: Self, start: int) -> Self:
         """Draw from the rows of both streams, as many as the smaller sample; the other's first row is at `start`."""
         theirs = replace(other._drawn, positions=start + other.positions)
-        return replace(self, size=min(self.size, other.size), unsorted_draws=(*self.unsorted_draws, theirs)).sorted()
+        return replace(self, size=min(self.size, other.size), unsorted_draws=(*self.unsorted_draws, theirs)).sort()
 
-    def sorted(self) -> Self:
+    def sort(self) -> Self:
         """Sort the unsorted draws into the sample."""
         if not self.unsorted_draws and len(self.sorted_draws.keys) <= self.size:
             return self
@@ -223,9 +223,9 @@ class Reservoir:
         """Return the sample of at most `count` rows that the same draws give."""
         return replace(self, size=min(count, self.size), sorted_draws=self._drawn.at(slice(count)), unsorted_draws=())
 
-    def mapped(self, change: Callable[[Array], Array]) -> Self:
+    def map(self, change: Callable[[Array], Array]) -> Self:
         """Return the sample with a change of its rows; this sample itself if it changes none."""
-        changed = self._drawn.mapped(change)
+        changed = self._drawn.map(change)
         return self if changed is self._drawn else replace(self, sorted_draws=changed, unsorted_draws=())
 
     def since(self, start: int) -> Draws:
@@ -261,7 +261,7 @@ class Reservoir:
 
     @cached_property
     def _drawn(self) -> Draws:
-        return self.sorted().sorted_draws
+        return self.sort().sorted_draws
 
     @cached_property
     def _n_unsorted(self) -> int:

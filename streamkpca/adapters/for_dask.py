@@ -58,11 +58,11 @@ def fit(template: StreamingKernelPCA, X: Any, *, weight_column: str | int | None
     where = "for_dask.fit"
     parts = np.ravel((X.rechunk({1: -1}) if _is_array(X, where) else X).to_delayed())
     first = (delayed(partition.first_rows)(part, template, weight_column).compute() for part in parts)
-    empty = delayed(partition.begun(template, first, weight_column, where))
-    states = [delayed(partition.learned)(empty, part, weight_column) for part in parts]
+    empty = delayed(partition.begin(template, first, weight_column, where))
+    states = [delayed(partition.learn)(empty, part, weight_column) for part in parts]
     while len(states) > 1:
         groups = [states[i : i + partition.MERGED_TOGETHER] for i in range(0, len(states), partition.MERGED_TOGETHER)]
-        states = [delayed(partition.merged)(group) for group in groups]
+        states = [delayed(partition.merge)(group) for group in groups]
     model: StreamingKernelPCA = states[0].compute().finish()
     return model
 
@@ -108,8 +108,8 @@ def transform(model: Any, X: Any, *, keep: Sequence[str] = ()) -> Any:
         X, width = X.rechunk({1: -1}), len(names)
         return X.map_blocks(partition.answers, model=shared, chunks=(X.chunks[0], (width,)), meta=np.empty((0, width)))
     features = partition.features_of(model, X.columns, keep, names, where)
-    meta = partition.answered(X._meta, frozen, features, keep)
-    return X.map_partitions(partition.answered, shared, features, keep, meta=meta)
+    meta = partition.answer(X._meta, frozen, features, keep)
+    return X.map_partitions(partition.answer, shared, features, keep, meta=meta)
 
 
 def _is_array(X: Any, where: str) -> bool:

@@ -67,7 +67,7 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
             "without one, or learn the blocks in order with partial_fit"
         )
     first = dataset.limit(partition.FIRST_ROWS).to_pandas()
-    empty = partition.begun(template, [first], weight_column, where)
+    empty = partition.begin(template, [first], weight_column, where)
     # Blocks may have their columns in another order.
     names, kernel, zero = list(first.columns), empty.kernel_, empty.to_bytes()
 
@@ -78,11 +78,11 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
             super().__init__("state", lambda: zero, on=None, ignore_nulls=False)
 
         def aggregate_block(self, block: Any) -> bytes:
-            return partition.learned(empty, BlockAccessor.for_block(block).to_pandas()[names], weight_column).to_bytes()
+            return partition.learn(empty, BlockAccessor.for_block(block).to_pandas()[names], weight_column).to_bytes()
 
         def combine(self, current_accumulator: bytes, new: bytes) -> bytes:
             states = [Aggregate.from_bytes(state, kernel=kernel) for state in (current_accumulator, new)]
-            return partition.merged(states).to_bytes()
+            return partition.merge(states).to_bytes()
 
     return Aggregate.from_bytes(dataset.aggregate(Fit())["state"], kernel=kernel).finish()
 
@@ -119,5 +119,5 @@ def transform(model: Any, dataset: Any, *, keep: Sequence[str] = ()) -> Any:
     ['id', 'novelty', 'streamingkernelpca0']
     """
     features = partition.features_of(model, dataset.columns(), keep, partition.answer_names(model), "for_ray.transform")
-    answer = partial(partition.answered, model=copy.deepcopy(model), features=features, keep=list(keep))
+    answer = partial(partition.answer, model=copy.deepcopy(model), features=features, keep=list(keep))
     return dataset.map_batches(answer, batch_format="pandas")

@@ -88,7 +88,7 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
         found = np.array(rows.take(partition.FIRST_ROWS), dtype=np.float64).reshape(-1, len(names))
         yield _table(list(map(pyarrow.array, found.T)), names)
 
-    empty = partition.begun(template, first(), weight_column, where)
+    empty = partition.begin(template, first(), weight_column, where)
     kernel = empty.kernel_
     learn = partial(_learn_partition, empty=empty, names=names, weight_column=weight_column)
     states = rows.mapInArrow(learn, _STATES).persist()
@@ -103,7 +103,7 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
         found = sorted(level.collect(), key=lambda row: row.number)
     finally:
         states.unpersist()
-    return partition.merged([empty, *(Aggregate.from_bytes(bytes(row.state), kernel=kernel) for row in found)]).finish()
+    return partition.merge([empty, *(Aggregate.from_bytes(bytes(row.state), kernel=kernel) for row in found)]).finish()
 
 
 def transform(model: Any, frame: Any, *, keep: Sequence[str] = ()) -> Any:
@@ -177,7 +177,7 @@ def _merge_neighbours(table: "pa.Table", *, kernel: Kernel) -> "pa.Table":
     import pyarrow
 
     found = sorted(table.to_pylist(), key=lambda row: int(row["number"]))
-    whole = partition.merged([Aggregate.from_bytes(row["state"], kernel=kernel) for row in found])
+    whole = partition.merge([Aggregate.from_bytes(row["state"], kernel=kernel) for row in found])
     return pyarrow.Table.from_batches([_state_batch(found[0]["number"] // partition.MERGED_TOGETHER, whole)])
 
 

@@ -19,7 +19,7 @@ FIRST_ROWS: Final = 10_240
 MERGED_TOGETHER: Final = 8
 
 
-def begun(template: StreamingKernelPCA, first: Iterable[Any], weight_column: Any, where: str) -> Aggregate:
+def begin(template: StreamingKernelPCA, first: Iterable[Any], weight_column: Any, where: str) -> Aggregate:
     """Return the empty state of a fit, which begins with the atoms of the template, or else of the first partitions."""
     check_template(template, where)
     if hasattr(template, "n_features_in_"):
@@ -43,7 +43,7 @@ def begun(template: StreamingKernelPCA, first: Iterable[Any], weight_column: Any
 def first_rows(part: Any, model: StreamingKernelPCA, weight_column: Any) -> Any:
     """Return the first rows of a partition that a model would learn from."""
     rows, weights = split(part, weight_column)
-    kept = answered_rows(rows, model)
+    kept = select_answered(rows, model)
     return part[kept if weights is None else kept & (weights > 0.0)][:FIRST_ROWS]
 
 
@@ -56,17 +56,17 @@ def split(part: Any, weight_column: Any) -> tuple[Any, Any]:
     return part.drop(columns=weight_column), part[weight_column].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def learned(empty: Aggregate, part: Any, weight_column: Any = None) -> Aggregate:
+def learn(empty: Aggregate, part: Any, weight_column: Any = None) -> Aggregate:
     """Return the state of the rows of a partition."""
     return empty.zero().add(*split(part, weight_column))
 
 
-def merged(states: Sequence[Aggregate]) -> Aggregate:
+def merge(states: Sequence[Aggregate]) -> Aggregate:
     """Return the state of all rows of states, in their order."""
     return states[0].zero().merge(*states)
 
 
-def answered_rows(rows: Any, model: Any) -> npt.NDArray[np.bool_]:
+def select_answered(rows: Any, model: Any) -> npt.NDArray[np.bool_]:
     """Tell which rows (n, d) a model is asked about: not those that it leaves out when it learns."""
     skips, on_missing = getattr(model, "on_bad_rows", "raise") == "skip", getattr(model, "on_missing", "raise")
     if not skips and on_missing != "skip":
@@ -84,14 +84,14 @@ def answer_names(model: Any) -> list[str]:
 def answers(rows: Any, model: Any) -> npt.NDArray[np.float64]:
     """Return the novelty and the projections of rows; NaN for rows that the model leaves out when it learns."""
     found = np.full((len(rows), len(answer_names(model))), np.nan)
-    asked = answered_rows(rows, model)
+    asked = select_answered(rows, model)
     if asked.any():
         found[asked, 0] = model.novelty(rows[asked])
         found[asked, 1:] = np.asarray(model.transform(rows[asked]))
     return found
 
 
-def answered(table: Any, model: Any, features: list[str], keep: Sequence[str] = ()) -> Any:
+def answer(table: Any, model: Any, features: list[str], keep: Sequence[str] = ()) -> Any:
     """Return some columns of a DataFrame with the answers to its rows beside them."""
     found = answers(table[features], model).T
     return table[list(keep)].assign(**dict(zip(answer_names(model), found, strict=True)))

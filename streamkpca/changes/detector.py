@@ -13,12 +13,12 @@ from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.changes.chart import N_GROUPS, N_RATES, Chart, RunLengthTable, learn_chart
 from streamkpca.changes.columns import Columns, Projection
 from streamkpca.changes.shifts import MOST_FEATURES, FeatureMoments, Shift, find_shifts
-from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
+from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.errors import required
+from streamkpca.errors import require
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.rows.validation import checked_parts, feature_names
+from streamkpca.rows.validation import check_parts, feature_names
 from streamkpca.stream.state import check_range, latest_axes
 
 # Healthy rows, at least.
@@ -227,7 +227,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         where = "ChangeDetector.update"
         known, state = self.model.state_, self._state
         names = known.names if state is None or state.names is None else np.array(state.names, dtype=object)
-        rows = checked_parts(X, where, known.n_features, names)
+        rows = check_parts(X, where, known.n_features, names)
         check_range(known, rows, 1.0)
         if state is None:
             given = feature_names(X) if names is None else names
@@ -274,12 +274,12 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     @property
     def change_detected_(self) -> DistributionChange | None:
         """The latest change, as it is known by now; None if there was none."""
-        return required(self._state, "ChangeDetector", "change_detected_").change
+        return require(self._state, "ChangeDetector", "change_detected_").change
 
     @property
     def is_ready_(self) -> bool:
         """Whether the healthy rows are complete, so that changes can be detected."""
-        return required(self._state, "ChangeDetector", "is_ready_").chart is not None
+        return require(self._state, "ChangeDetector", "is_ready_").chart is not None
 
     def __repr__(self) -> str:
         state = self._state
@@ -289,17 +289,17 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         return f"<ChangeDetector: {state.n_rows:,} rows, {since}, run_length={self.run_length:,.0f}>"
 
     def _record(self) -> dict[str, Any]:
-        state = None if self._state is None else recorded(_STATE, self._state)
+        state = None if self._state is None else record_fields(_STATE, self._state)
         return {"run_length": self.run_length, "n_healthy": self.n_healthy, "state": state}
 
     @classmethod
-    def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
+    def _build(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
         if record["state"] is not None:
             d, m = model.n_features_in_, len(latest_axes(model.state_, model.settings("load")).span_atoms)
             few = d if d <= MOST_FEATURES else 0
             context = Context(lengths={"d": (d,), "c": (few,), "m": (m,), "K": (N_RATES,), "G": (N_GROUPS,)})
-            detector._state = state = restored(_STATE, record["state"], context)
+            detector._state = state = restore_part(_STATE, record["state"], context)
             _check(state, detector.n_healthy)
         return detector
 

@@ -13,8 +13,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.checkpoint.archive import TYPES, header_text, parsed_header, read_archive, write_archive
-from streamkpca.checkpoint.fields import Context, recorded, restored, shown
+from streamkpca.checkpoint.archive import TYPES, header_text, parse_header, read_archive, write_archive
+from streamkpca.checkpoint.fields import Context, record_fields, restore_part, show
 from streamkpca.checkpoint.table import STATE
 from streamkpca.dictionary.basis import Basis
 from streamkpca.errors import CheckpointError
@@ -62,7 +62,7 @@ def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any
             return [str(name) for name in value]
         return value.item() if isinstance(value, np.generic) else value
 
-    values = None if state is None else recorded(STATE, state)
+    values = None if state is None else record_fields(STATE, state)
     if values is not None:
         arrays |= {key: value for key, value in values.items() if isinstance(value, np.ndarray) and key != "names"}
         values = {key: plain(value) for key, value in values.items() if key not in arrays}
@@ -70,7 +70,7 @@ def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any
     header["kernels"] = [_text_of(kernel) for kernel in kernels]
     given: Arrays = {}
     try:
-        header["extra"] = _encoded(extra, given, 0)
+        header["extra"] = _encode(extra, given, 0)
         arrays |= given
         return Checkpoint(header_text(header, arrays), arrays)
     except (TypeError, ValueError) as error:
@@ -89,7 +89,7 @@ def read_checkpoint(
     if anything is wrong.
     """
     if isinstance(file, Checkpoint):
-        header, arrays = parsed_header(file.text), dict(file.arrays)
+        header, arrays = parse_header(file.text), dict(file.arrays)
     else:
         header, arrays = read_archive(file)
     try:
@@ -102,7 +102,7 @@ def read_checkpoint(
 
     def kernel_at(place: Any) -> Kernel:
         if type(place) is not int or not 0 <= place < len(kernels):
-            raise CheckpointError(f"its kernel {shown(place)} is not one of the {len(kernels)} that it lists")
+            raise CheckpointError(f"its kernel {show(place)} is not one of the {len(kernels)} that it lists")
         kernel = kernels[place]
         if kernel is None:
             raise CheckpointError(
@@ -116,7 +116,7 @@ def read_checkpoint(
         parameters["kernel"] = kernel_at(parameters.get("kernel"))
     try:
         settings_of(parameters)
-        extra = _decoded(header.get("extra"), arrays)
+        extra = _decode(header.get("extra"), arrays)
     except RecursionError:
         raise CheckpointError("its header is nested too deep") from None
     except (TypeError, ValueError) as error:
@@ -128,10 +128,10 @@ def read_checkpoint(
     values = _entry(header, "state", dict) | arrays
     d, dtype, has_gaps = (values.get(name) for name in ("n_features", "dtype", "has_gaps"))
     if type(d) is not int or not isinstance(dtype, str) or dtype not in _ROW_TYPES:
-        raise CheckpointError(f"its rows have {shown(d)} columns of type {shown(dtype)}")
+        raise CheckpointError(f"its rows have {show(d)} columns of type {show(dtype)}")
     pairs, square = ((d, d), (d, d)) if d <= WIDEST_TOGETHER else ((d,), (0, 0))
     context = Context(_ROW_TYPES[dtype], bool(has_gaps), {"d": (d,), "P": pairs, "E": square}, kernel_at)
-    state: State = restored(STATE, values, context)
+    state: State = restore_part(STATE, values, context)
     _check(state, known_kernel)
     return state, extra
 
@@ -139,7 +139,7 @@ def read_checkpoint(
 def _entry(header: dict[str, Any], name: str, kind: type) -> Any:
     value = header.get(name)
     if not isinstance(value, kind):
-        raise CheckpointError(f"{name} is {shown(value)} but should be a JSON {'list' if kind is list else 'object'}")
+        raise CheckpointError(f"{name} is {show(value)} but should be a JSON {'list' if kind is list else 'object'}")
     return value
 
 
@@ -169,7 +169,7 @@ def _check_passed(basis: Basis) -> None:
         raise CheckpointError("the kernel that was passed is not that of its atoms; pass model.kernel_ of that model")
 
 
-def _encoded(value: Any, arrays: Arrays, level: int) -> Any:
+def _encode(value: Any, arrays: Arrays, level: int) -> Any:
     """Put the arrays in a caller's data among those of the file; refuse keys that JSON would turn into text."""
     if isinstance(value, bytes | np.ndarray):
         array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value
@@ -183,27 +183,27 @@ def _encoded(value: Any, arrays: Arrays, level: int) -> Any:
     if level >= _MOST_LEVELS:
         raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
     if not isinstance(value, dict):
-        return [_encoded(inner, arrays, level + 1) for inner in value]
+        return [_encode(inner, arrays, level + 1) for inner in value]
     for key in value:
         if not isinstance(key, str):
             raise TypeError(f"the key {key!r} has the type {type(key).__name__}; write it as text")
         if key in (_ARRAY, _BYTES):
             raise ValueError(f"the key {key!r} stands for an array; choose another one")
-    return {key: _encoded(inner, arrays, level + 1) for key, inner in value.items()}
+    return {key: _encode(inner, arrays, level + 1) for key, inner in value.items()}
 
 
-def _decoded(value: Any, arrays: Arrays) -> Any:
+def _decode(value: Any, arrays: Arrays) -> Any:
     """Take the arrays of a caller's data out of those of the file."""
     if isinstance(value, list):
-        return [_decoded(inner, arrays) for inner in value]
+        return [_decode(inner, arrays) for inner in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and (key := next(iter(value))) in (_ARRAY, _BYTES):
         array = arrays.pop(value[key], None) if isinstance(value[key], str) else None
         if array is None or (key == _BYTES and array.dtype != np.uint8):
-            raise CheckpointError(f"its extra data lack the {key.split()[0]} {shown(value[key])}")
+            raise CheckpointError(f"its extra data lack the {key.split()[0]} {show(value[key])}")
         return array.tobytes() if key == _BYTES else array
-    return {key: _decoded(inner, arrays) for key, inner in value.items()}
+    return {key: _decode(inner, arrays) for key, inner in value.items()}
 
 
 def _text_of(kernel: Kernel) -> str | None:

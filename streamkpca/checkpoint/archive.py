@@ -74,7 +74,7 @@ def header_text(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> by
     return text
 
 
-def parsed_header(text: bytes) -> dict[str, Any]:
+def parse_header(text: bytes) -> dict[str, Any]:
     """Return the header of a text; CheckpointError if it is that of no checkpoint, or of another version."""
     try:
         header = json.loads(text, parse_constant=_refuse_constant)
@@ -108,17 +108,19 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     Every shape is compared with the length of the file before memory is allocated.
     """
     layout, length = _Layout(), _length_of(file)
-    header = parsed_header(_header_text(file, length, layout))
+    header = parse_header(_header_text(file, length, layout))
     listed = header.get("arrays")
     if not isinstance(listed, dict):
         raise CheckpointError("its header lacks the list of arrays")
     arrays: dict[str, AnyArray] = {}
     for name in sorted(listed):
-        dtype, shape = _listed(name, listed[name])
+        dtype, shape = _parse_entry(name, listed[name])
         size = math.prod(shape, start=TYPES[dtype])
         if size > length - layout.place:
             left = length - layout.place
-            raise _damaged(f"{name!r} of type {dtype} and shape {shape} needs {size} bytes, but only {left} are left")
+            raise _damage_error(
+                f"{name!r} of type {dtype} and shape {shape} needs {size} bytes, but only {left} are left"
+            )
         array = np.empty(shape, dtype)
         preamble, data = _preamble(dtype, shape), _bytes_of(array)
         # As long as the prefix, whatever the checksum.
@@ -126,10 +128,10 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         n_read = file.readinto(data)  # type: ignore[attr-defined]
         checksum = zlib.crc32(data, zlib.crc32(preamble))
         if n_read != size or found != layout.prefix(f"{name}.npy", preamble, size, checksum):
-            raise _damaged(f"the bytes of {name!r} are not those that were written")
+            raise _damage_error(f"the bytes of {name!r} are not those that were written")
         arrays[name] = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     if file.read() != layout.end():
-        raise _damaged("it does not end as a checkpoint does")
+        raise _damage_error("it does not end as a checkpoint does")
     return header, arrays
 
 
@@ -147,14 +149,14 @@ def _header_text(file: IO[bytes], length: int, layout: _Layout) -> bytes:
         raise CheckpointError(f"this is not a checkpoint: it does not begin with {HEADER!r}")
     (size,) = struct.unpack("<Q", found[-8:])
     if size > min(length - _HEADER_PREFIX, _LARGEST_HEADER):
-        raise _damaged(f"its header of {size} bytes is too long for a file of {length}")
+        raise _damage_error(f"its header of {size} bytes is too long for a file of {length}")
     text = file.read(size)
     if found != layout.prefix(HEADER, b"", size, zlib.crc32(text)):
-        raise _damaged(f"the bytes of {HEADER!r} are not those that were written")
+        raise _damage_error(f"the bytes of {HEADER!r} are not those that were written")
     return text
 
 
-def _listed(name: str, entry: Any) -> tuple[str, tuple[int, ...]]:
+def _parse_entry(name: str, entry: Any) -> tuple[str, tuple[int, ...]]:
     """Return the type and shape of an array in the header's list."""
     if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], list):
         dtype, shape = entry
@@ -183,5 +185,5 @@ def _refuse_constant(text: str) -> float:
     raise ValueError(f"{text} is not a finite number")
 
 
-def _damaged(reason: str) -> CheckpointError:
+def _damage_error(reason: str) -> CheckpointError:
     return CheckpointError(f"it is damaged, or not whole: {reason}; restore it from a backup")

@@ -146,7 +146,7 @@ class Context:
     kernel: Callable[[Any], Any] = lambda value: value
 
 
-def recorded(part: Part, value: Any) -> dict[str, Any]:
+def record_fields(part: Part, value: Any) -> dict[str, Any]:
     """Return the value of every field by its key; that of an absent part is None, or the name of its twin."""
     found: dict[str, Any] = {}
     for entry in part.fields:
@@ -157,51 +157,51 @@ def recorded(part: Part, value: Any) -> dict[str, Any]:
         inner = getattr(value, child.name)
         is_twin = inner is not None and child.twin and inner is getattr(value, child.twin)
         if child.is_listed:
-            found[child.path] = [recorded(child, item) for item in inner]
+            found[child.path] = [record_fields(child, item) for item in inner]
         elif inner is None or is_twin:
             found[child.path] = child.twin if is_twin else None
         else:
-            found |= recorded(child, inner)
+            found |= record_fields(child, inner)
     return found
 
 
-def restored(part: Part, values: Mapping[str, Any], context: Context) -> Any:
+def restore_part(part: Part, values: Mapping[str, Any], context: Context) -> Any:
     """Make the value that `recorded` recorded; CheckpointError if a field is missing, wrong, or not in the table."""
     left = dict(values)
-    made = _made(part, left, context)
+    made = _build_part(part, left, context)
     if left:
         raise CheckpointError(f"{min(left)!r} is no part of a checkpoint")
     return made
 
 
-def _made(part: Part, left: dict[str, Any], context: Context) -> Any:
+def _build_part(part: Part, left: dict[str, Any], context: Context) -> Any:
     """Make a part of the values that are left, and take them."""
     fields: dict[str, Any] = {}
     for entry in part.fields:
         key = part.key(entry.name)
         if key not in left:
             raise CheckpointError(f"{key} is missing")
-        fields[entry.name] = _checked(key, entry, left.pop(key), context)
+        fields[entry.name] = _check_value(key, entry, left.pop(key), context)
     for child in part.children:
         if child.is_listed:
-            fields[child.name] = _made_list(child, left, context)
+            fields[child.name] = _build_list(child, left, context)
             continue
         if not child.is_optional or child.path not in left:
-            fields[child.name] = _made(child, left, context)
+            fields[child.name] = _build_part(child, left, context)
             continue
         twin = left.pop(child.path)
         if twin is not None and (not child.twin or twin != child.twin):
-            raise CheckpointError(f"{child.path} is {shown(twin)}, but should be null or have fields")
+            raise CheckpointError(f"{child.path} is {show(twin)}, but should be null or have fields")
         fields[child.name] = None if twin is None else fields[twin]
     return part.make(**fields)
 
 
-def _made_list(part: Part, left: dict[str, Any], context: Context) -> tuple[Any, ...]:
+def _build_list(part: Part, left: dict[str, Any], context: Context) -> tuple[Any, ...]:
     """Make the objects of a listed part of the values that are left, and take them."""
     items = left.pop(part.path, None)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise CheckpointError(f"{part.path} is {shown(items)} but should be a list of JSON objects")
-    return tuple(restored(part, item, replace(context, lengths=dict(context.lengths))) for item in items)
+        raise CheckpointError(f"{part.path} is {show(items)} but should be a list of JSON objects")
+    return tuple(restore_part(part, item, replace(context, lengths=dict(context.lengths))) for item in items)
 
 
 def _plain(value: Any) -> Any:
@@ -209,22 +209,22 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, np.datetime64) else value
 
 
-def _checked(key: str, entry: Field, value: Any, context: Context) -> Any:
+def _check_value(key: str, entry: Field, value: Any, context: Context) -> Any:
     """Return the value of a field, if it is of the kind, the shape and the range that the table says."""
     if entry.kind in ("kernel", "data"):
         return context.kernel(value) if entry.kind == "kernel" else value
     if value is None and (entry.is_optional or entry.kind == "real or null"):
         return None if entry.is_optional else math.inf
     if entry.is_array:
-        return _checked_array(key, entry, value, context)
+        return _check_array(key, entry, value, context)
     if entry.kind == "time" and isinstance(value, str):
         return _date(key, value)
     kind = entry.kind.partition(" or ")[0]
     is_right = type(value) in _SCALARS[kind]
     if is_right and kind == "times":
-        return tuple(_checked(key, Field(entry.name, "time", is_optional=True), time, context) for time in value)
+        return tuple(_check_value(key, Field(entry.name, "time", is_optional=True), time, context) for time in value)
     if is_right and kind == "features":
-        return tuple(_checked(key, Field(entry.name, "feature"), feature, context) for feature in value)
+        return tuple(_check_value(key, Field(entry.name, "feature"), feature, context) for feature in value)
     if is_right and kind == "texts":
         is_right = all(isinstance(text, str) for text in value)
     elif kind == "feature":
@@ -235,7 +235,7 @@ def _checked(key: str, entry: Field, value: Any, context: Context) -> Any:
         is_right = value > 0 if entry.rule == "> 0" else value >= int(entry.rule.removeprefix(">= "))
     if not is_right or (kind in _LARGEST and abs(value) > _LARGEST[kind]):
         raise CheckpointError(
-            f"{key} is {shown(value)} but should be of the kind {' '.join((kind, entry.rule)).rstrip()}"
+            f"{key} is {show(value)} but should be of the kind {' '.join((kind, entry.rule)).rstrip()}"
         )
     return value
 
@@ -247,13 +247,13 @@ def _date(key: str, text: str) -> np.datetime64:
         found = np.datetime64("NaT")
     # Words such as "now" are dates too.
     if np.isnat(found) or str(found) != text:
-        raise CheckpointError(f"{key} is {shown(text)} but should be a date")
+        raise CheckpointError(f"{key} is {show(text)} but should be a date")
     return found
 
 
-def _checked_array(key: str, entry: Field, value: Any, context: Context) -> AnyArray:
+def _check_array(key: str, entry: Field, value: Any, context: Context) -> AnyArray:
     if not isinstance(value, np.ndarray):
-        raise CheckpointError(f"{key} is {shown(value)} but should be an array")
+        raise CheckpointError(f"{key} is {show(value)} but should be an array")
     dtype = context.row_type if entry.kind == "rows" else entry.kind
     if value.dtype.str != dtype and value.dtype.newbyteorder("<").str != dtype:
         raise CheckpointError(f"{key} holds numbers of type {value.dtype.str} but should hold {dtype}")
@@ -275,7 +275,7 @@ def _checked_array(key: str, entry: Field, value: Any, context: Context) -> AnyA
     return value
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """Return the beginning of a value's text."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

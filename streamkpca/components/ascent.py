@@ -52,7 +52,7 @@ class CandidateGram:
         positions = self._position[candidates]
         return self._gram[positions], self._moment_gram[positions]
 
-    def weighted(self, weights: Array) -> "ActiveSet":
+    def with_weights(self, weights: Array) -> "ActiveSet":
         """Return the model with these weights (p,), few of them not zero."""
         active = np.flatnonzero(weights)
         model = None
@@ -93,9 +93,9 @@ class ActiveSet:
             return self._model.gain - 0.5 * self._candidates.trace
         return self._statistics.unit_log_likelihood
 
-    def reweighted(self, weights: Array) -> "ActiveSet":
+    def with_weights(self, weights: Array) -> "ActiveSet":
         """Return the model with other weights, shape (p,)."""
-        return self._candidates.weighted(weights)
+        return self._candidates.with_weights(weights)
 
     def newton_refined(self, least_gain: float) -> "ActiveSet":
         """Maximise over the weights that are not zero, ignoring gains below this; some may become zero."""
@@ -145,7 +145,7 @@ class ActiveSet:
         if not k:
             return gram, moment_gram
         X, V = self._model.solve(gram[:k], moment_gram[:k])
-        across_A, across_Q = self._model.explained_away(gram[:k]), self._model.explained_away(V)
+        across_A, across_Q = self._model.explain_away(gram[:k]), self._model.explain_away(V)
         A = gram - gram[:k].T @ X
         Q = moment_gram - moment_gram[:k].T @ X - X.T @ V
         A[:k], A[:, :k] = across_A, across_A.T
@@ -254,7 +254,7 @@ def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max
     weights and the gains O(p k^2). With more than 128 weights and more than half as many as coordinates, Newton's
     method is left out; then, and where inner products lose their digits, the gains cost O(r^3 + p r^2).
     """
-    current = CandidateGram(problem).weighted(weights)
+    current = CandidateGram(problem).with_weights(weights)
     trace = [current.log_likelihood]
     most_steps = _MOST_STEPS
     while True:
@@ -268,7 +268,7 @@ def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max
             return Ascent(current.weights, trace, converged=False)
         # Where Newton's method does not apply, the steps have to gain everything.
         worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.can_be_refined else least_gain
-        proposed, steps = _ascended(current, gains, worthwhile, least_gain, most_steps)
+        proposed, steps = _ascend(current, gains, worthwhile, least_gain, most_steps)
         if steps and proposed.log_likelihood >= trace[-1]:
             current = proposed.newton_refined(worthwhile)
             trace.append(current.log_likelihood)
@@ -279,7 +279,7 @@ def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max
             most_steps = max(1, steps // 8)
 
 
-def _ascended(
+def _ascend(
     current: ActiveSet, gains: Array, worthwhile: float, least_gain: float, most_steps: int
 ) -> tuple[ActiveSet, int]:
     """Take at most this many worthwhile steps among the active and the candidates that gain most."""
@@ -290,7 +290,7 @@ def _ascended(
     working = np.concatenate([current.active, newcomers])
     weights = current.weights
     weights[working], steps = _coordinate_round(*current.matrices(newcomers), weights[working], worthwhile, most_steps)
-    return current.reweighted(weights), steps
+    return current.with_weights(weights), steps
 
 
 def _coordinate_round(A: Array, Q: Array, weights: Array, least_gain: float, most_steps: int) -> tuple[Array, int]:

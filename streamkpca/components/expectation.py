@@ -73,7 +73,7 @@ class Expectation:
         return found
 
     @one_blas_thread()
-    def given(self, rows: Array, columns: Columns) -> tuple[Array, Array]:
+    def predict(self, rows: Array, columns: Columns) -> tuple[Array, Array]:
         """Return means and standard deviations (n, k) of some columns (k,) of n rows, given the others."""
         slopes, left, width = np.zeros((len(columns), rows.shape[1])), np.ones(len(columns)), self._width[columns]
         if len(self._precision):

@@ -160,7 +160,7 @@ class GramModel:
         X = self.precision @ gram
         return X, moment_gram - self.moment_gram @ X
 
-    def explained_away(self, columns: Array) -> Array:
+    def explain_away(self, columns: Array) -> Array:
         """Multiply by I - K P = W^-1/2 G^-1 W^1/2, without the digits that the difference loses to large weights.
 
         Columns (k, n) of K become those of A; V of `solve` becomes columns of Q.

@@ -38,7 +38,7 @@ class NoveltyScore:
         explained = squared_norms(solve_factor(self._factor, self._program.matrix(rows, self._atoms)))
         return self.of_errors(rows, self._program.diagonal(rows) - explained, explained)
 
-    def measured(self, rows: Array) -> tuple[Array, Array] | None:
+    def measure(self, rows: Array) -> tuple[Array, Array] | None:
         """Return errors and explained energies (n,) of rows (n, d); no bit depends on the rows beside.
 
         None where the kernel calls functions of the caller, or an error is not finite.

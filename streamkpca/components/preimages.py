@@ -77,7 +77,7 @@ class PreImages:
         reached = np.einsum("ij,ij->i", combinations, program.matrix(guessed, self.atoms))
         is_nearer = nearness[np.arange(len(best)), best] > reached
         start = np.where(is_nearer[:, None], self.atoms[best], guessed)
-        found, most = _iterated(self.kernel, self.atoms, combinations, start)
+        found, most = _iterate(self.kernel, self.atoms, combinations, start)
         return np.where((reached >= _NEAR_ENOUGH * most)[:, None], guessed, found)
 
     def _with_categories(self, guessed: Array, projections: Array) -> Array:
@@ -144,7 +144,7 @@ class _Ridge:
         return predicted
 
 
-def _iterated(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -> tuple[Array, Array]:
+def _iterate(kernel: Kernel, atoms: Array, combinations: Array, start: Array) -> tuple[Array, Array]:
     """Move rows uphill in their inner product sum_i c_i k(x, z_i) with the points; return the rows and the products.
 
     No step loses. At the maximum x_f sum_i c_i k'_i = sum_i c_i k'_i z_if for each feature f, with k' the derivative of

@@ -179,7 +179,7 @@ def refit(
     active = np.flatnonzero(weights)
     used, factor, rotation = candidates.span(active)
     variance = spectrum.total_variance(moments, center=settings.center)
-    inside = moments if len(used) == len(rotation.T) and candidates.are_atoms else moments.rotated(rotation)
+    inside = moments if len(used) == len(rotation.T) and candidates.are_atoms else moments.rotate(rotation)
     if settings.axes == "likelihood" and noise_variance is not None:
         found = spectrum.likelihood_axes(
             weights[active],

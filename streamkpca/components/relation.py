@@ -216,7 +216,7 @@ class Relation:
         expected: Array = self.mean + self.scale * (np.where(np.isnan(rows), 0.0, rows) - residuals)
         return expected
 
-    def given(self, X: Array, columns: Positions) -> tuple[Array, Array]:
+    def predict(self, X: Array, columns: Positions) -> tuple[Array, Array]:
         """Return means and standard deviations (n, k) of some columns (k,) of rows (n, d), given the others."""
         rows = self.standardise(X)
         rows[:, columns] = np.nan

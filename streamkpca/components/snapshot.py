@@ -132,7 +132,7 @@ class Snapshot:
         that many axes; with `active_only` to the span of the active atoms, Tipping's eq. (18).
         """
         to_span = n_components is None and not active_only
-        few = self._measured(rows) if to_span else None
+        few = self._measure(rows) if to_span else None
         if few is not None:
             return few[0]
         axes = self.axes[:, :n_components]
@@ -178,7 +178,7 @@ class Snapshot:
     def novelty_by_row(self, rows: Array) -> Array:
         """Score rows (n, d) one by one, O(s (d + s)) each: no bit of a score depends on the rows beside it."""
         if self.distribution is None or all_finite(rows):
-            measured = self._novelty_score.measured(rows)
+            measured = self._novelty_score.measure(rows)
             if measured is not None:
                 return self._novelty_score.of_errors(rows, *measured)
         return np.concatenate([self.novelty(rows[i : i + 1]) for i in range(len(rows))])
@@ -196,15 +196,15 @@ class Snapshot:
         return scores
 
     def _novelty_without_gaps(self, rows: Rows) -> Array:
-        few = self._measured(rows)
+        few = self._measure(rows)
         if few is not None:
             return self._novelty_score.of_errors(np.asarray(rows), *few)
         with linalg.one_blas_thread():
             return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
 
-    def _measured(self, rows: Rows) -> tuple[Array, Array] | None:
+    def _measure(self, rows: Rows) -> tuple[Array, Array] | None:
         """Return the errors and explained energies of a few rows; None where one compiled call does not answer."""
-        return self._novelty_score.measured(rows) if self._is_quick(rows) else None
+        return self._novelty_score.measure(rows) if self._is_quick(rows) else None
 
     def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
         """Score rows (n, d) whose errors and explained energies (n,) are known."""
@@ -218,11 +218,11 @@ class Snapshot:
             explained = linalg.squared_norms(coordinates)
             return coordinates, self._novelty_score.of_errors(rows, energy - explained, explained)
 
-    def completed(self, rows: Array) -> Array:
+    def complete(self, rows: Array) -> Array:
         """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
         if self._expected_kernel is None:
             return rows
-        return self._completion(self._expected_kernel, *self._usual_novelty).completed(rows)
+        return self._completion(self._expected_kernel, *self._usual_novelty).complete(rows)
 
     def _completion(self, expected: ExpectedKernel, usual: float, hopeless: float) -> Completion:
         return Completion(
@@ -252,7 +252,7 @@ class Snapshot:
         # A row that is there twice would look like a neighbour without noise.
         known = {row.tobytes() for row in sample}
         others = [row.tobytes() not in known for row in self.atoms]
-        return self.completed(spread_out(np.concatenate([sample, self.atoms[others]]), n_rows_wanted(self.n_features)))
+        return self.complete(spread_out(np.concatenate([sample, self.atoms[others]]), n_rows_wanted(self.n_features)))
 
     def inverse_transform(self, projections: Rows) -> Array:
         """Find rows (n, d) with given projections (n, q), see `PreImages`."""
@@ -313,7 +313,7 @@ class Snapshot:
         compared = self._expected_kernel.compare(rows, atoms)
         return compared.kernel_rows, compared.energy + compared.spread
 
-    def imputed(self, rows: Rows) -> Array:
+    def impute(self, rows: Rows) -> Array:
         """Complete rows (n, d) so that they are least novel; without a distribution, by the atoms and the sample."""
         expected = self._expected_kernel
         if expected is None:
@@ -322,7 +322,7 @@ class Snapshot:
         completion = self._completion(expected, 0.0, np.inf)
         with linalg.one_blas_thread():
             width = 4 * len(self.span_atoms)
-            return in_chunks(completion.completed, rows, np.empty(rows.shape), width)
+            return in_chunks(completion.complete, rows, np.empty(rows.shape), width)
 
 
 def spread_out(rows: Array, count: int) -> Array:

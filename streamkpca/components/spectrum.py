@@ -82,15 +82,15 @@ def principal_axes(moments: Moments, n_components: int | float, *, center: bool,
     divisor = covariance_divisor(moments, center=center)
     m = len(mean)
     if m == 0 or divisor == 0.0:
-        eigenvalues, axes = _padded(np.zeros(0), np.zeros((m, 0)), n_components)
+        eigenvalues, axes = _pad(np.zeros(0), np.zeros((m, 0)), n_components)
         return Spectrum(eigenvalues, axes, mean, eigenvalues, variance)
     covariance = (moments.second - moments.total_weight * np.outer(mean, mean)) / divisor
     eigenvalues, axes = leading_eigenpairs(covariance, m if isinstance(n_components, float) else n_components)
     # The sums are known to this share of the energy, and dividing by less than the weight magnifies that.
     rounding = RANK_TOLERANCE * abs(moments.energy) / divisor
     rank = int(np.count_nonzero(eigenvalues > rounding))
-    rank = wanted_axes(eigenvalues, rank, n_components, variance)
-    eigenvalues, axes = _padded(eigenvalues[:rank], axes[:, :rank], n_components)
+    rank = count_axes(eigenvalues, rank, n_components, variance)
+    eigenvalues, axes = _pad(eigenvalues[:rank], axes[:, :rank], n_components)
     return Spectrum(eigenvalues, axes, mean, eigenvalues, variance)
 
 
@@ -125,8 +125,8 @@ def likelihood_axes(
         np.einsum("ij,ik,kj->j", axes, moments.second, axes, optimize=True) - moments.total_weight * (mean @ axes) ** 2
     )
     explained = np.maximum(along, 0.0) / divisor if divisor else np.zeros(rank)
-    rank = wanted_axes(explained, rank, n_components, variance)
-    eigenvalues, axes = _padded(eigenvalues[:rank], axes[:, :rank], n_components)
+    rank = count_axes(explained, rank, n_components, variance)
+    eigenvalues, axes = _pad(eigenvalues[:rank], axes[:, :rank], n_components)
     explained = np.pad(explained[:rank], (0, len(eigenvalues) - rank))
     return Spectrum(eigenvalues, axes, mean, explained, variance)
 
@@ -203,7 +203,7 @@ def covariance_divisor(moments: Moments, *, center: bool) -> float:
     return divisor if divisor > RANK_TOLERANCE * total else 0.0
 
 
-def wanted_axes(eigenvalues: Array, rank: int, n_components: int | float, variance: float) -> int:
+def count_axes(eigenvalues: Array, rank: int, n_components: int | float, variance: float) -> int:
     """Count the axes to keep of the first `rank`: the number wanted, or the fewest that explain their share."""
     if not isinstance(n_components, float):
         return min(rank, n_components)
@@ -212,7 +212,7 @@ def wanted_axes(eigenvalues: Array, rank: int, n_components: int | float, varian
     return min(rank, int(np.searchsorted(np.cumsum(eigenvalues), enough)) + 1)
 
 
-def _padded(eigenvalues: Array, axes: Array, n_components: int | float) -> tuple[Array, Array]:
+def _pad(eigenvalues: Array, axes: Array, n_components: int | float) -> tuple[Array, Array]:
     """Fill up to q columns with zeros, so that the width of projections does not depend on the data."""
     width = 1 if isinstance(n_components, float) else n_components
     missing = max(width - len(eigenvalues), 0)

@@ -119,7 +119,7 @@ def fit_weights(
         if np.linalg.eigvalsh(problem.second_moment)[-1] <= 1.0 + 1e-12:
             # The maximum is known here, and rules that multiply weights would take for ever to shrink them to it.
             start = np.zeros(p)
-        ascent = _repeated(*_RULES[optimiser], problem, start, tolerance=tolerance, max_rounds=max_rounds)
+        ascent = _repeat(*_RULES[optimiser], problem, start, tolerance=tolerance, max_rounds=max_rounds)
 
     constant = -0.5 * r * float(np.log(2.0 * np.pi) + np.log(noise_variance))
     return WeightFit(ascent.weights * noise_variance, ascent.converged, np.array(ascent.trace) + constant)
@@ -142,7 +142,7 @@ def _fixed_point_rule(w: Array, a: Array, q: Array) -> Array:
 _RULES: dict[str, tuple[_Rule, float]] = {"em": (_em_rule, 1e-2), "fixed_point": (_fixed_point_rule, 1e-6)}
 
 
-def _repeated(
+def _repeat(
     rule: _Rule, vanishing: float, problem: likelihood.Problem, weights: Array, *, tolerance: float, max_rounds: int
 ) -> Ascent:
     """Update all weights (p,) together until a round gains too little, falling back on EM where the rule loses."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamkpca._core import linalg
 from streamkpca._core.arrays import Array, Flags, Positions
-from streamkpca._core.concurrency import cached_property, replaced
+from streamkpca._core.concurrency import cached_property, replace_fields
 from streamkpca._core.reservoir import origins_of, positions_outside
 from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
 from streamkpca.dictionary.completion import Completion
@@ -73,7 +73,7 @@ class AtomStats:
         positions, zeros = positions_outside(atoms), np.zeros(len(atoms))
         return AtomStats(np.where(self.positions < 0, ~positions, positions), zeros, zeros)
 
-    def moved(self, kept: Positions, has_moved: Flags) -> "AtomStats":
+    def move(self, kept: Positions, has_moved: Flags) -> "AtomStats":
         """Keep the atoms at some positions of the basis, and note which of them, (k,), are no rows any more."""
         positions = self.positions[kept]
         positions = np.where(has_moved & (positions >= 0), ~positions, positions)
@@ -83,16 +83,16 @@ class AtomStats:
         """Remove the atoms at some positions of the basis."""
         return AtomStats(*(np.delete(values, atoms) for values in vars(self).values()))
 
-    def joined(self, positions: Positions, weights: Array, weight_since_admission: Array) -> "AtomStats":
+    def join(self, positions: Positions, weights: Array, weight_since_admission: Array) -> "AtomStats":
         """Append atoms."""
         more = positions, weights, weight_since_admission
         return AtomStats(*map(np.concatenate, zip(vars(self).values(), more, strict=True)))
 
-    def decayed(self, factor: float) -> "AtomStats":
+    def decay(self, factor: float) -> "AtomStats":
         """Multiply the weights of all rows by `factor`."""
         return AtomStats(self.positions, self.weights * factor, self.weight_since_admission * factor)
 
-    def advanced(self, weight: float) -> "AtomStats":
+    def advance(self, weight: float) -> "AtomStats":
         """Add the weight of new rows, which all atoms have seen."""
         return AtomStats(self.positions, self.weights, self.weight_since_admission + weight)
 
@@ -146,7 +146,7 @@ class Basis:
 
     def with_distribution(self, distribution: RowDistribution | None) -> "Basis":
         """Return the same atoms with another distribution of gaps; cached factors stay."""
-        return replaced(self, distribution=distribution)
+        return replace_fields(self, distribution=distribution)
 
     def project(self, rows: Array) -> Projected:
         """Project rows onto the span of the atoms, O(B m (d + m))."""
@@ -169,13 +169,13 @@ class Basis:
         check_energy(energy)
         return Compared(program.matrix(rows, self.atoms), energy, _NO_SPREAD)
 
-    def completed(self, rows: Array) -> Array:
+    def complete(self, rows: Array) -> Array:
         """Put numbers into the gaps of rows (B, d) that leave them near the span; the rows themselves without gaps."""
         if self.distribution is None:
             return rows
         expected = ExpectedKernel(self.kernel, self.distribution)
         with np.errstate(all="ignore"):
-            return Completion(expected, self.atoms, self.factor, lambda whole: self.project(whole).residual).completed(
+            return Completion(expected, self.atoms, self.factor, lambda whole: self.project(whole).residual).complete(
                 rows
             )
 
@@ -189,7 +189,7 @@ class Basis:
         """Return coefficients beta = L^-T c(x), (B, m), of the projections sum_i beta_i phi(z_i); O(B m^2)."""
         return linalg.solve_transposed(self.factor, coordinates)
 
-    def extended(self, rows: Array) -> tuple["Basis", Positions]:
+    def extend(self, rows: Array) -> tuple["Basis", Positions]:
         """Append the rows (s, d) that are independent of the atoms and of those before; return their positions too.
 
         The factor grows by [L21 L22], the coordinates of the new rows in the old basis and L22 L22^T = k(rows, rows) -

@@ -37,7 +37,7 @@ class Completion:
     usual: float = -np.inf
     hopeless: float = -np.inf
 
-    def completed(self, rows: Array) -> Array:
+    def complete(self, rows: Array) -> Array:
         """Complete rows (n, d), some of which may have gaps; return the rows themselves if none has."""
         missing = gaps_in(rows)
         if missing is None:
@@ -52,11 +52,11 @@ class Completion:
         scores = self.novelty(whole)
         unusual = np.flatnonzero(scores > self.usual)
         if len(unusual) and len(self.atoms):
-            nearest = self.expected.distribution.borrowed(rows[unusual], self.atoms)
+            nearest = self.expected.distribution.borrow(rows[unusual], self.atoms)
             self._replace_where_less_novel(whole, scores, unusual, nearest)
         left = np.flatnonzero((scores > self.usual) & (scores < self.hopeless))
         if len(left) and self._can_descend:
-            self._replace_where_less_novel(whole, scores, left, self._descended(whole[left], missing[left]))
+            self._replace_where_less_novel(whole, scores, left, self._descend(whole[left], missing[left]))
         return whole, scores
 
     def _replace_where_less_novel(self, whole: Array, scores: Array, places: Indices, found: Array) -> None:
@@ -71,7 +71,7 @@ class Completion:
         kernel = self.expected.kernel
         return kernel.is_stationary and has_gradients(kernel.program) and len(self.atoms) > 0
 
-    def _descended(self, rows: Array, missing: Mask) -> Array:
+    def _descend(self, rows: Array, missing: Mask) -> Array:
         """Move the missing numbers of rows (n, d) so that these come nearer to the span."""
         scale = np.where(self.expected.distribution.scale > 0.0, self.expected.distribution.scale, 1.0)
         found, moving, free = rows.copy(), np.arange(len(rows)), missing * scale

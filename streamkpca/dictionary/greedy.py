@@ -59,7 +59,7 @@ def pursue(
     coordinates, atoms = np.empty((most, len(rows))), np.empty(most, dtype=np.int64)
     n_atoms = 0
     while n_atoms < most:
-        pool = _drawn(energy, residual, weights, n_candidates or len(rows), random)
+        pool = _draw(energy, residual, weights, n_candidates or len(rows), random)
         seen = coordinates[:n_atoms]
         gram = kernel.program.matrix(rows[pool], rows) / unit - seen[:, pool].T @ seen
         # A pool may have no independent candidates left while other rows are independent.
@@ -73,7 +73,7 @@ def pursue(
     return Pursuit(atoms[:n_atoms], coordinates[:n_atoms].T * np.sqrt(unit), residual * unit)
 
 
-def _drawn(energy: Array, residual: Array, weights: Array, count: int, random: np.random.Generator) -> Positions:
+def _draw(energy: Array, residual: Array, weights: Array, count: int, random: np.random.Generator) -> Positions:
     """Draw candidates, with probabilities in proportion to weighted residuals."""
     weighted = np.where(residual > LEAST_PIVOT * np.abs(energy), weights * residual, 0.0)
     if np.count_nonzero(weighted) <= count:

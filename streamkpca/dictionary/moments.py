@@ -65,15 +65,15 @@ class ProjectionLoss:
         """Bound on the Frobenius norm of the other losses."""
         return math.sqrt(max(self.other_arrival, 0.0)) + self.other_length
 
-    def arrived(self, energy: float, rounding: float = 0.0, spread: float = 0.0) -> Self:
+    def add_arrivals(self, energy: float, rounding: float = 0.0, spread: float = 0.0) -> Self:
         """Add what rows have outside the span when they arrive, and the variance of what is missing in them."""
-        return self.joined(type(self)(orthogonal_arrival=energy, other_arrival=spread, rounding=rounding))
+        return self.join(type(self)(orthogonal_arrival=energy, other_arrival=spread, rounding=rounding))
 
-    def rounded(self, energy: float) -> Self:
+    def add_rounding(self, energy: float) -> Self:
         """Add what rounding may have moved."""
         return replace(self, rounding=self.rounding + energy)
 
-    def removed(self, energy: float) -> Self:
+    def add_removal(self, energy: float) -> Self:
         """Add what is lost with removed atoms."""
         return replace(self, orthogonal_removal=self.orthogonal_removal + energy)
 
@@ -86,20 +86,20 @@ class ProjectionLoss:
             rounding=self.rounding,
         )
 
-    def decayed(self, factor: float) -> Self:
+    def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`."""
         scaled = {name: value * factor for name, value in vars(self).items()}
         return type(self)(**scaled | {"other_length": self.other_length * math.sqrt(factor)})
 
-    def joined(self, other: Self) -> Self:
+    def join(self, other: Self) -> Self:
         """Add the losses of other rows beside the same span."""
         total = {name: value + getattr(other, name) for name, value in vars(self).items()}
         # Lengths of other rows add up by Pythagoras.
         return type(self)(**total | {"other_length": math.hypot(self.other_length, other.other_length)})
 
-    def merged(self, other: Self) -> Self:
+    def merge(self, other: Self) -> Self:
         """Add the losses of other rows; the common span may be larger than the span of either."""
-        return self.span_grown().joined(other.span_grown())
+        return self.span_grown().join(other.span_grown())
 
 
 def gram_of(vectors: Array) -> Array:
@@ -175,20 +175,20 @@ class RowSums:
         totals = self.total_weight, self.total_squared_weight, self.energy, self.largest_energy
         return RowSums(*totals, np.empty(0), np.empty((0, 0)))
 
-    def decayed(self, factor: float) -> Self:
+    def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, from 0 to 1."""
         decayed = {item.name: getattr(self, item.name) * factor for item in fields(RowSums)}
         # Two multiplications, because the square of a small factor underflows.
         decayed |= {"total_squared_weight": self.total_squared_weight * factor * factor}
         return replace(self, **decayed | {"largest_energy": self.largest_energy})
 
-    def solved(self, inverse: Array) -> Self:
-        """Return the sums for vectors L^-1 v_n, given L^-1; O(m^3), at half the cost of `mapped`."""
+    def solve(self, inverse: Array) -> Self:
+        """Return the sums for vectors L^-1 v_n, given L^-1; O(m^3), at half the cost of `map`."""
         half = apply_inverse(inverse, self.second.copy())
         second = apply_inverse(inverse, np.ascontiguousarray(half.T))
         return replace(self, first=inverse @ self.first, second=0.5 * (second + second.T))
 
-    def mapped(self, matrix: Array) -> Self:
+    def map(self, matrix: Array) -> Self:
         """Return the sums for vectors A v_n, given A (k, m); O(m^3)."""
         second = matrix @ self.second @ matrix.T
         return replace(self, first=matrix @ self.first, second=0.5 * (second + second.T))
@@ -218,15 +218,15 @@ class Moments(RowSums):
 
     def add(self, coordinates: Array, energy: Array, weights: Array) -> Self:
         """Take in a block: coordinates (B, m), k(x, x) as energy (B,), weights (B,); O(B m^2)."""
-        return self.recorded(RowSums.of(coordinates, energy, weights))
+        return self.record_block(RowSums.of(coordinates, energy, weights))
 
-    def recorded(self, sums: RowSums, rounding_amplification: float = 0.0) -> Self:
+    def record_block(self, sums: RowSums, rounding_amplification: float = 0.0) -> Self:
         """Take in sums over new rows, in coordinates; rounding may have moved a share of their energy, see `Basis`."""
         outside = sums.energy - float(np.trace(sums.second)) - sums.spread
-        losses = self.losses.arrived(outside, rounding_amplification * abs(sums.energy), sums.spread)
+        losses = self.losses.add_arrivals(outside, rounding_amplification * abs(sums.energy), sums.spread)
         return replace(self.plus(sums), losses=losses)
 
-    def grown(self, count: int) -> Self:
+    def grow(self, count: int) -> Self:
         """Add `count` directions of new atoms, with nothing recorded along them yet."""
         if count == 0:
             return self
@@ -237,13 +237,13 @@ class Moments(RowSums):
             losses=self.losses.span_grown(),
         )
 
-    def rotated(self, rotation: Array) -> Self:
+    def rotate(self, rotation: Array) -> Self:
         """Change to the basis that is left after a removal, given its vectors in the old basis (k, m); O(m^3)."""
-        rotated = self.mapped(rotation)
+        rotated = self.map(rotation)
         lost = float(np.trace(self.second)) - float(np.trace(rotated.second))
-        return replace(rotated, losses=self.losses.removed(lost))
+        return replace(rotated, losses=self.losses.add_removal(lost))
 
-    def recorded_anew(self, sums: RowSums, rounding_amplification: float = 0.0) -> "Moments":
+    def record_anew(self, sums: RowSums, rounding_amplification: float = 0.0) -> "Moments":
         """Return the moments of the same rows in another basis, given the sums over all of them in its coordinates."""
         # Totals added up in another order would differ in the last digits. Expected values of rows with gaps may have
         # changed since.
@@ -251,33 +251,33 @@ class Moments(RowSums):
         largest = max(self.largest_energy, energies.largest_energy)
         totals = self.total_weight, self.total_squared_weight, energies.energy, largest
         again = RowSums(*totals, sums.first, sums.second, sums.spread)
-        return Moments.zero(len(sums.first)).recorded(again, rounding_amplification)
+        return Moments.zero(len(sums.first)).record_block(again, rounding_amplification)
 
-    def reprojected(self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
+    def reproject(self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
         """Project the moments onto another span, given the projections (m, m2) of this basis' vectors; O(m^2 m2).
 
         Earlier losses need not be orthogonal to the new span; those of the projection are.
         """
-        projected = self.mapped(coordinates.T)
+        projected = self.map(coordinates.T)
         lost = float(np.trace(self.second)) - float(np.trace(projected.second))
-        losses = self.losses.span_grown().removed(lost).rounded(rounding_amplification * abs(self.energy))
+        losses = self.losses.span_grown().add_removal(lost).add_rounding(rounding_amplification * abs(self.energy))
         return replace(projected, losses=losses)
 
-    def decayed(self, factor: float) -> Self:
+    def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, from 0 to 1."""
-        return replace(super().decayed(factor), losses=self.losses.decayed(factor))
+        return replace(super().decay(factor), losses=self.losses.decay(factor))
 
-    def joined(self, other: Self) -> Self:
+    def join(self, other: Self) -> Self:
         """Add the moments of other rows, recorded in the same basis, O(m^2)."""
-        return replace(self.plus(other), losses=self.losses.joined(other.losses))
+        return replace(self.plus(other), losses=self.losses.join(other.losses))
 
-    def merged(self, other: Self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
+    def merge(self, other: Self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
         """Add the moments of other rows in another basis, given the projections (m2, m) of its vectors; O(m^2 m2)."""
-        theirs = other.mapped(coordinates.T)
+        theirs = other.map(coordinates.T)
         # Vectors that were independent only by rounding are not wholly in the span of the union.
         lost = float(np.trace(other.second)) - float(np.trace(theirs.second))
-        losses = other.losses.removed(lost).rounded(rounding_amplification * abs(other.energy))
-        return replace(self.plus(theirs), losses=self.losses.merged(losses))
+        losses = other.losses.add_removal(lost).add_rounding(rounding_amplification * abs(other.energy))
+        return replace(self.plus(theirs), losses=self.losses.merge(losses))
 
 
 # Sums that weigh less are solved before they decay: the unit of kernel values' sums is k^2, so they fall below the
@@ -287,7 +287,7 @@ _LEAST_RECENT_WEIGHT = 1e-50
 
 @dataclass(frozen=True)
 class Record:
-    """The moments of all rows recorded, as a pair; `solved` reads both.
+    """The moments of all rows recorded, as a pair; `solve` reads both.
 
     `settled` are those of the rows recorded before the atoms last changed. `recent`, or None, sums over the kernel
     values k_Z(x) of later rows: c(x) = L^-1 k_Z(x) is solved in O(m^3) when moments are needed.
@@ -328,20 +328,20 @@ class Record:
         first = self.settled.first
         return first + basis.inverse @ self.recent.first if self.recent else first
 
-    def solved(self, basis: Basis) -> Moments:
+    def solve(self, basis: Basis) -> Moments:
         """Return the moments in the coordinates of the basis, O(m^3) if there are recent sums."""
         if self.recent is None:
             return self.settled
-        return self.settled.recorded(self.recent.solved(basis.inverse), basis.rounding_amplification)
+        return self.settled.record_block(self.recent.solve(basis.inverse), basis.rounding_amplification)
 
     def plus(self, sums: RowSums, basis: Basis) -> "Record":
         """Add the sums over a block: of kernel values if the basis is well conditioned, else of coordinates."""
         if basis.is_well_conditioned:
             return Record(self.settled, self.recent.plus(sums) if self.recent else sums)
-        return Record(self.settled.recorded(sums, basis.rounding_amplification), self.recent)
+        return Record(self.settled.record_block(sums, basis.rounding_amplification), self.recent)
 
-    def decayed(self, factor: float, basis: Basis) -> "Record":
+    def decay(self, factor: float, basis: Basis) -> "Record":
         """Multiply the weights of all rows by `factor`."""
         if self.recent and factor * self.recent.total_weight < _LEAST_RECENT_WEIGHT:
-            return Record(self.solved(basis).decayed(factor))
-        return Record(self.settled.decayed(factor), self.recent.decayed(factor) if self.recent else None)
+            return Record(self.solve(basis).decay(factor))
+        return Record(self.settled.decay(factor), self.recent.decay(factor) if self.recent else None)

@@ -1,6 +1,6 @@
 """Atoms that move: from rows of the stream to points that leave less of it unexplained.
 
-`Unexplained` is what atoms leave unexplained of a sample, with its gradient; `moved_atoms` descends along it.
+`Unexplained` is what atoms leave unexplained of a sample, with its gradient; `move_atoms` descends along it.
 """
 
 import operator
@@ -142,7 +142,7 @@ class Unexplained:
 
     def __call__(self, atoms: Array, *, value_only: bool = False) -> Evaluation | None:
         """Evaluate at atoms (m, d); None where their kernel matrix is not finite and positive definite."""
-        part_of = self._explained if value_only else self._part
+        part_of = self._explain if value_only else self._part
         with np.errstate(all="ignore"):
             own_values, own_slopes = values_and_gradients(self.program, atoms, atoms)
             lengths = np.sqrt(np.diagonal(own_values))
@@ -197,7 +197,7 @@ class Unexplained:
             gradient += gradient_by_rows(matrix, rows, atoms, slopes[p])
         return _Part(explained, second, gradient, slope_sums, value_sums)
 
-    def _explained(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
+    def _explain(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
         values = self.program.matrix(self._rows[part], atoms)
         coordinates = self._coordinates(values, self._roots[part], inverse, lengths)
         return _Part(sum_of_squares(coordinates), *[_NOTHING] * 4)
@@ -214,17 +214,17 @@ def can_move(kernel: Kernel) -> bool:
     return kernel.is_positive_definite and has_gradients(kernel.program)
 
 
-def moved_basis(basis: Basis, rows: Array, weights: Array, *, n_evaluations: int) -> tuple[Basis, Positions, Flags]:
+def move_basis(basis: Basis, rows: Array, weights: Array, *, n_evaluations: int) -> tuple[Basis, Positions, Flags]:
     """Move the atoms so that they leave less unexplained of rows (n, d) of weights (n,).
 
     Returns the new basis, the positions (k,) of its atoms in the old one, as atoms may have met, and which have moved.
     """
-    atoms = moved_atoms(basis.kernel, basis.atoms, basis.completed(rows), weights, n_evaluations=n_evaluations)
-    moved, kept = Basis.empty(basis.kernel, atoms.shape[1], basis.distribution).extended(atoms)
+    atoms = move_atoms(basis.kernel, basis.atoms, basis.complete(rows), weights, n_evaluations=n_evaluations)
+    moved, kept = Basis.empty(basis.kernel, atoms.shape[1], basis.distribution).extend(atoms)
     return moved, kept, (moved.atoms != basis.atoms[kept]).any(axis=1)
 
 
-def moved_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_evaluations: int) -> Array:
+def move_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_evaluations: int) -> Array:
     """Move atoms (m, d) so that they leave less unexplained of rows (n, d) of weights (n,); return them.
 
     L-BFGS (J. Nocedal, S. Wright, "Numerical Optimization", 2006, algorithms 7.4 and 3.1) with the curvature of each
@@ -244,7 +244,7 @@ def moved_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_
 
 def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Array:
     here = unexplained(atoms)
-    spanned = _spanned(unexplained.program, atoms) if here is not None and n_evaluations > 1 else None
+    spanned = _span_atoms(unexplained.program, atoms) if here is not None and n_evaluations > 1 else None
     steps: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
     # Without what neighbours span, a step gains half as much.
     n_left, length = (n_evaluations - 1) * (2 if spanned is None else 1), _FIRST_LENGTH
@@ -272,7 +272,7 @@ def _descend(unexplained: Unexplained, atoms: Array, n_evaluations: int) -> Arra
     return atoms
 
 
-def _spanned(program: Program, atoms: Array) -> tuple[Array, Array] | None:
+def _span_atoms(program: Program, atoms: Array) -> tuple[Array, Array] | None:
     """Return G and (K - G G^T)^-1 G, (m, s, d) each, for a kernel of squared distances; else None.
 
     G are the inner products of an atom's derivatives, in units of their lengths, with the s nearest atoms, and K those

@@ -212,7 +212,7 @@ class SwapSearch:
 
         Candidates are screened by what they explain of a part of the sample; the whole sample judges the best of them.
         """
-        leading = self._screened(candidates)
+        leading = self._screen(candidates)
         judged = leading[:_MOST_JUDGED]
         swaps: dict[int, int] = {}
         total_profit = 0.0
@@ -230,7 +230,7 @@ class SwapSearch:
         choice = Choice(judged[list(swaps.values())], np.array(sorted(swaps), dtype=np.int64), total_profit)
         return choice, candidates.at(leading[: 4 * _MOST_JUDGED])
 
-    def _screened(self, candidates: Draws) -> Positions:
+    def _screen(self, candidates: Draws) -> Positions:
         """Find the independent candidates whose cautious gains are positive, in descending order."""
         basis, sample = self.basis, self.sample.first(SCREENING_ROWS)
         seen, sampled = basis.project(candidates.double_rows), basis.project(sample.rows)

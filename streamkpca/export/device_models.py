@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from streamkpca._core.arrays import Positions
-from streamkpca._core.concurrency import replaced
+from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.reservoir import positions_outside
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSums
@@ -99,7 +99,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
     n_new = device.n_rows - n_before
     if not 0 <= n_new < _MOST_ROWS:
         raise _refused(where, "an account of its rows", f"one of {n_new:,} rows")
-    own = _later(every, before.mapped(old_basis.vectors_in(basis).T), n_new, settings.half_life)
+    own = _later(every, before.map(old_basis.vectors_in(basis).T), n_new, settings.half_life)
     recorded = float(np.trace(own.second))
     # Some of what was lost was the model's.
     removed = min(max(device.lost_by_removal, 0.0), max(own.energy - recorded, 0.0))
@@ -121,7 +121,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
         schedule=SearchSchedule(),
         trend=ResidualTrend(),
     )
-    empty.state_ = replaced(empty.state_, summary=summary, n_rejected=max(device.n_refused - n_refused, 0))
+    empty.state_ = replace_fields(empty.state_, summary=summary, n_rejected=max(device.n_refused - n_refused, 0))
     return empty
 
 
@@ -219,7 +219,7 @@ def _sums_of(device: DeviceState, begun: Basis, where: str) -> tuple[Basis, Posi
     if not min(totals) >= 0.0 < device.total_weight:
         raise _refused(where, "an account of its rows", f"the totals {totals}")
     change = solve_triangular(basis.factor, device.factor[kept], lower=True)
-    return basis, kept, RowSums(*totals, device.first, device.second).mapped(change)
+    return basis, kept, RowSums(*totals, device.first, device.second).map(change)
 
 
 def _basis_of(device: DeviceState, begun: Basis) -> tuple[Basis, Positions]:
@@ -235,7 +235,7 @@ def _basis_of(device: DeviceState, begun: Basis) -> tuple[Basis, Positions]:
     if is_known.all() and np.array_equal(nearest, np.arange(begun.size)):
         return begun, nearest
     atoms = np.where(is_known[:, None], begun.atoms[nearest], device.atoms)
-    return Basis.empty(begun.kernel, atoms.shape[1]).extended(atoms)
+    return Basis.empty(begun.kernel, atoms.shape[1]).extend(atoms)
 
 
 def _later(every: RowSums, before: RowSums, n_new: int, half_life: float | None) -> RowSums:

@@ -311,7 +311,7 @@ def values_of(
     # For its refusals: no row was seen, or no atom is kept.
     formula_of(model, where=where, language="C", single=None)
     settings = model.settings(where)
-    summary = record_pending(model.state_, settings).solved()
+    summary = record_pending(model.state_, settings).solve()
     n_rows, kernel, origin = model.n_samples_seen_, summary.basis.kernel, origin_of(summary)
     d = model.n_features_in_
     kind, scale, unit = kernel_of_device(kernel, d, where)
@@ -320,7 +320,7 @@ def values_of(
         if pivots.min() > LEAST_RESIDUAL:
             break
         weakest = np.array([int(pivots.argmin())])
-        summary = summary.changed(Choice(weakest[:0], weakest), summary.basis.atoms[:0], weakest[:0], np.empty(0))
+        summary = summary.apply_choice(Choice(weakest[:0], weakest), summary.basis.atoms[:0], weakest[:0], np.empty(0))
     basis, moments, n = summary.basis, summary.moments, summary.basis.size
     weight, centre = moments.total_weight, centre_of(basis.atoms) if kind == RBF_KERNEL else np.zeros(d)
     if kind == LINEAR_KERNEL:

@@ -79,7 +79,7 @@ class Layout:
         return self.single or matrix.view.matrix is not None
 
     def _segment(self, matrix: PairwiseMatrix, rows: Array, *, is_centred: bool) -> Segment:
-        view, columns = matrix.view, matrix.view.selected(rows)
+        view, columns = matrix.view, matrix.view.select(rows)
         centre = centre_of(columns) if is_centred else np.zeros(1)
         return Segment(
             start=sum(segment.width for segment in self.segments),

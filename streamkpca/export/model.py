@@ -124,7 +124,7 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
 def _check_single_categories(kernel: Kernel, rows: Array, *, where: str, single: str) -> None:
     """Refuse categories that numbers of single precision cannot tell apart."""
     for matrix in kernel.program.base_matrices:
-        codes = matrix.view.selected(rows)
+        codes = matrix.view.select(rows)
         if matrix.base is Base.EQUAL and (codes.astype(np.float32) != codes).any():
             raise ValueError(
                 f'{where}: expected categories that single precision can tell apart, for dtype="{single}", but some '

@@ -347,7 +347,7 @@ def _fill_own_values(kinds: Any, bounds: Any, row: Any, bases: Any) -> None:
 
 
 @jit
-def _unpacked(plan: Any) -> Any:
+def _unpack(plan: Any) -> Any:
     """Return depth, codes, operands, kinds, bounds and columns of a plan; see `project_rows`."""
     depth, s, b = plan[0], plan[1], plan[2]
     codes, operands, rest = plan[3 : 3 + s], plan[3 + s : 3 + 2 * s], plan[3 + 2 * s :]
@@ -357,7 +357,7 @@ def _unpacked(plan: Any) -> Any:
 @jit
 def fill_rows(plan: Any, parts: Any, X: Any, out: Any) -> None:
     """Write the base matrices (b, n, m) of rows; the rest as in `project_rows`."""
-    _, _, _, kinds, bounds, columns = _unpacked(plan)
+    _, _, _, kinds, bounds, columns = _unpack(plan)
     block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, parts.shape[1]))
     for i in range(0, len(X), 4):
         count = _take_four(X, i, columns, block)
@@ -381,7 +381,7 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
     * axes (q, m), offset (q,): P, transposed so that its rows are long, and what is subtracted
     * out (n, q): takes the projections
     """
-    depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
+    depth, codes, operands, kinds, bounds, columns = _unpack(plan)
     q, m = axes.shape
     block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, m))
     finite = True
@@ -445,7 +445,7 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out
     Notation: plan, constants, parts and X as in `project_rows`; L = factor (m, m); out (2, n) takes distances and
     explained energies.
     """
-    depth, codes, operands, kinds, bounds, columns = _unpacked(plan)
+    depth, codes, operands, kinds, bounds, columns = _unpack(plan)
     m = len(factor)
     block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, m))
     own, lengths = np.empty((kinds.size, 1, 1)), np.empty(4)

@@ -15,8 +15,8 @@ from streamkpca._core.parameters import check_integer, check_real, is_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import views
 from streamkpca.kernels.program import Program, ProgramBuilder
-from streamkpca.kernels.views import FeatureView, UnitMatrix, Units, shown
-from streamkpca.rows.validation import as_sample_weight, checked_parts
+from streamkpca.kernels.views import FeatureView, UnitMatrix, Units, show
+from streamkpca.rows.validation import as_sample_weight, check_parts
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
@@ -93,10 +93,10 @@ class Kernel(ABC):
         array([[1.   , 0.607]])
         """
         where = f"{type(self).__name__}.matrix"
-        left = self._checked(X, where)
+        left = self._check_rows(X, where)
         if Y is None:
             return self.program.gram(left)
-        right = checked_parts(Y, where)[:]
+        right = check_parts(Y, where)[:]
         self.check_range(right, where)
         if left.shape[1] != right.shape[1]:
             raise ValueError(
@@ -115,7 +115,7 @@ class Kernel(ABC):
         -------
         ndarray of shape (n,)
         """
-        return self.program.diagonal(self._checked(X, f"{type(self).__name__}.diagonal"))
+        return self.program.diagonal(self._check_rows(X, f"{type(self).__name__}.diagonal"))
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters, and those of the parts by paths such as ``left__gamma``.
@@ -157,7 +157,7 @@ class Kernel(ABC):
         known = self.parameters()
         if path not in known:
             raise ValueError(
-                f"{where}: the kernel {shown(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
+                f"{where}: the kernel {show(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
             )
         name, _, rest = path.partition("__")
         changed = known[name].with_parameter(rest, value, where=where) if rest else value
@@ -204,7 +204,7 @@ class Kernel(ABC):
         RBF(gamma=0.25)
         """
         where = f"{type(self).__name__}.settled"
-        rows, weights = self._counting(X, sample_weight, where)
+        rows, weights = self._keep_counting(X, sample_weight, where)
         if self.is_settled:
             return self
         kernel = self._settle(rows, weights)
@@ -231,7 +231,7 @@ class Kernel(ABC):
         >>> RBF().width_scores([[0.0], [4.0]])["gamma"][0]
         array([0.25, 0.5 ])
         """
-        rows, weights = self._counting(X, sample_weight, f"{type(self).__name__}.width_scores")
+        rows, weights = self._keep_counting(X, sample_weight, f"{type(self).__name__}.width_scores")
         return self._settle(rows, weights)._width_scores(rows, weights)
 
     @cached_property
@@ -313,7 +313,7 @@ class Kernel(ABC):
         """
         if not self.is_settled:
             raise ValueError(
-                f"{type(self).__name__}: expected all parameters to be numbers, but {shown(self)} still takes "
+                f"{type(self).__name__}: expected all parameters to be numbers, but {show(self)} still takes "
                 "some from data; call kernel.settled(X) with rows of that kind and use the kernel that it returns"
             )
         builder = ProgramBuilder()
@@ -466,7 +466,7 @@ class Kernel(ABC):
         True
         """
         for part in self._parts_in_units:
-            part.check_range(self._seen(X), where)
+            part.check_range(self._view(X), where)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program, which is made again where it is needed."""
@@ -498,7 +498,7 @@ class Kernel(ABC):
         for name, value in self._own_parameters().items():
             if callable(value):
                 raise TypeError(
-                    f"to_json: the kernel {shown(self)} calls the function {value!r}, which is code and not stored; "
+                    f"to_json: the kernel {show(self)} calls the function {value!r}, which is code and not stored; "
                     "pass the kernel itself wherever it is needed again"
                 )
             record[name] = value._record() if isinstance(value, Kernel) else value
@@ -515,7 +515,7 @@ class Kernel(ABC):
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
-        changes = {name: part._settle(self._seen(X), weights) for name, part in self._named_parts().items()}
+        changes = {name: part._settle(self._view(X), weights) for name, part in self._named_parts().items()}
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
@@ -523,10 +523,10 @@ class Kernel(ABC):
         return {
             f"{name}__{path}": values
             for name, part in self._named_parts().items()
-            for path, values in part._width_scores(self._seen(X), weights).items()
+            for path, values in part._width_scores(self._view(X), weights).items()
         }
 
-    def _seen(self, X: Array) -> Array:
+    def _view(self, X: Array) -> Array:
         """Return the rows as the parts see them."""
         return X
 
@@ -535,17 +535,17 @@ class Kernel(ABC):
         """Whether the value depends on nothing but which features are equal, as `Equal` does."""
         return self._of_all_parts("_is_of_equality", self._of_equality)
 
-    def _counting(self, X: Any, sample_weight: Any, where: str) -> tuple[Array, Array | None]:
+    def _keep_counting(self, X: Any, sample_weight: Any, where: str) -> tuple[Array, Array | None]:
         """Return the rows of positive weight, checked, and their weights unless all are the same."""
-        rows, weights = self._checked(X, where), None
+        rows, weights = self._check_rows(X, where), None
         if sample_weight is not None:
             weights = as_sample_weight(sample_weight, len(rows), where=where)
             if not weights.all():
                 rows, weights = rows[weights > 0.0], weights[weights > 0.0]
         return rows, None if weights is None or np.all(weights == weights[0]) else weights
 
-    def _checked(self, X: Any, where: str) -> Array:
-        rows = checked_parts(X, where)[:]
+    def _check_rows(self, X: Any, where: str) -> Array:
+        rows = check_parts(X, where)[:]
         self.check_width(rows.shape[1], where)
         self.check_range(rows, where)
         return rows
@@ -667,20 +667,20 @@ class OnColumns(Kernel):
         return f"{self.kernel._within(_ATOM)}.on({self.columns!r})"
 
     def _check(self) -> None:
-        self._set("columns", views.checked_columns(self.columns))
+        self._set("columns", views.check_columns(self.columns))
         self.kernel.check_width(len(self.columns), "on")
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view.on(self.columns))
 
-    def _seen(self, X: Array) -> Array:
+    def _view(self, X: Array) -> Array:
         return FeatureView(self.columns).of(X)
 
     def check_width(self, d: int, where: str) -> None:
         """Refuse rows that lack one of the columns."""
         if max(self.columns) >= d:
             raise ValueError(
-                f"{where}: the kernel {shown(self)} uses column {max(self.columns)} but got rows with {d} "
+                f"{where}: the kernel {show(self)} uses column {max(self.columns)} but got rows with {d} "
                 f"features (columns 0 to {d - 1}); choose columns that exist"
             )
 
@@ -698,7 +698,7 @@ class InUnits(Kernel):
         return f"{self.kernel._within(_ATOM)}.in_units({self.units!r})"
 
     def _check(self) -> None:
-        self._set("units", views.checked_units(self.units))
+        self._set("units", views.check_units(self.units))
         if not isinstance(self.units, str):
             self.kernel.check_width(len(self.units), "in_units")
         if self.is_settled:
@@ -710,10 +710,10 @@ class InUnits(Kernel):
         self.kernel._lower(builder, view.in_units(self.units))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        units = views.measured_units(X, self.units, weights) if isinstance(self.units, str) else self.units
+        units = views.measure_units(X, self.units, weights) if isinstance(self.units, str) else self.units
         return replace(self, units=units, kernel=self.kernel._settle(FeatureView(units=units).of(X), weights))
 
-    def _seen(self, X: Array) -> Array:
+    def _view(self, X: Array) -> Array:
         return X if isinstance(self.units, str) else FeatureView(units=self.units).of(X)
 
     @cached_property
@@ -728,7 +728,7 @@ class InUnits(Kernel):
     def check_range(self, X: Array, where: str) -> None:
         """Refuse rows that are out of range in these units, or in those of the parts."""
         if not np.abs(X).max(initial=0.0) <= self._certain_range:
-            largest = np.abs(self._seen(X)).max(axis=0, initial=0.0)
+            largest = np.abs(self._view(X)).max(axis=0, initial=0.0)
             if not (largest <= views.FARTHEST).all():
                 feature = int(np.argmax(~(largest <= views.FARTHEST)))
                 raise ValueError(

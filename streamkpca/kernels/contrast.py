@@ -34,7 +34,7 @@ class Swaps(NamedTuple):
     of: Indices
 
 
-def swapped(X: Array, weights: Array | None) -> Swaps:
+def swap_numbers(X: Array, weights: Array | None) -> Swaps:
     """Hold out half of some rows (n, d), and copy each held-out row with one number replaced by that of another.
 
     Every other quarter is known, as neighbours in time resemble each other.

@@ -94,13 +94,13 @@ class ExpectedKernel:
 
         A category is that of the nearest atom instead, or without atoms the last one before it.
         """
-        completed = self.distribution.completed(rows)
+        completed = self.distribution.complete(rows)
         if categories := sorted(category_columns(self.kernel, rows.shape[1])):
             if len(atoms):
-                completed[:, categories] = self.distribution.borrowed(rows, atoms)[:, categories]
+                completed[:, categories] = self.distribution.borrow(rows, atoms)[:, categories]
             else:
                 for column in categories:
-                    completed[:, column] = _filled_forward(rows[:, column])
+                    completed[:, column] = _fill_forward(rows[:, column])
         return completed
 
     def _plain(self, rows: Array, atoms: Array) -> Compared:
@@ -166,7 +166,7 @@ class ExpectedKernel:
         return np.array([np.trace(np.linalg.solve(self._precision[block], metric[block])) for block in blocks])
 
 
-def _filled_forward(values: Array) -> Array:
+def _fill_forward(values: Array) -> Array:
     """Put the last number before it into each gap of a column (n,), into those before the first number that one."""
     known = np.flatnonzero(~np.isnan(values))
     last = np.searchsorted(known, np.arange(len(values)), side="right") - 1

@@ -11,7 +11,7 @@ from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import base
 from streamkpca.kernels.base import DEEPEST, Kernel, OnColumns
 from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder
-from streamkpca.kernels.views import FeatureView, shown
+from streamkpca.kernels.views import FeatureView, show
 from streamkpca.kernels.widths import WidthKernel
 
 # exp(-t) is 0 long before this t; an infinite t would give infinity times 0.
@@ -426,7 +426,7 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
         remedy = "call the class, as in RBF()" if isinstance(value, type) else "wrap it: kernels.Custom(f)"
         raise TypeError(f"{where}: kernel must be a Kernel, got {value!r}; {remedy}")
     names = ", ".join(map(repr, sorted(KERNELS)))
-    message = f"{where}: kernel must be a Kernel, one of {names}, or JSON such as {_EXAMPLE}, got {shown(value)}"
+    message = f"{where}: kernel must be a Kernel, one of {names}, or JSON such as {_EXAMPLE}, got {show(value)}"
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
 
 
@@ -455,19 +455,19 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
         reason = f"it is nested more than {DEEPEST} deep; join fewer kernels"
     except (TypeError, ValueError, OverflowError) as error:
         reason = str(error)[:_LONGEST_REASON]
-    raise ValueError(f"{where}: cannot read the kernel {shown(text)}: {reason}. JSON of a kernel looks like {_EXAMPLE}")
+    raise ValueError(f"{where}: cannot read the kernel {show(text)}: {reason}. JSON of a kernel looks like {_EXAMPLE}")
 
 
 def _kernel_of(record: Any) -> Kernel:
     """Make the kernel of parsed JSON."""
     kind = _KINDS.get(str(record.get("type"))) if isinstance(record, dict) else None
     if kind is None:
-        raise ValueError(f"expected an object with the type {', '.join(sorted(_KINDS))} but got {shown(record)}")
+        raise ValueError(f"expected an object with the type {', '.join(sorted(_KINDS))} but got {show(record)}")
     known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
     given = {name: value for name, value in record.items() if name != "type"}
     if unknown := sorted(given.keys() - known.keys()):
         names = ", ".join(known) or "none"
-        raise ValueError(f"{kind.__name__} has no parameter {shown(unknown[0])}; it has {names}")
+        raise ValueError(f"{kind.__name__} has no parameter {show(unknown[0])}; it has {names}")
     parts = {name: _kernel_of(value) for name, value in given.items() if known[name] is Kernel}
     return kind(**given | parts)
 

@@ -56,7 +56,7 @@ class PairwiseMatrix:
         if self.view.matrix is None or self.base not in (Base.SQUARED, Base.ABSOLUTE) or not len(Y):
             return None
         middle = (len(Y) - 1) // 2, len(Y) // 2
-        lower, upper = np.partition(self.view.selected(Y), middle, axis=0)[list(middle)]
+        lower, upper = np.partition(self.view.select(Y), middle, axis=0)[list(middle)]
         origin: Array = np.where(np.abs(lower) <= np.abs(upper), lower, upper)
         return origin
 
@@ -92,7 +92,7 @@ class PairwiseMatrix:
         block = target[row : row + n, column : column + m]
         if self.base is Base.CUSTOM:
             assert self.function is not None
-            block[:] = _checked_values(self.function(left.rows, right.rows), (n, m))
+            block[:] = _check_values(self.function(left.rows, right.rows), (n, m))
         elif self.base in (Base.INNER, Base.COSINE) or right.norms is not None:
             with np.errstate(all="ignore"):
                 np.matmul(left.used, right.used.T, out=block)
@@ -117,7 +117,7 @@ class PairwiseMatrix:
             assert self.function is not None
             for i in range(len(rows)):
                 row = rows[i : i + 1]
-                target[i] = _checked_values(self.function(row, row), (1, 1))[0, 0]
+                target[i] = _check_values(self.function(row, row), (1, 1))[0, 0]
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Side:
         return Side(self.rows[:count], self.used[:count], norms)
 
 
-def _checked_values(values: Any, shape: tuple[int, ...]) -> Array:
+def _check_values(values: Any, shape: tuple[int, ...]) -> Array:
     """Check that a caller's function returned real, finite numbers of the given shape."""
     array = np.asarray(values)
     if array.shape != shape:
@@ -410,7 +410,7 @@ class PreparedKernel:
     def project(self, X: Array, axes: Array, offset: Array) -> Array | None:
         """Project rows (n, d) onto axes (q, m), k(x, Z) P - offset; None where a projection is not finite."""
         out = np.empty((len(X), len(offset)))
-        finite = loops.project_rows(*self._prepared, self._seen(X), axes, offset, out)
+        finite = loops.project_rows(*self._prepared, self._view(X), axes, offset, out)
         return out if finite else None
 
     def measure(self, X: Array, factor: Array) -> tuple[Array, Array] | None:
@@ -419,16 +419,16 @@ class PreparedKernel:
         None where a distance is not finite. `factor` (m, m) is that of the right rows.
         """
         out = np.empty((2, len(X)))
-        return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._seen(X), factor, out) else None
+        return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._view(X), factor, out) else None
 
     def base_values(self, X: Array) -> Array:
         """Evaluate all base matrices for rows (n, d) and the right rows; shape (b, n, m)."""
         plan, _, parts = self._prepared
         out = np.empty((plan[2], len(X), parts.shape[1]))
-        loops.fill_rows(plan, parts, self._seen(X), out)
+        loops.fill_rows(plan, parts, self._view(X), out)
         return out
 
-    def _seen(self, X: Array) -> Array:
+    def _view(self, X: Array) -> Array:
         if not self._is_laid_out:
             return X
         parts = [view.of(X, origin) for view, origin in self._origins]

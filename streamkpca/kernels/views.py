@@ -139,7 +139,7 @@ class FeatureView:
             return len(self.units)
         return d if self.columns is None else len(self.columns)
 
-    def selected(self, X: Array) -> Array:
+    def select(self, X: Array) -> Array:
         """Return the columns (n, c) of rows (n, d), before units: X itself if these are all."""
         return X if self.columns is None else np.take(X, self.columns, axis=1)
 
@@ -148,9 +148,9 @@ class FeatureView:
 
         A matrix multiplies the difference of the columns to `origin` (c,), if that is given.
         """
-        seen = self.selected(X)
+        seen = self.select(X)
         if self.matrix is not None:
-            return _multiplied(seen, self.matrix.transposed, origin)
+            return _multiply(seen, self.matrix.transposed, origin)
         if self.divisors is None:
             return seen
         with np.errstate(over="ignore"):
@@ -158,7 +158,7 @@ class FeatureView:
         return divided
 
 
-def _multiplied(X: Array, transposed: Array, origin: Array | None = None) -> Array:
+def _multiply(X: Array, transposed: Array, origin: Array | None = None) -> Array:
     """Multiply rows (n, c), less an origin (c,), by the transposed (c, p) of a matrix, each row by itself."""
     out = np.empty((len(X), transposed.shape[1]))
     origin = np.zeros(len(transposed)) if origin is None else origin
@@ -170,18 +170,18 @@ def _multiplied(X: Array, transposed: Array, origin: Array | None = None) -> Arr
 def _units_of_units(outer: Units, inner: Units) -> Units:
     """Combine the units of rows with those of what they are then."""
     if not isinstance(outer, UnitMatrix) and not isinstance(inner, UnitMatrix):
-        return _checked_numbers([first * second for first, second in zip(outer, inner, strict=True)])
+        return _check_numbers([first * second for first, second in zip(outer, inner, strict=True)])
     with np.errstate(all="ignore"):
         if not isinstance(inner, UnitMatrix):
             entries = np.asarray(outer) / np.array(inner)[:, None]
         elif not isinstance(outer, UnitMatrix):
             entries = np.asarray(inner) / np.array(outer)
         else:
-            entries = _multiplied(inner.entries, outer.entries)
-    return UnitMatrix(_checked_entries(entries))
+            entries = _multiply(inner.entries, outer.entries)
+    return UnitMatrix(_check_entries(entries))
 
 
-def checked_columns(given: Any) -> tuple[int, ...]:
+def check_columns(given: Any) -> tuple[int, ...]:
     """Check which columns a kernel shall compare: one position or several different ones, counted from 0."""
     if isinstance(given, str) or not (np.iterable(given) or is_real(given)):
         raise TypeError(f"on: expected a column or a list of columns (integers), but got {given!r}")
@@ -194,10 +194,10 @@ def checked_columns(given: Any) -> tuple[int, ...]:
     return columns
 
 
-def checked_units(given: Any) -> str | Units:
+def check_units(given: Any) -> str | Units:
     """Check units: a rule, one positive number for each feature, or a square matrix that can be inverted."""
     if isinstance(given, UnitMatrix):
-        return _checked_matrix(given)
+        return _check_matrix(given)
     if isinstance(given, str):
         return check_choice("units", given, choices=UNIT_RULES, where="in_units")
     # Arrays without dimensions say that they are iterable, but are not.
@@ -210,17 +210,17 @@ def checked_units(given: Any) -> str | Units:
     if not listed:
         raise ValueError("in_units: expected at least one unit but got none; leave .in_units() out to divide nothing")
     if getattr(given, "ndim", 1) > 1 or any(np.iterable(item) and not isinstance(item, str) for item in listed):
-        return _checked_matrix(given)
-    return _checked_numbers(listed)
+        return _check_matrix(given)
+    return _check_numbers(listed)
 
 
-def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
+def measure_units(X: Array, rule: str, weights: Array | None) -> Units:
     """Measure units of the features of rows (n, d) by a rule, see `Kernel.in_units`; 1 for one that does not vary.
 
     Weights (n,) are more than 0, and a whole number counts as that many copies of the row.
     """
     if rule == "whitened":
-        return _whitening(X, weights)
+        return _find_whitening(X, weights)
     least, most = X.min(axis=0), X.max(axis=0)
     # Numbers that overflow here are refused later, in these units.
     with np.errstate(all="ignore"):
@@ -236,13 +236,13 @@ def measured_units(X: Array, rule: str, weights: Array | None) -> Units:
     return tuple(np.where(usable, np.minimum(units, _LARGEST), 1.0).tolist())
 
 
-def _whitening(X: Array, weights: Array | None) -> UnitMatrix:
+def _find_whitening(X: Array, weights: Array | None) -> UnitMatrix:
     """Find W = P D^(-1/2) P^T S^-1 with the standard deviations S of rows, and axes P and variances D in these units.
 
     The symmetric root depends continuously on the rows, whatever signs and order LAPACK gives eigenvectors, and keeps
     every number nearest to its feature, so L1 distances and ``.on(columns)`` keep a meaning.
     """
-    units = np.array(measured_units(X, "std", weights))
+    units = np.array(measure_units(X, "std", weights))
     with np.errstate(all="ignore"):
         shares = (X - X.min(axis=0)) / units
         shares -= np.average(shares, axis=0, weights=weights)
@@ -296,14 +296,14 @@ def _held_out_variances(rows: Array, weights: Array) -> Array:
     return total
 
 
-def _checked_numbers(listed: list[Any]) -> tuple[float, ...]:
+def _check_numbers(listed: list[Any]) -> tuple[float, ...]:
     return tuple(
         check_real(f"the unit of feature {position}", unit, least=_SMALLEST, most=_LARGEST, where="in_units")
         for position, unit in enumerate(listed)
     )
 
 
-def _checked_matrix(given: Any) -> UnitMatrix:
+def _check_matrix(given: Any) -> UnitMatrix:
     """Make a matrix of nested lists, an array or another matrix, if it is square and can be inverted."""
     try:
         entries = np.asarray(given)
@@ -312,7 +312,7 @@ def _checked_matrix(given: Any) -> UnitMatrix:
     if entries.dtype.kind not in "fiu":
         raise TypeError(
             "in_units: expected a number for each feature, or a square matrix of numbers with rows of one length, but "
-            f"got {shown(given)}"
+            f"got {show(given)}"
         )
     if entries.ndim != 2 or entries.shape[0] != entries.shape[1]:
         raise ValueError(
@@ -320,7 +320,7 @@ def _checked_matrix(given: Any) -> UnitMatrix:
             f"{entries.shape}; rows x become W x. To leave directions out, give the model the rows X @ W.T instead"
         )
     matrix = given if isinstance(given, UnitMatrix) else UnitMatrix(entries)
-    _checked_entries(matrix.entries)
+    _check_entries(matrix.entries)
     if not matrix.is_invertible:
         raise ValueError(
             f"in_units: expected a matrix that can be inverted but this one of shape {matrix.entries.shape} is "
@@ -330,7 +330,7 @@ def _checked_matrix(given: Any) -> UnitMatrix:
     return matrix
 
 
-def _checked_entries(entries: Array) -> Array:
+def _check_entries(entries: Array) -> Array:
     allowed = np.abs(entries) <= _LARGEST_ENTRY
     if not allowed.all():
         row, column = np.argwhere(~allowed)[0]
@@ -341,7 +341,7 @@ def _checked_entries(entries: Array) -> Array:
     return entries
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """Print a value for an error; the text of one with many numbers or parts may take megabytes."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -8,7 +8,7 @@ from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_choice, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.contrast import contrast, least_change, swapped
+from streamkpca.kernels.contrast import contrast, least_change, swap_numbers
 
 RULES = ("contrast", "spread", "scale", "median")
 # How many times wider than "spread" are the widths that "contrast" compares: 1 to 32, in steps of a factor of 3.2 in
@@ -112,7 +112,7 @@ class WidthKernel(Kernel):
         if not isinstance(rule, str):
             return self
         if rule == "contrast":
-            widths, contrasts, n_held_out = self._compared(X, weights)
+            widths, contrasts, n_held_out = self._compare_widths(X, weights)
             return self.with_parameter(self._width, float(widths[least_change(contrasts, n_held_out)]))
         distance = typical_distance(X, rule, squared=self._squared, weights=weights)
         return self.with_parameter(self._width, float(self._wider(distance, np.ones(1))[0]))
@@ -120,13 +120,13 @@ class WidthKernel(Kernel):
     def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
         if "contrast" not in self._rules:
             return {}
-        widths, contrasts, _ = self._compared(X, weights)
+        widths, contrasts, _ = self._compare_widths(X, weights)
         return {self._width: np.column_stack([widths, contrasts])}
 
-    def _compared(self, X: Array, weights: Array | None) -> tuple[Array, Array, int]:
+    def _compare_widths(self, X: Array, weights: Array | None) -> tuple[Array, Array, int]:
         """Return widths (g,) from the usual one on, their contrasts (g,), and the number of held-out rows."""
         widths = self._wider(typical_distance(X, "spread", squared=self._squared, weights=weights), _FACTORS)
-        swaps = swapped(X, weights)
+        swaps = swap_numbers(X, weights)
         kernels = (self.with_parameter(self._width, float(width)) for width in widths)
         return widths, np.array([contrast(kernel.program, swaps) for kernel in kernels]), len(swaps.held_out)
 

@@ -13,10 +13,10 @@ from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
 from streamkpca.components.snapshot import Snapshot, in_chunks
-from streamkpca.errors import RowError, required
+from streamkpca.errors import RowError, require
 from streamkpca.kernels import Kernel
 from streamkpca.models import _params
-from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, checked_parts, is_plain, parts_of
+from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, check_parts, is_plain, parts_of
 
 Array = npt.NDArray[np.float64]
 
@@ -115,7 +115,7 @@ class Estimator(_params.Parameterised, ABC):
     @property
     def snapshot_(self) -> Snapshot:
         """The fitted axes, of a young stream those of all rows so far, as an immutable value."""
-        return self._fitted("snapshot_")
+        return self._require_fitted("snapshot_")
 
     def transform(self, X: Any) -> Array:
         """Project rows onto the principal axes.
@@ -142,12 +142,12 @@ class Estimator(_params.Parameterised, ABC):
         >>> model.transform([[3.0, 5.0]]).round(6)
         array([[3.]])
         """
-        answers, rows = self._asked("transform", X)
+        answers, rows = self._ask("transform", X)
         projections = answers.transform(rows)
-        kind = _params.wanted_container(vars(self).get("_sklearn_output_config", {}).get("transform"))
+        kind = _params.choose_container(vars(self).get("_sklearn_output_config", {}).get("transform"))
         if kind == "default":
             return projections
-        table: Array = _params.contained(projections, self.get_feature_names_out(), kind, X, type(self).__name__)
+        table: Array = _params.put_in_container(projections, self.get_feature_names_out(), kind, X, type(self).__name__)
         return table
 
     def set_output(self, *, transform: str | None = None) -> Self:
@@ -215,9 +215,9 @@ class Estimator(_params.Parameterised, ABC):
         >>> model.inverse_transform(model.transform([[1.2, 0.0]])).round(2) + 0.0  # a row beside a circle
         array([[1., 0.]])
         """
-        answers = self._fitted("inverse_transform")
+        answers = self._require_fitted("inverse_transform")
         where = f"{type(self).__name__}.inverse_transform"
-        projections = checked_parts(X, where, None, None)
+        projections = check_parts(X, where, None, None)
         q = len(answers.eigenvalues)
         if projections.shape[1] != q:
             raise ValueError(
@@ -253,7 +253,7 @@ class Estimator(_params.Parameterised, ABC):
         0.793
         """
         del y
-        answers, rows = self._asked("score", X)
+        answers, rows = self._ask("score", X)
         where = f"{type(self).__name__}.score"
         weights = (
             np.broadcast_to(1.0, len(rows))
@@ -313,8 +313,8 @@ class Estimator(_params.Parameterised, ABC):
         >>> model.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)  # 5 away from the first axis
         array([25.])
         """
-        answers, rows = self._asked("reconstruction_error", X)
-        n_components = self._checked_axes(n_components, "reconstruction_error", answers)
+        answers, rows = self._ask("reconstruction_error", X)
+        n_components = self._check_axes(n_components, "reconstruction_error", answers)
         return answers.reconstruction_error(rows, n_components, active_only=active_only)
 
     def novelty(self, X: Any) -> Array:
@@ -357,7 +357,7 @@ class Estimator(_params.Parameterised, ABC):
         >>> model.novelty(rows).round(1), model.reconstruction_error(rows).round(1)
         (array([0.00000e+00, 4.00000e-01, 1.27900e+02, 1.58419e+04]), array([0. , 0.4, 1. , 1. ]))
         """
-        answers, rows = self._asked("novelty", X)
+        answers, rows = self._ask("novelty", X)
         return answers.novelty(rows)
 
     def expected(self, X: Any, feature: str | int) -> Any:
@@ -399,8 +399,8 @@ class Estimator(_params.Parameterised, ABC):
         >>> bool(abs(expected - np.sin(3.0)) < 0.05), bool(low < np.sin(3.0) < high < 1.0)
         (True, True)
         """
-        answers, rows = self._asked("expected", X)
-        where, names = f"{type(self).__name__}.expected", self._known_width("expected")[1]
+        answers, rows = self._ask("expected", X)
+        where, names = f"{type(self).__name__}.expected", self._find_width("expected")[1]
         if isinstance(feature, str):
             if names is None or feature not in names:
                 raise ValueError(f"{where}: there is no feature {feature!r}; the model knows {names}")
@@ -408,7 +408,7 @@ class Estimator(_params.Parameterised, ABC):
         column = np.array([check_integer("feature", feature, least=0, most=rows.shape[1] - 1, where=where)])
 
         def answer(part: Array) -> Array:
-            value, spread = answers.expectation.given(part, column)
+            value, spread = answers.expectation.predict(part, column)
             return np.hstack([value, value - RANGE * spread, value + RANGE * spread])
 
         return in_chunks(answer, rows, np.empty((len(rows), 3)), 3 * n_rows_wanted(rows.shape[1]))
@@ -448,7 +448,7 @@ class Estimator(_params.Parameterised, ABC):
         >>> bool(model.score_samples(rows).argmin() == 50), model.novelty(rows[50:]).round(6)
         (True, array([0.]))
         """
-        answers, rows = self._asked("score_samples", X)
+        answers, rows = self._ask("score_samples", X)
         return -answers.unshared_error(rows)
 
     def get_feature_names_out(self, input_features: Any = None) -> Names:
@@ -475,7 +475,7 @@ class Estimator(_params.Parameterised, ABC):
         array(['kernelpca0', 'kernelpca1'], dtype=object)
         """
         del input_features
-        q = len(self._fitted("get_feature_names_out").eigenvalues)
+        q = len(self._require_fitted("get_feature_names_out").eigenvalues)
         return np.array([f"{type(self).__name__.lower()}{i}" for i in range(q)], dtype=object)
 
     # Fitted attributes
@@ -487,27 +487,27 @@ class Estimator(_params.Parameterised, ABC):
         scikit-learn's `KernelPCA` has the eigenvalues of the centred kernel matrix: n - 1 times these, for n rows of
         weight 1. Its `PCA` has these as ``explained_variance_``.
         """
-        return self._fitted("eigenvalues_").eigenvalues
+        return self._require_fitted("eigenvalues_").eigenvalues
 
     @property
     def explained_variance_ratio_(self) -> Array:
         """Share of the variance in feature space that each axis explains; shape (q,)."""
-        return self._fitted("explained_variance_ratio_").explained_variance_ratio
+        return self._require_fitted("explained_variance_ratio_").explained_variance_ratio
 
     @property
     def atoms_(self) -> Array:
         """Rows that the model keeps; shape (m, d)."""
-        return self._fitted("atoms_").atoms
+        return self._require_fitted("atoms_").atoms
 
     @property
     def n_atoms_(self) -> int:
         """Number of rows that the model keeps."""
-        return len(self._fitted("n_atoms_").atoms)
+        return len(self._require_fitted("n_atoms_").atoms)
 
     @property
     def atom_rows_(self) -> npt.NDArray[np.int64]:
         """Positions of the atoms in the stream, counted from 0; -1 for one that is no row of it; shape (m,)."""
-        positions = self._fitted("atom_rows_").atom_rows
+        positions = self._require_fitted("atom_rows_").atom_rows
         rows = np.where(are_outside(positions), -1, np.maximum(positions, -1))
         rows.flags.writeable = False
         return rows
@@ -523,7 +523,7 @@ class Estimator(_params.Parameterised, ABC):
         >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2)
         (array([2]), array([-1]), array([[0.5]]))
         """
-        positions = self._fitted("atom_origins_").atom_rows
+        positions = self._require_fitted("atom_origins_").atom_rows
         rows = np.where(are_outside(positions), -1, origins_of(positions))
         rows.flags.writeable = False
         return rows
@@ -531,22 +531,22 @@ class Estimator(_params.Parameterised, ABC):
     @property
     def weights_(self) -> Array:
         """Weight of each atom in the axes; shape (m,)."""
-        return self._fitted("weights_").weights
+        return self._require_fitted("weights_").weights
 
     @property
     def active_(self) -> npt.NDArray[np.bool_]:
         """Atoms that projections use; shape (m,)."""
-        return self._fitted("active_").weights > 0.0
+        return self._require_fitted("active_").weights > 0.0
 
     @property
     def n_active_(self) -> int:
         """Number of atoms that projections use."""
-        return int(np.count_nonzero(self._fitted("n_active_").weights))
+        return int(np.count_nonzero(self._require_fitted("n_active_").weights))
 
     @property
     def noise_variance_(self) -> float | None:
         """Noise variance sigma^2 of the likelihood, in units of k(x, x); None without a likelihood."""
-        return self._fitted("noise_variance_").noise_variance
+        return self._require_fitted("noise_variance_").noise_variance
 
     @property
     def eigenvalue_bounds_(self) -> Array:
@@ -563,27 +563,27 @@ class Estimator(_params.Parameterised, ABC):
         >>> StreamingKernelPCA(1, kernel="linear", max_atoms=1, noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
         array([[2.667, 3.333]])
         """
-        return self._fitted("eigenvalue_bounds_").eigenvalue_bounds
+        return self._require_fitted("eigenvalue_bounds_").eigenvalue_bounds
 
     @property
     def unexplained_energy_ratio_(self) -> float:
         """Share of the stream's energy that is not recorded in the basis."""
-        return self._fitted("unexplained_energy_ratio_").unexplained_energy_ratio
+        return self._require_fitted("unexplained_energy_ratio_").unexplained_energy_ratio
 
     @property
     def kernel_(self) -> Kernel:
         """The kernel, its scale settled."""
-        return self._fitted("kernel_").kernel
+        return self._require_fitted("kernel_").kernel
 
     @property
     def total_weight_(self) -> float:
         """Weight of the rows that the axes were fitted to."""
-        return self._fitted("total_weight_").total_weight
+        return self._require_fitted("total_weight_").total_weight
 
     @property
     def n_features_in_(self) -> int:
         """Number of features."""
-        return self._known_width("n_features_in_")[0]
+        return self._find_width("n_features_in_")[0]
 
     @property
     def feature_names_in_(self) -> Names:
@@ -596,7 +596,7 @@ class Estimator(_params.Parameterised, ABC):
         >>> KernelPCA(1, kernel="linear").fit(pd.DataFrame({"load": [1.0, 2.0], "heat": [3.0, 4.0]})).feature_names_in_
         array(['load', 'heat'], dtype=object)
         """
-        names = self._known_width("feature_names_in_")[1]
+        names = self._find_width("feature_names_in_")[1]
         if names is None:
             raise AttributeError(
                 f"{type(self).__name__} has no feature_names_in_: its first rows came without column names"
@@ -683,13 +683,13 @@ class Estimator(_params.Parameterised, ABC):
 
     # Checks
 
-    def _fitted(self, request: str) -> Snapshot:
-        return required(self._snapshot(), type(self).__name__, request)
+    def _require_fitted(self, request: str) -> Snapshot:
+        return require(self._snapshot(), type(self).__name__, request)
 
-    def _known_width(self, request: str) -> tuple[int, Names | None]:
-        return required(self._width(), type(self).__name__, request)
+    def _find_width(self, request: str) -> tuple[int, Names | None]:
+        return require(self._width(), type(self).__name__, request)
 
-    def _checked_axes(self, n_components: Any, method: str, answers: Snapshot) -> int | None:
+    def _check_axes(self, n_components: Any, method: str, answers: Snapshot) -> int | None:
         """Check a number of leading axes, or None."""
         if n_components is None:
             return None
@@ -702,13 +702,13 @@ class Estimator(_params.Parameterised, ABC):
             )
         return count
 
-    def _asked(self, method: str, X: Any) -> tuple[Snapshot, Rows]:
+    def _ask(self, method: str, X: Any) -> tuple[Snapshot, Rows]:
         """Return the model that answers, and the rows that a method is asked about, checked."""
-        answers = self._fitted(method)
+        answers = self._require_fitted(method)
         # Another thread may be fitting rows of another width, so take the width from the model that answers.
         width = answers.atoms.shape[1]
         if is_plain(X, width):
             return answers, X
-        _, names = self._known_width(method)
+        _, names = self._find_width(method)
         gaps = method in ("expected", "impute") or (answers.has_gaps and method != "score")
-        return answers, checked_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps)
+        return answers, check_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps)

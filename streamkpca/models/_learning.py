@@ -22,15 +22,15 @@ class StateCell:
         self.write_lock = WriteLock()
 
 
-def learned(state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str) -> State:
+def learn_rows(state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str) -> State:
     """Return the state (None before the first row) after rows of any kind, which are checked first."""
     if state is not None:
         check_continued(state, settings, where)
-    state, rows, weights, n_rejected = taken(state, X, sample_weight, settings, where)
+    state, rows, weights, n_rejected = check_rows(state, X, sample_weight, settings, where)
     return with_rows(state, rows, weights, settings, n_rejected)
 
 
-def taken(
+def check_rows(
     state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str
 ) -> tuple[State, validation.Rows, validation.Array | float, int]:
     """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
@@ -40,7 +40,7 @@ def taken(
         rows: validation.Rows = X
     else:
         width, names = (None, None) if state is None else (state.n_features, state.names)
-        rows = validation.checked_parts(X, where, width, names, finite=not skips_bad, gaps=admits_nan)
+        rows = validation.check_parts(X, where, width, names, finite=not skips_bad, gaps=admits_nan)
         if state is None:
             settings.kernel.check_width(rows.shape[1], where)
             state = State.begin(settings, rows.shape[1], validation.feature_names(X))
@@ -59,12 +59,12 @@ def taken(
     return state, rows, weights, n_rejected
 
 
-def learned_in_batches(state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str) -> State | None:
+def learn_batches(state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str) -> State | None:
     """Return the state after all batches of an Arrow stream; `sample_weight` is None or one weight for all rows."""
     n_rows = 0
     for batch in validation.arrow_batches(X, where):
         try:
-            state = learned(state, batch, sample_weight, settings, where)
+            state = learn_rows(state, batch, sample_weight, settings, where)
         except (TypeError, ValueError) as error:
             if n_rows:
                 error.add_note(f"Rows are counted from row {n_rows} of the Arrow stream, where a batch begins.")
@@ -78,6 +78,6 @@ def batch_of(
 ) -> tuple[Kernel, validation.Array, validation.Array, validation.Names | None]:
     """Check the arguments of a batch fit; return the settled kernel, the rows, their weights and the columns' names."""
     X, kernel = validation.arrow_table(X, where), kernel_from(kernel, where=where)
-    rows = validation.checked_parts(X, where)[:]
+    rows = validation.check_parts(X, where)[:]
     weights = validation.as_sample_weight(sample_weight, len(rows), where=where)
     return kernel.settled(rows, weights), rows, weights, validation.feature_names(X)

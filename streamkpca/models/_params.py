@@ -39,7 +39,7 @@ def argument_reader(kind: type) -> Callable[[Any], tuple[Any, ...]]:
     return operator.attrgetter(*constructor_parameters(kind))
 
 
-def changed_parameters(estimator: Any) -> dict[str, Any]:
+def find_changed_parameters(estimator: Any) -> dict[str, Any]:
     """Return the arguments that differ from the defaults."""
     kind: type = type(estimator)
     known = constructor_parameters(kind)
@@ -47,7 +47,7 @@ def changed_parameters(estimator: Any) -> dict[str, Any]:
     return {name: value for name, value in given if repr(value) != repr(known[name].default)}
 
 
-def resolved_parameters(estimator: Any, params: Mapping[str, Any], where: str) -> dict[str, Any]:
+def resolve_parameters(estimator: Any, params: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Turn nested names such as kernel__gamma into whole parameters, replacing each kernel by a changed copy."""
     kind: type = type(estimator)
     known = constructor_parameters(kind)
@@ -121,7 +121,7 @@ class Parameterised:
         >>> KernelPCA().set_params(n_components=3, kernel__gamma=2.0)
         KernelPCA(n_components=3, kernel=RBF(gamma=2.0))
         """
-        for name, value in resolved_parameters(self, params, f"{type(self).__name__}.set_params").items():
+        for name, value in resolve_parameters(self, params, f"{type(self).__name__}.set_params").items():
             setattr(self, name, value)
         return self
 
@@ -131,11 +131,11 @@ class Parameterised:
         return vars(self).copy()
 
     def __repr__(self) -> str:
-        shown = [f"{name}={value!r}" for name, value in changed_parameters(self).items()]
+        shown = [f"{name}={value!r}" for name, value in find_changed_parameters(self).items()]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def explaining_unknown_arguments(kind: Kind) -> Kind:
+def explain_unknown_arguments(kind: Kind) -> Kind:
     """Decorate a class, so that its constructor's error for an unknown argument names the remedy."""
     init = kind.__init__  # type: ignore[misc]
 
@@ -180,7 +180,7 @@ def metadata_request(estimator: Any) -> Any:
     return request
 
 
-def wanted_container(own: str | None) -> str:
+def choose_container(own: str | None) -> str:
     """Return the container of projections: an estimator's own choice, or else that of scikit-learn's configuration."""
     if own is not None:
         return own
@@ -190,7 +190,7 @@ def wanted_container(own: str | None) -> str:
     return kind
 
 
-def contained(values: Array, columns: Names, kind: str, X: Any, where: str) -> Any:
+def put_in_container(values: Array, columns: Names, kind: str, X: Any, where: str) -> Any:
     """Put projections (n, q) into a DataFrame of pandas or polars, with the index of X if that is a pandas table."""
     try:
         library = importlib.import_module(kind)

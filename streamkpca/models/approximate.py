@@ -13,13 +13,13 @@ from streamkpca.components.snapshot import spread_out
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
-from streamkpca.dictionary.moving import can_move, moved_basis
+from streamkpca.dictionary.moving import can_move, move_basis
 from streamkpca.errors import not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
-from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.stream.parameters import checked_parameters
+from streamkpca.models._params import explain_unknown_arguments
+from streamkpca.stream.parameters import check_parameters
 
 Array = npt.NDArray[np.float64]
 
@@ -31,7 +31,7 @@ _ROWS_PER_ATOM, _LEAST_ROWS = 50, 10240
 _N_EVALUATIONS = 30
 
 
-@explaining_unknown_arguments
+@explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class ApproximateKernelPCA(Estimator):
     """Kernel PCA in the span of a few atoms: rows chosen greedily by the energy that they capture (APCA, AKPCA).
@@ -122,7 +122,7 @@ class ApproximateKernelPCA(Estimator):
         """
         del y
         where = "ApproximateKernelPCA.fit"
-        checked = checked_parameters(
+        checked = check_parameters(
             where, n_components=self.n_components, center=self.center, atoms=self.atoms, tolerance=self.tolerance
         )
         settings = RefitSettings(checked["n_components"], checked["center"])
@@ -149,13 +149,13 @@ class ApproximateKernelPCA(Estimator):
         basis, chosen_rows = Basis.empty(kernel, rows.shape[1]), []
         # One by one, so that each is tested against the rounding errors in the span of those before it.
         for row in pursuit.atoms:
-            basis, accepted = basis.extended(rows[[row]])
+            basis, accepted = basis.extend(rows[[row]])
             chosen_rows += [row] * len(accepted)
         chosen = np.array(chosen_rows, dtype=np.int64)
         if self.atoms == "moved" and can_move(kernel):
             sample = _some(rows, weights, max(_ROWS_PER_ATOM * basis.size, _LEAST_ROWS), random)
             with one_blas_thread():
-                basis, kept, has_moved = moved_basis(basis, *sample, n_evaluations=_N_EVALUATIONS)
+                basis, kept, has_moved = move_basis(basis, *sample, n_evaluations=_N_EVALUATIONS)
             chosen = np.where(has_moved, ~chosen[kept], chosen[kept])
         moments = Moments.zero(basis.size)
         for start in range(0, len(rows), _CHUNK):

@@ -176,8 +176,8 @@ class Bank:
         ...     bank.get(7).n_samples_seen_
         2
         """
-        key = _checked_key(key)
-        state = self._values[key].to_bytes() if key in self._values else self._stored(key)
+        key = _check_key(key)
+        state = self._values[key].to_bytes() if key in self._values else self._read_stored(key)
         if state is None:
             raise KeyError(f"Bank.get expected a key that has something but got {key!r:.80}; let it take rows first")
         return self._kind.from_bytes(state)
@@ -207,7 +207,7 @@ class Bank:
         """
         if type(value) is not self._kind:
             raise TypeError(f"Bank.put expected a {self._kind.__name__} but got {type(value).__name__}")
-        self._keep(_checked_key(key), value)
+        self._keep(_check_key(key), value)
 
     def events(self) -> dict[Key, list[Any]]:
         """Return the events of all monitors that have some, by key.
@@ -249,7 +249,7 @@ class Bank:
         ...     list(bank)
         ['b']
         """
-        self._write(_checked_key(key), None)
+        self._write(_check_key(key), None)
         self._values.pop(key, None)
 
     def save(self, extra: Any = None) -> Self:
@@ -322,7 +322,7 @@ class Bank:
         self.close()
 
     def __contains__(self, key: object) -> bool:
-        return _checked_key(key) in self._values or self._stored(_checked_key(key)) is not None
+        return _check_key(key) in self._values or self._read_stored(_check_key(key)) is not None
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -345,7 +345,7 @@ class Bank:
         """Return what a key has, from memory, from the disk, or begun."""
         if key in self._values:
             return self._values[key]
-        state = self._stored(key)
+        state = self._read_stored(key)
         self.n_read_ += state is not None
         return self._make() if state is None else self._kind.from_bytes(state)
 
@@ -360,7 +360,7 @@ class Bank:
                 self._write(oldest, self._values[oldest])
             del self._values[oldest]
 
-    def _stored(self, key: Key) -> bytes | None:
+    def _read_stored(self, key: Key) -> bytes | None:
         query = "SELECT state FROM states WHERE key = ? ORDER BY generation DESC LIMIT 1"
         found: tuple[bytes | None] | None = self._run(query, (json.dumps(key),)).fetchone()
         return found[0] if found else None
@@ -388,11 +388,11 @@ def _group(keys: Any, n_rows: int) -> dict[Key, list[int]]:
         raise TypeError(f"Bank.update expected a list of {n_rows} keys, one for each row, but got {keys!r:.80}")
     groups: dict[Key, list[int]] = {}
     for position, key in enumerate(keys):
-        groups.setdefault(_checked_key(key), []).append(position)
+        groups.setdefault(_check_key(key), []).append(position)
     return groups
 
 
-def _checked_key(key: Any) -> Key:
+def _check_key(key: Any) -> Key:
     """Return a key as exactly a string or an integer: subclasses may look otherwise in files than in memory."""
     if isinstance(key, str) and len(key) <= _LONGEST_KEY:
         return str.__str__(key)

@@ -104,7 +104,7 @@ class Checkpointer:
             else check_real("every_seconds", every_seconds, least=0.0, open_below=True, where=where)
         )
         self._keep = check_integer("keep", keep, least=1, where=where)
-        self._path = _checked_path(path, where)
+        self._path = _check_path(path, where)
         self._name = re.compile(re.escape(self._path.stem) + r"-([0-9]{8,})" + re.escape(self._path.suffix))
         self._saved_rows = 0
         self._saved_at = time.monotonic()
@@ -232,7 +232,7 @@ class Checkpointer:
         return int(found[1]) if found else 0
 
 
-def _checked_path(path: FileName, where: str) -> Path:
+def _check_path(path: FileName, where: str) -> Path:
     """Follow links to a path in an existing folder, to whose name numbers can be added."""
     found = Path(os.path.realpath(os.fsdecode(path)))
     if found.is_dir():

@@ -16,7 +16,7 @@ from streamkpca.kernels import Kernel, Linear
 from streamkpca.kernels.base import InUnits, OnColumns, Scaled
 from streamkpca.models._base import Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
-from streamkpca.models._params import explaining_unknown_arguments
+from streamkpca.models._params import explain_unknown_arguments
 
 Array = npt.NDArray[np.float64]
 
@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 _LEAST_LENGTH = 1e-12
 
 
-@explaining_unknown_arguments
+@explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class KernelPCA(Estimator):
     """Kernel PCA of all rows at once.
@@ -148,7 +148,7 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
             warn_indefinite(smallest)
     squares = float(np.trace(centred))
     rank = int(np.count_nonzero(eigenvalues > spectrum.RANK_TOLERANCE * float(energies.sum())))
-    rank = spectrum.wanted_axes(eigenvalues, rank, n_components, squares)
+    rank = spectrum.count_axes(eigenvalues, rank, n_components, squares)
     q = max(rank, 1) if share_asked else int(n_components)
 
     coefficients = np.zeros((n, q))

@@ -8,20 +8,20 @@ from typing import Any, Literal, NamedTuple, Self, cast
 import numpy as np
 
 from streamkpca._core.arrays import Array, Indices
-from streamkpca._core.concurrency import cached_property, replaced
+from streamkpca._core.concurrency import cached_property, replace_fields
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.relation import SMALLEST_UNIT, Relation, RowMoments
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.errors import required
-from streamkpca.models._params import Parameterised, explaining_unknown_arguments
+from streamkpca.errors import require
+from streamkpca.models._params import Parameterised, explain_unknown_arguments
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import (
     Names,
     Rows,
     arrow_batches,
     arrow_table,
-    checked_parts,
+    check_parts,
     feature_names,
     is_arrow,
     parts_of,
@@ -151,7 +151,7 @@ class _Table:
         return float(np.quantile(scores, 1.0 - self.contamination))
 
 
-@explaining_unknown_arguments
+@explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class OutlierDetector(Parameterised):
     """Find the outliers of a table among its own rows, and of other rows like them.
@@ -244,7 +244,7 @@ class OutlierDetector(Parameterised):
         where = "OutlierDetector.fit"
         X = arrow_table(X, where)
         table, rows = self._extend(None, X, where)
-        self._table = replaced(table, table_scores=table.score.of(rows))
+        self._table = replace_fields(table, table_scores=table.score.of(rows))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -380,12 +380,12 @@ class OutlierDetector(Parameterised):
     @property
     def offset_(self) -> float:
         """The `score_samples` below which rows are outliers."""
-        return -self._known("offset_").threshold
+        return -self._require("offset_").threshold
 
     @property
     def threshold_(self) -> float:
         """The `decision_scores_` beyond which rows are outliers: PyOD's name for minus `offset_`."""
-        return self._known("threshold_").threshold
+        return self._require("threshold_").threshold
 
     @property
     def decision_scores_(self) -> Array:
@@ -402,17 +402,17 @@ class OutlierDetector(Parameterised):
     def labels_(self) -> Indices:
         """PyOD's labels of the rows that were given to `fit`: 1 for outliers, and 0."""
         scores = self._scores_of_table("labels_")
-        return (scores > self._known("labels_").threshold).astype(np.intp)
+        return (scores > self._require("labels_").threshold).astype(np.intp)
 
     @property
     def n_samples_seen_(self) -> int:
         """Number of rows of the table so far."""
-        return self._known("n_samples_seen_").n_rows
+        return self._require("n_samples_seen_").n_rows
 
     @property
     def n_features_in_(self) -> int:
         """Number of columns of the table."""
-        return self._known("n_features_in_").n_features
+        return self._require("n_features_in_").n_features
 
     @property
     def feature_names_in_(self) -> Names:
@@ -424,7 +424,7 @@ class OutlierDetector(Parameterised):
         >>> OutlierDetector().fit(pd.DataFrame({"load": [1.0, 2.0], "heat": [3.0, 4.0]})).feature_names_in_
         array(['load', 'heat'], dtype=object)
         """
-        names = self._known("feature_names_in_").names
+        names = self._require("feature_names_in_").names
         if names is None:
             raise AttributeError("OutlierDetector has no feature_names_in_: its first rows came without column names")
         return names
@@ -443,22 +443,22 @@ class OutlierDetector(Parameterised):
         if seed is not None:
             seed = check_integer("random_state", seed, least=0, where=where)
         width, names = (None, None) if table is None else (table.n_features, table.names)
-        rows = checked_parts(X, where, width, names)
+        rows = check_parts(X, where, width, names)
         if table is None:
             sample = Reservoir.empty(size, rows.shape[1])
             table = _Table(feature_names(X), sample, 0, randbits(63) if seed is None else seed, None)
         return table.add(rows, contamination), rows
 
-    def _known(self, request: str) -> _Table:
-        return required(self._table, type(self).__name__, request)
+    def _require(self, request: str) -> _Table:
+        return require(self._table, type(self).__name__, request)
 
     def _ask(self, method: str, X: Any) -> tuple[_Table, Rows]:
         """Return what is known of the table, and rows that a method is asked about, checked."""
-        table = self._known(method)
-        return table, checked_parts(X, f"OutlierDetector.{method}", table.n_features, table.names)
+        table = self._require(method)
+        return table, check_parts(X, f"OutlierDetector.{method}", table.n_features, table.names)
 
     def _scores_of_table(self, request: str) -> Array:
-        scores = self._known(request).table_scores
+        scores = self._require(request).table_scores
         if scores is None:
             raise AttributeError(
                 f"OutlierDetector has no {request}: partial_fit keeps a sample of the rows; score rows by score_samples"

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from streamkpca._core.files import FileName
-from streamkpca.errors import CheckpointError, plainly, required
+from streamkpca.errors import CheckpointError, plainly, require
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
@@ -28,7 +28,7 @@ class SavedWithModel(ABC, Generic[Known]):
     @property
     def n_rows_(self) -> int:
         """Number of rows given."""
-        state: Any = required(self._state, type(self).__name__, "n_rows_")
+        state: Any = require(self._state, type(self).__name__, "n_rows_")
         return int(state.n_rows)
 
     def save(self, path: FileName, extra: Any = None) -> None:
@@ -60,7 +60,7 @@ class SavedWithModel(ABC, Generic[Known]):
         with self.model.write_lock:
             found = self._beside(extra)
             # Refuse what could not be loaded again.
-            self._restored(self.model, found, f"{type(self).__name__}.save")
+            self._restore(self.model, found, f"{type(self).__name__}.save")
             self.model.save(path, found)
 
     def to_bytes(self, extra: Any = None) -> bytes:
@@ -100,7 +100,7 @@ class SavedWithModel(ABC, Generic[Known]):
             As `StreamingKernelPCA.load` raises them, or the file holds a model without such an object.
         """
         model = StreamingKernelPCA.load(path, kernel=kernel)
-        return cls._restored(model, model.extra_, f"load: {os.fsdecode(path)}")
+        return cls._restore(model, model.extra_, f"load: {os.fsdecode(path)}")
 
     @classmethod
     def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
@@ -124,7 +124,7 @@ class SavedWithModel(ABC, Generic[Known]):
         2
         """
         model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
-        return cls._restored(model, model.extra_, "from_bytes")
+        return cls._restore(model, model.extra_, "from_bytes")
 
     @abstractmethod
     def _record(self) -> dict[str, Any]:
@@ -132,21 +132,21 @@ class SavedWithModel(ABC, Generic[Known]):
 
     @classmethod
     @abstractmethod
-    def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
+    def _build(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         """Make the object that `_record` recorded; any of Python's usual errors where that makes no sense."""
 
     def _beside(self, extra: Any) -> dict[str, Any]:
         return {self._entry: self._record(), "extra": extra}
 
     @classmethod
-    def _restored(cls, model: StreamingKernelPCA, found: Any, where: str) -> Self:
+    def _restore(cls, model: StreamingKernelPCA, found: Any, where: str) -> Self:
         """Make the object of a model and of what was saved beside it."""
         if not isinstance(found, dict) or cls._entry not in found:
             raise CheckpointError(
                 f"{where}: it holds a model without a {cls._noun}; read it with StreamingKernelPCA.load"
             )
         try:
-            made = cls._made(model, found[cls._entry])
+            made = cls._build(model, found[cls._entry])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
             raise CheckpointError(f"{where}: its {cls._noun} makes no sense: {plainly(str(error))}") from None
         made.extra_ = found.get("extra")

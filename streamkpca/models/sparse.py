@@ -16,8 +16,8 @@ from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
-from streamkpca.models._params import explaining_unknown_arguments
-from streamkpca.stream.parameters import checked_parameters
+from streamkpca.models._params import explain_unknown_arguments
+from streamkpca.stream.parameters import check_parameters
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.intp]
@@ -26,7 +26,7 @@ Positions = npt.NDArray[np.intp]
 _CHUNK = 512
 
 
-@explaining_unknown_arguments
+@explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class SparseKernelPCA(Estimator):
     """Sparse kernel PCA by maximum likelihood: every distinct row is a candidate, few get a weight.
@@ -127,7 +127,7 @@ class SparseKernelPCA(Estimator):
         where = "SparseKernelPCA.fit"
         given = {name: getattr(self, name) for name in ("n_components", "center", "noise_variance", "n_active", "axes")}
         check_choice("optimiser", self.optimiser, choices=OPTIMISERS, where=where)
-        settings = RefitSettings(**checked_parameters(where, **given), optimiser=self.optimiser).consistent(where)
+        settings = RefitSettings(**check_parameters(where, **given), optimiser=self.optimiser).consistent(where)
         kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight, where)
         counting = np.flatnonzero(weights)
         # Equal rows would share a weight. Their coordinates tell them apart: products round by their place in a matrix.
@@ -138,7 +138,7 @@ class SparseKernelPCA(Estimator):
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
             independent = choose_by_tolerance(basis, basis.project(chunk), np.ones(len(chunk)), 0.0).admitted
-            basis, _ = basis.extended(chunk[independent])
+            basis, _ = basis.extend(chunk[independent])
         block = basis.project(rows)
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates[place], block.energy[place], weights[counting])

@@ -19,11 +19,11 @@ from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from streamkpca.components.certificates import captured_energy
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
-from streamkpca.errors import CheckpointError, plainly, required
+from streamkpca.errors import CheckpointError, plainly, require
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, warn_of_empty_axes
-from streamkpca.models._learning import StateCell, learned, learned_in_batches, taken
-from streamkpca.models._params import argument_reader, constructor_parameters, explaining_unknown_arguments
+from streamkpca.models._learning import StateCell, check_rows, learn_batches, learn_rows
+from streamkpca.models._params import argument_reader, constructor_parameters, explain_unknown_arguments
 from streamkpca.rows.validation import Names, arrow_table, is_arrow
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import Settings
@@ -34,7 +34,7 @@ from streamkpca.stream.transitions import merge as merge_states
 Array = npt.NDArray[np.float64]
 
 
-@explaining_unknown_arguments
+@explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class StreamingKernelPCA(Estimator):
     """Kernel PCA of a stream, in one pass and bounded memory.
@@ -201,7 +201,7 @@ class StreamingKernelPCA(Estimator):
         with cell.write_lock.held:
             settings = self.settings(where)
             # A stream with a weight for each row is read whole, as its weights are.
-            learn = learned_in_batches if is_arrow(X) and np.ndim(sample_weight) == 0 else learned
+            learn = learn_batches if is_arrow(X) and np.ndim(sample_weight) == 0 else learn_rows
             cell.state = learn(cell.state, X, sample_weight, settings, where)
         return self
 
@@ -239,7 +239,7 @@ class StreamingKernelPCA(Estimator):
         del y
         where = "StreamingKernelPCA.fit"
         settings, X = self.settings(where), arrow_table(X, where)
-        state, rows, weights, n_rejected = taken(None, X, sample_weight, settings, where)
+        state, rows, weights, n_rejected = check_rows(None, X, sample_weight, settings, where)
         if not np.any(weights):
             raise ValueError(
                 f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
@@ -346,7 +346,7 @@ class StreamingKernelPCA(Estimator):
         (array([2.667]), array([2.667]))
         """
         with self._cell.write_lock.held:
-            self._cell.state = _merged((self, other), f"{type(self).__name__}.merge")
+            self._cell.state = _merge_states((self, other), f"{type(self).__name__}.merge")
         return self
 
     # Gaps
@@ -379,8 +379,8 @@ class StreamingKernelPCA(Estimator):
         array([[0.6, 0.8],
                [0.6, 0.8]])
         """
-        answers, rows = self._asked("impute", X)
-        return answers.imputed(rows)
+        answers, rows = self._ask("impute", X)
+        return answers.impute(rows)
 
     # Certificates
 
@@ -588,7 +588,7 @@ class StreamingKernelPCA(Estimator):
             # The settled kernel, if it has functions of the caller, which files lack.
             state = self._cell.state
             kernel = self.kernel if state is None else state.settled_kernel
-            self._restored(contents, kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None)
+            self._restore(contents, kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None)
         except CheckpointError as error:
             raise CheckpointError(
                 f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
@@ -705,7 +705,7 @@ class StreamingKernelPCA(Estimator):
         return model
 
     @classmethod
-    def _restored(cls, file: IO[bytes] | Checkpoint, kernel: Kernel | None) -> Self:
+    def _restore(cls, file: IO[bytes] | Checkpoint, kernel: Kernel | None) -> Self:
         """Read and check a model; `kernel` is the settled one if it has functions of the caller."""
         model = cls()
 
@@ -722,7 +722,7 @@ class StreamingKernelPCA(Estimator):
         if kernel is not None and not (isinstance(kernel, Kernel) and kernel.is_settled):
             raise TypeError(f"{where}: expected kernel to be a settled Kernel but got {kernel!r}; pass model.kernel_")
         try:
-            return cls._restored(file, kernel)
+            return cls._restore(file, kernel)
         except CheckpointError as error:
             raise CheckpointError(f"{where}: {plainly(str(error))}") from None
 
@@ -806,7 +806,7 @@ class StreamingKernelPCA(Estimator):
         return cell
 
     def _state(self, request: str) -> State:
-        return required(self._cell.state, type(self).__name__, request)
+        return require(self._cell.state, type(self).__name__, request)
 
     def _snapshot(self) -> Snapshot | None:
         # Read once, as another thread may be publishing the next state.
@@ -894,13 +894,13 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     """
     if not models:
         raise TypeError("merge expects at least one StreamingKernelPCA but got none")
-    state = _merged(models, "merge")
+    state = _merge_states(models, "merge")
     merged = copy.copy(models[0])
     merged.state_ = state
     return merged
 
 
-def _merged(models: Sequence[Any], where: str) -> State | None:
+def _merge_states(models: Sequence[Any], where: str) -> State | None:
     """Return the state of all rows of models, with the settings of the first; none of them changes."""
     for model in models:
         if not isinstance(model, StreamingKernelPCA):

@@ -141,10 +141,10 @@ class Healthy(NamedTuple):
         """Return means and deviations (k, f) of features (f,) of rows (k, D), given the others at all lags."""
         (d, related), n = self._split(rows), len(features)
         columns = (features + d * np.arange(self.lags)[:, None]).ravel()
-        mean, deviation = (found[:, :n] for found in self.expectation.given(rows, columns))
+        mean, deviation = (found[:, :n] for found in self.expectation.predict(rows, columns))
         if self.relation is None:
             return mean, deviation
-        linear, linear_deviation = (found[:, :n] for found in self.relation.given(related, columns))
+        linear, linear_deviation = (found[:, :n] for found in self.relation.predict(related, columns))
         is_linear = linear_deviation.mean(axis=0) < deviation.mean(axis=0)
         return np.where(is_linear, linear, mean), np.where(is_linear, linear_deviation, deviation)
 

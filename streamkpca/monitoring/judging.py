@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
-from streamkpca._core.concurrency import replaced
+from streamkpca._core.concurrency import replace_fields
 from streamkpca.monitoring.causes import Healthy
 from streamkpca.monitoring.scoring import Scores
 from streamkpca.monitoring.state import MonitorState
@@ -75,7 +75,7 @@ def judge(
     if learns:
         rarity = np.maximum(np.maximum(limited_place, limited_relation) / state.n_views, 1.0)
         is_relation = limited_relation > limited_place
-        state = replaced(state, place=place_scale, relation=relation_scale)
+        state = replace_fields(state, place=place_scale, relation=relation_scale)
     least = threshold * (1.0 - _ROUNDING)
     # Rows of a change that lasts become common, and their alarms end long before it can be told from an event.
     exceeds = among_healthy >= least

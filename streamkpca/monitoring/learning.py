@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamkpca._core.arrays import Array
-from streamkpca._core.concurrency import replaced
+from streamkpca._core.concurrency import replace_fields
 from streamkpca.components.relation import Relation
 from streamkpca.monitoring.events import AlarmRun
 from streamkpca.monitoring.periods import has_passed
@@ -36,7 +36,7 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState
     """Learn the usual rows of a chunk, or hold it out, and renew the scales when it is time."""
     kernel, n_chunks = scorer.kernel, state.n_chunks + 1
     rows = ScoredRows.joined(state.waiting)
-    state = replaced(state, waiting=(), n_chunks=n_chunks)
+    state = replace_fields(state, waiting=(), n_chunks=n_chunks)
     is_usual = rows.is_usual | (learn == "all")
     # The second chunk is held out, too, so that there is a scale soon.
     if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
@@ -44,7 +44,7 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState
         state = _hold_out(state, rows.stacked if is_whole else rows.stacked[is_usual], n_chunks)
     elif is_usual.any():
         state = _learn(state, scorer, rows.stacked[is_usual])
-    state = replaced(state, left_out=_leave_out(state, rows.stacked[~is_usual]))
+    state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~is_usual]))
     return renew(state, scorer) if _is_due(state, scorer) or _has_moved(state, scorer, kernel) else state
 
 
@@ -53,14 +53,14 @@ def _learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
     related, moments = scorer.related(rows), state.moments
     if related.shape[1] <= MOST_RELATED:
         moments = moments.add(related)
-    return replaced(state, moments=moments, n_learned=state.n_learned + len(rows))
+    return replace_fields(state, moments=moments, n_learned=state.n_learned + len(rows))
 
 
 def _hold_out(state: MonitorState, rows: Array, run: int) -> MonitorState:
     most = min(_MOST_HELD, max(_MOST_HELD_NUMBERS // state.held.shape[1], CHUNK))
     held = np.concatenate([state.held, rows])[-most:]
     runs = np.concatenate([state.held_runs, np.full(len(rows), run)])[-most:]
-    return replaced(state, held=held, held_runs=runs)
+    return replace_fields(state, held=held, held_runs=runs)
 
 
 def _leave_out(state: MonitorState, rows: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
-from streamkpca._core.concurrency import replaced
+from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import RowError
 from streamkpca.kernels import RBF
@@ -28,7 +28,7 @@ from streamkpca.monitoring.scoring import Scorer, with_predecessors
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.young import YOUNG
 from streamkpca.rows.times import Times, as_times, without_times
-from streamkpca.rows.validation import Rows, checked_parts, feature_names, parts_of, round_to_single
+from streamkpca.rows.validation import Rows, check_parts, feature_names, parts_of, round_to_single
 
 # Most rows that are judged by one model and one scale, which results must not depend on how calls cut: one for so many
 # rows that came before, rounded down to a power of two.
@@ -350,7 +350,7 @@ class Monitor(SavedWithModel[MonitorState]):
         """
         where = "Monitor.stacked"
         X, time = without_times(X, time, where)
-        rows = checked_parts(X, where, None, None, gaps=self.model.on_missing == "marginal")
+        rows = check_parts(X, where, None, None, gaps=self.model.on_missing == "marginal")
         n, d = rows.shape
         out, before = np.empty((n, self.lags * d)), np.repeat(rows[:1], self.lags - 1, axis=0)
         for place, part in parts_of(rows, 2 * d * self.lags):
@@ -501,7 +501,7 @@ class Monitor(SavedWithModel[MonitorState]):
         }
 
     @classmethod
-    def _made(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
+    def _build(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         names = [name for name in PARAMETERS if name != "model"]
         monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
         if record["state"] is not None:
@@ -603,7 +603,7 @@ class Monitor(SavedWithModel[MonitorState]):
         """End the open event, if there is one."""
         if state.log.current is None:
             return state
-        return replaced(state, log=state.log.end(self._explain(state), _MOST_EVENTS))
+        return replace_fields(state, log=state.log.end(self._explain(state), _MOST_EVENTS))
 
     @property
     def change_detected_(self) -> Change | None:
@@ -670,7 +670,7 @@ class Monitor(SavedWithModel[MonitorState]):
                 part.novelty[:] = part.smoothed[:] = part.rarity[:] = np.nan
             run = state.run.advance(exceeds, first, part.time)
             if run is not state.run:
-                state = replaced(state, run=run)
+                state = replace_fields(state, run=run)
         return self._close(state) if state.log.is_over(state.n_rows, self.end_after) else state
 
     def _judge_run(
@@ -713,15 +713,15 @@ class Monitor(SavedWithModel[MonitorState]):
                 state = self._close(state)
             found = float(record.novelty[i]), float(record.rarity[i]), "relation" if is_relation[i] else "place"
             log = state.log.add_alarm(first + i, rows[i], *found, time_of(record.time, i))
-            state = replaced(state, log=log)
+            state = replace_fields(state, log=log)
         return state
 
     def _finish_chunk(self, state: MonitorState) -> MonitorState:
         """Learn the rows of a chunk, and accept a change that has lasted."""
         if state.contract is not None:
-            state = replaced(state, contract=renew_level(state.contract))
+            state = replace_fields(state, contract=renew_level(state.contract))
         if self.learn == "none":
-            state = replaced(state, waiting=())
+            state = replace_fields(state, waiting=())
         elif state.waiting:
             state = learn_chunk(state, self._scorer, self.learn)
         return self._report_change(state) if state.run.excess >= (self.accept_after or LASTING) else state
@@ -763,7 +763,7 @@ class Monitor(SavedWithModel[MonitorState]):
             width = n_features_of(stream.n_features, self.lags, self.period)
             names = stream.names.tolist()[:width] if stream.names is not None and self.lags == 1 else None
         known = None if names is None else np.array(names, dtype=object)
-        rows = checked_parts(X, where, width, known, finite=not skips, gaps=self.model.on_missing != "raise")
+        rows = check_parts(X, where, width, known, finite=not skips, gaps=self.model.on_missing != "raise")
         if self.model.dtype == "float32":
             rows = round_to_single(rows, where, finite=not skips)
         if names is None and state is None:

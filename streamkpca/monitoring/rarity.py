@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
-from streamkpca._core.concurrency import cached_property, replaced
+from streamkpca._core.concurrency import cached_property, replace_fields
 from streamkpca.monitoring._loops import EXTRAPOLATED, N_LEVELS, rank_scores, take_logarithms
 
 # Share of the highest healthy scores that may be of anomalies.
@@ -156,7 +156,7 @@ class ViewScale:
             found = np.empty(np.count_nonzero(is_counted)), np.empty(np.count_nonzero(is_counted))
             self.scale.rank(scores[is_counted], _MOST_TIMES_RARER, counts, *found)
             limited[is_counted] = found[1]
-        return rarity, limited, replaced(self, counts=counts)
+        return rarity, limited, replace_fields(self, counts=counts)
 
     def is_gross(self, scores: Array, rarity: float) -> Flags:
         """Tell which scores (k,) are gross by the scale; none is without one."""

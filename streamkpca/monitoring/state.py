@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from streamkpca._core.arrays import Array, Flags, Positions
-from streamkpca._core.concurrency import replaced
+from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer
-from streamkpca.checkpoint.fields import Context, recorded, restored, whole_of
+from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.relation import Relation, RowMoments
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.monitoring.contract import Contract
@@ -91,23 +91,23 @@ class MonitorState:
         if times is not None:
             changes["last_time"] = time_of(times, -1)
             changes["first_time"] = time_of(times, 0) if self.first_time is None else self.first_time
-        return replaced(self, n_rows=self.n_rows + n, **changes)
+        return replace_fields(self, n_rows=self.n_rows + n, **changes)
 
     def begun_anew(self) -> Self:
         """Forget what lags and smoothing know of the latest rows."""
-        return replaced(self, context=None, last_scores=None)
+        return replace_fields(self, context=None, last_scores=None)
 
 
 def state_record(state: MonitorState) -> dict[str, Any]:
     """Return JSON data and arrays that determine a state, by the table of its fields."""
     waiting: Any = ScoredRows.joined(state.waiting) if state.waiting else None
-    return recorded(_STATE, replace(state, waiting=waiting))
+    return record_fields(_STATE, replace(state, waiting=waiting))
 
 
 def state_from_record(record: dict[str, Any], context: Callable[[int], Context]) -> MonitorState:
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1, where="state")
-    state: MonitorState = restored(_STATE, record, context(d))
+    state: MonitorState = restore_part(_STATE, record, context(d))
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")
     scales = [view.scale for view in (state.place, state.relation)]

@@ -44,13 +44,13 @@ class RowDistribution:
         """Whether columns say nothing about each other."""
         return not len(self.precision)
 
-    def completed(self, rows: Array) -> Array:
+    def complete(self, rows: Array) -> Array:
         """Put the expected number, given the others of the row, in every gap of rows (n, d); O(g^2 (g + 1) + g d)."""
         out = np.empty(rows.shape)
         fill_expected(np.ascontiguousarray(rows), self.mean, self.scale, self.precision, out)
         return out
 
-    def borrowed(self, rows: Array, others: Array) -> Array:
+    def borrow(self, rows: Array, others: Array) -> Array:
         """Put the numbers of the nearest of some complete rows (m, d), at least one, in the gaps of rows (n, d)."""
         nearest = np.empty(len(rows), dtype=np.int64)
         nearest_atoms(np.ascontiguousarray(rows), others, self.scale, nearest)
@@ -118,7 +118,7 @@ class ColumnSums(NamedTuple):
                 added = heavy.sum(axis=0), weighted.sum(axis=0), (weighted * moved).sum(axis=0)
         return self._with(origin, np.array(added), float(weights.sum()), float(weights @ weights))
 
-    def merged(self, other: Self) -> Self:
+    def merge(self, other: Self) -> Self:
         """Add the sums over other rows."""
         origin = np.where(self.of_columns[0] > 0.0, self.origin, other.origin)
         shift = np.where(other.of_columns[0] > 0.0, other.origin - origin, 0.0)
@@ -136,7 +136,7 @@ class ColumnSums(NamedTuple):
             total_squared_weight=self.total_squared_weight + squared_weight,
         )
 
-    def decayed(self, factor: float) -> Self:
+    def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`."""
         return self._replace(
             sums=self.sums * factor,

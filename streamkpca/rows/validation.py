@@ -209,7 +209,7 @@ def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
     return names if len(names) and all(isinstance(name, str) for name in names) else None
 
 
-def checked_parts(
+def check_parts(
     X: Any,
     where: str,
     n_features: int | None = None,
@@ -228,7 +228,7 @@ def checked_parts(
         return plain
     X = arrow_table(X, where)
     _check_names(X, where, names)
-    parts = _unconverted(X, where)
+    parts = _delay_conversion(X, where)
     rows: Rows = _contiguous(_real_array(X, where, "X")) if parts is None else parts
     _check_shape(rows.shape, where, n_features)
     if finite:
@@ -240,7 +240,7 @@ def checked_parts(
     return rows
 
 
-def _unconverted(X: Any, where: str) -> RowParts | None:
+def _delay_conversion(X: Any, where: str) -> RowParts | None:
     """Return the rows of a sparse matrix, a large table or array before conversion; None where that gains nothing."""
     if isinstance(X, RowParts):
         return X
@@ -300,7 +300,7 @@ def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) 
         # One NaN for all: what sets the others apart would decide which rows are drawn into samples.
         return np.where(np.isnan(kept), np.nan, kept)
 
-    return _changed(rows, clean), np.where(good, weights, 0.0) if n_bad else weights, n_bad
+    return _change_rows(rows, clean), np.where(good, weights, 0.0) if n_bad else weights, n_bad
 
 
 def finite_rows(rows: Array) -> npt.NDArray[np.bool_]:
@@ -324,10 +324,10 @@ def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
     if finite:
         for place, part in parts_of(rows):
             _check_in_range(part, place.start, where)
-    return _changed(rows, _rounded)
+    return _change_rows(rows, _round)
 
 
-def _changed(rows: Rows, change: Callable[[Array], Array]) -> Rows:
+def _change_rows(rows: Rows, change: Callable[[Array], Array]) -> Rows:
     """Change rows (n, d); many are changed where they are sliced, so that they are not all copied."""
     n, d = rows.shape
     if isinstance(rows, RowParts) or (n > _FEW_ROWS and n * d > _CONVERTED_WHOLE):
@@ -335,7 +335,7 @@ def _changed(rows: Rows, change: Callable[[Array], Array]) -> Rows:
     return change(rows)
 
 
-def _rounded(rows: Array) -> Array:
+def _round(rows: Array) -> Array:
     # Numbers too small become 0, and numbers too large infinity.
     with np.errstate(over="ignore", under="ignore"):
         return rows.astype(np.float32).astype(np.float64)
@@ -343,7 +343,7 @@ def _rounded(rows: Array) -> Array:
 
 def _check_in_range(rows: Array, first: int, where: str) -> None:
     """Refuse rows (n, d) beyond the range of float32; the first of them is row number `first`."""
-    too_large = np.isinf(_rounded(rows))
+    too_large = np.isinf(_round(rows))
     if too_large.any():
         row, column = (int(i) for i in np.argwhere(too_large)[0])
         raise ValueError(

@@ -49,7 +49,7 @@ class RowBuffer(NamedTuple):
         """The weights of the rows, (n_rows,)."""
         return np.concatenate(self.weight_pieces)
 
-    def joined(self, rows: Array, weights: Array | float) -> Self:
+    def join(self, rows: Array, weights: Array | float) -> Self:
         """Append copies of rows (n, d) and of their weights (n,), or one weight for all."""
         if not len(rows):
             return self
@@ -58,7 +58,7 @@ class RowBuffer(NamedTuple):
         counts[:] = weights
         return type(self)(self.n_rows + len(rows), (*begun.row_pieces, kept), (*begun.weight_pieces, counts))
 
-    def decayed(self, factor: float, *, least: float = 0.0) -> Self:
+    def decay(self, factor: float, *, least: float = 0.0) -> Self:
         """Multiply all weights by `factor`; those above 0 stay at least `least`."""
         weights = self.weights
         return self.of(self.kept_rows, np.where(weights > 0.0, np.maximum(factor * weights, least), 0.0))
@@ -131,7 +131,7 @@ class Block:
         """Tell whether the basis still has the atoms that this block was compared with."""
         return self._basis.factor is basis.factor and self._basis.distribution is basis.distribution
 
-    def projected(self) -> Projected:
+    def project(self) -> Projected:
         """Return the rows' coordinates, O(B m^2)."""
         return Projected(self.rows, self._row_energy, self._basis.coordinates(self._kernel_rows.copy()))
 

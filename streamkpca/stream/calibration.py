@@ -147,7 +147,7 @@ def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, position
     without the atoms S: their dual vectors, whose inner products are P_SS, span what only they explain. Then rows of
     other runs are admitted greedily. O(n m (m + s)) for s rows that may be.
     """
-    rows, factor = snapshot.completed(rows), snapshot.span_factor
+    rows, factor = snapshot.complete(rows), snapshot.span_factor
     program = snapshot.kernel.program
     energy, coordinates = program.diagonal(rows), linalg.solve_factor(factor, program.matrix(rows, snapshot.span_atoms))
     unit = float(np.abs(energy).max()) or 1.0

@@ -35,7 +35,7 @@ class Parameter:
     can_change: bool = True
     concerns_axes: bool = False
 
-    def checked(self, value: Any, where: str) -> Any:
+    def check_value(self, value: Any, where: str) -> Any:
         """Return the value that a model works with, or refuse it with an error that begins with `where`."""
         is_word = (value is None or isinstance(value, str)) and value in self.words
         return value if is_word else self.check(value, where=where)
@@ -123,9 +123,9 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-def checked_parameters(where: str, **given: Any) -> dict[str, Any]:
+def check_parameters(where: str, **given: Any) -> dict[str, Any]:
     """Check some of `PARAMETERS`, each alone; errors begin with `where`."""
-    return {item.name: item.checked(given[item.name], where) for item in PARAMETERS if item.name in given}
+    return {item.name: item.check_value(given[item.name], where) for item in PARAMETERS if item.name in given}
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Settings:
                 f"{where} expected parameters of StreamingKernelPCA but got {', '.join(sorted(unknown))}; "
                 f"the parameters are {', '.join(defaults)}"
             )
-        values = checked_parameters(where, **(defaults | parameters))
+        values = check_parameters(where, **(defaults | parameters))
         refit = {item.name: values.pop(item.name) for item in PARAMETERS if item.concerns_axes}
         max_atoms, n_active = values["max_atoms"], refit["n_active"]
         if max_atoms is not None and n_active is not None and n_active > max_atoms:

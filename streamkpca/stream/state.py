@@ -8,7 +8,7 @@ from typing import NamedTuple, NoReturn, Self
 import numpy as np
 
 from streamkpca._core.arrays import Array, Positions
-from streamkpca._core.concurrency import replaced
+from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.linalg import one_blas_thread, squared_norms
 from streamkpca._core.parameters import check_integer
 from streamkpca._core.reservoir import Reservoir
@@ -22,7 +22,7 @@ from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
 from streamkpca.stream.blocks import RowBuffer
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.step import advanced, shrunk, totals_after
+from streamkpca.stream.step import advance_block, shrink, totals_after
 from streamkpca.stream.summary import Summary
 
 
@@ -152,13 +152,13 @@ class State:
         True
         """
         pending = self.pending
-        return self.summary.basis.kernel if self.summary else settled_on(self, pending.rows, pending.weights)
+        return self.summary.basis.kernel if self.summary else settle_kernel(self, pending.rows, pending.weights)
 
 
 # The kernel's scale
 
 
-def settled_on(state: State, rows: Array, weights: Array) -> Kernel:
+def settle_kernel(state: State, rows: Array, weights: Array) -> Kernel:
     """Return the kernel with its scale settled on rows of positive weight."""
     if state.kernel.is_settled:
         return state.kernel
@@ -185,7 +185,7 @@ def _complete_gaps(state: State, rows: Array, weights: Array) -> Array:
     """Complete rows (n, d) by the expected numbers, for the choice of a scale."""
     if not state.has_gaps or gaps_in(rows) is None:
         return rows
-    return ColumnSums.of(rows, weights).distribution().completed(rows)
+    return ColumnSums.of(rows, weights).distribution().complete(rows)
 
 
 def _within_range(weights: Array) -> Array:
@@ -199,7 +199,7 @@ def _within_range(weights: Array) -> Array:
 # All rows, pending ones included
 
 
-def begun_summary(state: State, settings: Settings, kernel: Kernel | None = None) -> Summary:
+def begin_summary(state: State, settings: Settings, kernel: Kernel | None = None) -> Summary:
     """Return the summary, or an empty one with a kernel given or settled on the pending rows."""
     return state.summary or Summary.empty(
         kernel or state.settled_kernel,
@@ -215,10 +215,10 @@ def begun_summary(state: State, settings: Settings, kernel: Kernel | None = None
 
 def record_pending(state: State, settings: Settings, kernel: Kernel | None = None) -> Summary:
     """Return a summary of all rows, including pending ones."""
-    summary, pending = begun_summary(state, settings, kernel), state.pending
+    summary, pending = begin_summary(state, settings, kernel), state.pending
     if not pending.n_rows:
-        return shrunk(summary, settings.max_atoms)
-    return advanced(summary, pending.rows, pending.weights, settings)
+        return shrink(summary, settings.max_atoms)
+    return advance_block(summary, pending.rows, pending.weights, settings)
 
 
 def totals_and_sample(state: State, settings: Settings, kernel: Kernel | None = None) -> tuple[RowSums, Reservoir]:
@@ -227,7 +227,7 @@ def totals_and_sample(state: State, settings: Settings, kernel: Kernel | None = 
     A kernel that is known to be settled saves the time to settle it on pending rows; the sample does not depend on it.
     """
     pending = state.pending
-    return totals_after(begun_summary(state, settings, kernel), pending.rows, pending.weights, settings.half_life)
+    return totals_after(begin_summary(state, settings, kernel), pending.rows, pending.weights, settings.half_life)
 
 
 def rows_for_selection(state: State) -> tuple[Array, Array, Positions]:
@@ -283,10 +283,10 @@ def latest_axes(state: State, settings: Settings) -> Snapshot:
     return made.snapshot
 
 
-def published_now(state: State, settings: Settings) -> State:
+def publish_axes(state: State, settings: Settings) -> State:
     """Return the state with axes of all rows published; the next scheduled refit counts from here."""
     snapshot = axes(state, settings)
-    return replaced(state, scheduled=snapshot, published=snapshot, n_rows_at_refit=state.n_rows)
+    return replace_fields(state, scheduled=snapshot, published=snapshot, n_rows_at_refit=state.n_rows)
 
 
 def axes(state: State, settings: Settings) -> Snapshot:
@@ -316,7 +316,7 @@ def axes(state: State, settings: Settings) -> Snapshot:
         basis = summary.basis
         atoms = Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
         known = basis.kernel, atoms, summary.moments
-        sample = summary.reservoir.mapped(basis.completed).kept_rows.astype(state.dtype, copy=False)
+        sample = summary.reservoir.map(basis.complete).kept_rows.astype(state.dtype, copy=False)
 
         def fitted(chosen: RefitSettings) -> Snapshot:
             snapshot = refit(*known, chosen, sample, state.scheduled)

@@ -10,7 +10,7 @@ from streamkpca._core.reservoir import Reservoir
 from streamkpca.dictionary import selection
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Record, RowSums
-from streamkpca.dictionary.moving import can_move, moved_basis
+from streamkpca.dictionary.moving import can_move, move_basis
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.blocks import Block
@@ -22,7 +22,7 @@ from streamkpca.stream.summary import (
     Pace,
     Summary,
     countable,
-    decayed_weights,
+    decay_weights,
     spread_of,
 )
 
@@ -57,13 +57,15 @@ _HORIZON = 2.0
 _OPTIMISM = 2.5
 
 
-def advanced(summary: Summary, rows: Array, weights: Array, settings: Settings, block: Block | None = None) -> Summary:
+def advance_block(
+    summary: Summary, rows: Array, weights: Array, settings: Settings, block: Block | None = None
+) -> Summary:
     """Search for atoms if that is due, then record a block (B, d).
 
-    `block` is made of the same rows by `Summary.prepared`, possibly before the atoms changed.
+    `block` is made of the same rows by `Summary.prepare`, possibly before the atoms changed.
     O(B m (d + m)), and O(n m (d + m)) more for a search with n sampled rows; O(B^2 (d + m)) while the budget lasts.
     """
-    summary, counting, aged = _met(shrunk(summary, settings.max_atoms), rows, weights, settings.half_life)
+    summary, counting, aged = _decay_and_mask(shrink(summary, settings.max_atoms), rows, weights, settings.half_life)
     if not aged.any():
         return replace(summary, n_rows=summary.n_rows + len(rows))
     summary = summary.with_distribution_renewed(if_due=True)
@@ -72,46 +74,48 @@ def advanced(summary: Summary, rows: Array, weights: Array, settings: Settings, 
     times = summary.arrival_times(rows)
     sample = summary.selection_sample.add(rows, block.weights, summary.n_rows, times[1])
     variation = _variation(summary, block)
-    summary = replace(_watched(summary, block, settings.tolerance, variation), selection_sample=sample)
+    summary = replace(_watch_drift(summary, block, settings.tolerance, variation), selection_sample=sample)
     tolerated = settings.tolerance * variation
     # With zero tolerance every independent row is admitted, even if its residual is tiny beside the block's energy.
     if settings.tolerance > 0.0 and block.unexplained <= tolerated:
-        return summary.recorded(block, times[0])
+        return summary.record_block(block, times[0])
     moves_atoms = settings.moves_atoms and can_move(summary.basis.kernel)
     pace = MOVING_PACE if moves_atoms else ROWS_PACE
     if settings.max_atoms is None:
-        return searched(summary, block, None, tolerated, moves_atoms=False).recorded(block, times[0])
+        return search_block(summary, block, None, tolerated, moves_atoms=False).record_block(block, times[0])
     if not summary.schedule.is_due(block, summary.n_rows, pace):
-        skipped = replace(summary, schedule=summary.schedule.skipped(block, summary.n_rows))
-        return skipped.recorded(block, times[0])
+        skipped = replace(summary, schedule=summary.schedule.record_skip(block, summary.n_rows))
+        return skipped.record_block(block, times[0])
     before = summary.basis.size
     fades = settings.half_life is not None
-    summary = searched(summary, block, settings.max_atoms, tolerated, moves_atoms=moves_atoms, fades=fades)
+    summary = search_block(summary, block, settings.max_atoms, tolerated, moves_atoms=moves_atoms, fades=fades)
     found = block if block.is_current_for(summary.basis) else Block(summary.basis, block.rows, block.weights)
-    summary = summary.recorded(found, times[0])
+    summary = summary.record_block(found, times[0])
     if moves_atoms:
-        summary = moved(summary)
+        summary = move_atoms(summary)
         pace = _pace_of_moves(summary, settings.half_life, len(rows))
-    spread = spread_of(np.maximum(block.projected().residual, 0.0), block.weights)
+    spread = spread_of(np.maximum(block.project().residual, 0.0), block.weights)
     # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
     usual = usual_residual(summary, moves_atoms=moves_atoms)
     usual = usual if moves_atoms else max(usual, found.mean_residual)
     # While blocks fill the budget, each is searched.
     has_room = before < summary.basis.size < settings.max_atoms
-    return replace(summary, schedule=summary.schedule.searched(summary.n_rows, usual, spread, pace, again=has_room))
+    return replace(
+        summary, schedule=summary.schedule.record_search(summary.n_rows, usual, spread, pace, again=has_room)
+    )
 
 
-def recorded(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> Summary:
+def record_block(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> Summary:
     """Record a block (B, d) of weights (B,) without searching for atoms."""
-    later, counting, aged = _met(summary, rows, weights, half_life)
+    later, counting, aged = _decay_and_mask(summary, rows, weights, half_life)
     if not aged.any():
         return replace(later, n_rows=later.n_rows + len(rows))
-    return later.recorded(Block(later.basis, counting, aged), later.arrival_times(rows)[0])
+    return later.record_block(Block(later.basis, counting, aged), later.arrival_times(rows)[0])
 
 
 def totals_after(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> tuple[RowSums, Reservoir]:
     """Return the totals and the reservoir as they would be after a block, for certificates; O(B d)."""
-    later, counting, aged = _met(summary, rows, weights, half_life)
+    later, counting, aged = _decay_and_mask(summary, rows, weights, half_life)
     totals, basis = later.record.totals, later.basis
     if not aged.any():
         return totals, later.reservoir
@@ -119,14 +123,20 @@ def totals_after(summary: Summary, rows: Array, weights: Array, half_life: float
     return totals.plus(sums), later.reservoir.add(counting, aged, later.n_rows, later.arrival_times(rows)[0])
 
 
-def _met(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> tuple[Summary, Array, Array]:
+def _decay_and_mask(
+    summary: Summary, rows: Array, weights: Array, half_life: float | None
+) -> tuple[Summary, Array, Array]:
     """Let the rows so far decay; return also the rows and the weights, both (B,), that a block is made of.
 
     All weights may be zero then: a half-life may be so short that all rows but the newest have faded.
     """
-    decay, aged = decayed_weights(weights, half_life)
-    summary = summary.decayed(decay)
-    return (summary.meeting(rows, weights), countable(rows, weights), aged) if aged.any() else (summary, rows, aged)
+    decay, aged = decay_weights(weights, half_life)
+    summary = summary.decay(decay)
+    return (
+        (summary.begin_distribution(rows, weights), countable(rows, weights), aged)
+        if aged.any()
+        else (summary, rows, aged)
+    )
 
 
 def _variation(summary: Summary, block: Block) -> float:
@@ -142,12 +152,12 @@ def _variation(summary: Summary, block: Block) -> float:
     else:
         # Rows before the first atom have no energy.
         total_energy = energy
-        mean_energy = _weighted_sum(basis.kernel, basis.completed(block.rows), block.weights) / weight
+        mean_energy = _weighted_sum(basis.kernel, basis.complete(block.rows), block.weights) / weight
     variation = max(total_energy - mean_energy, _LEAST_VARIANCE_SHARE * abs(total_energy)) / weight
     return min(variation * block.sums.total_weight, abs(energy))
 
 
-def _watched(summary: Summary, block: Block, tolerance: float, variation: float) -> Summary:
+def _watch_drift(summary: Summary, block: Block, tolerance: float, variation: float) -> Summary:
     """Test for a drift; if one is signalled, the schedule searches at once."""
     if not summary.basis.size or variation == 0.0:
         return summary
@@ -189,12 +199,12 @@ def _weighted_sum(kernel: Kernel, rows: Array, weights: Array) -> float:
     return total
 
 
-def searched(
+def search_block(
     summary: Summary, block: Block, max_atoms: int | None, tolerated: float, *, moves_atoms: bool, fades: bool = False
 ) -> Summary:
     """Search a block for atoms; it may leave the energy `tolerated` unexplained. The weight of rows may fade."""
     # Sorted once and kept, as a sorted copy for each query would need memory for both.
-    summary = replace(summary.solved(), selection_sample=summary.selection_sample.sorted())
+    summary = replace(summary.solve(), selection_sample=summary.selection_sample.sort())
     fills = max_atoms is None or summary.basis.size < max_atoms
     if fills:
         summary = _fill_budget(summary, block, max_atoms, tolerated)
@@ -204,7 +214,7 @@ def searched(
     has_few = len(summary.selection_sample) < _MOVING_SAMPLE * summary.basis.size
     swaps = not moves_atoms or (not fills and (fades or has_few or summary.schedule.is_worse(block)))
     if summary.basis.size == max_atoms and swaps and summary.sampled_share >= _LEAST_SAMPLED_SHARE:
-        summary = _swapped(summary, block, moves_atoms=moves_atoms)
+        summary = _swap_atoms(summary, block, moves_atoms=moves_atoms)
     return summary
 
 
@@ -216,21 +226,21 @@ def usual_residual(summary: Summary, *, moves_atoms: bool) -> float:
     return usual * (1.0 + _OPTIMISM * summary.basis.size / len(summary.selection_sample)) if moves_atoms else usual
 
 
-def shrunk(summary: Summary, max_atoms: int | None) -> Summary:
+def shrink(summary: Summary, max_atoms: int | None) -> Summary:
     """Remove the weakest atoms until at most `max_atoms` are left."""
     if max_atoms is None or summary.basis.size <= max_atoms:
         return summary
-    summary = replace(summary, selection_sample=summary.selection_sample.sorted())
+    summary = replace(summary, selection_sample=summary.selection_sample.sort())
     basis, stats = summary.basis, summary.atom_stats
-    sample = summary.selection_sample.mapped(basis.completed)
+    sample = summary.selection_sample.map(basis.complete)
     moments = summary.moments if summary.sampled_share < _LEAST_SAMPLED_SHARE else None
     choice = selection.choose_to_shrink(
         basis, stats, sample, max_atoms, total_weight=summary.total_weight, moments=moments
     )
-    return summary.changed(choice, basis.atoms[:0], stats.positions[:0], np.empty(0))
+    return summary.apply_choice(choice, basis.atoms[:0], stats.positions[:0], np.empty(0))
 
 
-def moved(summary: Summary, *, decided_by_all: bool = False) -> Summary:
+def move_atoms(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded.
 
     While the selection sample holds all rows, they are recorded anew, and nothing is lost. Later the recorded moments
@@ -238,7 +248,7 @@ def moved(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     decide where the atoms move judge that; with `decided_by_all`, there are none. O(n m (m + d)) for each evaluation on
     n rows.
     """
-    basis, sample = summary.basis, summary.selection_sample.sorted()
+    basis, sample = summary.basis, summary.selection_sample.sort()
     if not basis.size or not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * basis.size:
         return summary
     before, holds_all = summary.moments, summary.samples_all_rows
@@ -247,7 +257,7 @@ def moved(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     # A small sample, which rows of any order and offset are in, decides as a whole.
     n_most = max(_MOVING_SAMPLE * basis.size, selection.SCREENING_ROWS) if holds_all else _MOVING_SAMPLE * basis.size
     n_most = len(rows) if decided_by_all else min(n_most, len(rows) if holds_all else len(rows) // 2)
-    there, kept, has_moved = moved_basis(basis, rows[:n_most], weights[:n_most], n_evaluations=_N_EVALUATIONS)
+    there, kept, has_moved = move_basis(basis, rows[:n_most], weights[:n_most], n_evaluations=_N_EVALUATIONS)
     # The same rows judge both; where all are recorded anew, those that come first.
     judging = slice(_CHUNK) if holds_all else slice(n_most, n_most + _CHUNK)
     old, new = (Block(either, rows[judging], weights[judging]) for either in (basis, there))
@@ -257,16 +267,16 @@ def moved(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     if holds_all:
         if not gained > 0.0:
             there, kept, has_moved, new = basis, np.arange(basis.size), np.zeros(basis.size, dtype=bool), old
-        moments = before.recorded_anew(_sums_of(there, new, rows, weights), there.rounding_amplification)
+        moments = before.record_anew(_sums_of(there, new, rows, weights), there.rounding_amplification)
     elif not has_moved.any():
         return stays
     else:
         amplification = basis.rounding_amplification + there.rounding_amplification
-        moments = before.reprojected(basis.vectors_in(there), amplification)
+        moments = before.reproject(basis.vectors_in(there), amplification)
         lost = moments.losses.by_removal - before.losses.by_removal
         if not _HORIZON * gained > lost:
             return stays
-    stats = summary.atom_stats.moved(kept, has_moved)
+    stats = summary.atom_stats.move(kept, has_moved)
     if holds_all:
         stats = replace(stats, weight_since_admission=np.full(there.size, before.total_weight))
     return replace(stays, basis=there, record=Record(moments), atom_stats=stats)
@@ -280,19 +290,21 @@ def _fill_budget(summary: Summary, block: Block, max_atoms: int | None, tolerate
     positions = _as_completed(block.rows, summary.n_rows + np.arange(len(block.rows)), summary.basis)
     has_gaps = positions < 0
     if not has_gaps.any():
-        return _admitted(summary, block, positions, max_atoms, tolerated)
+        return _admit_rows(summary, block, positions, max_atoms, tolerated)
     weights = np.where(has_gaps, 0.0, block.weights)
     if not summary.basis.size and weights.any():
         whole = Block(summary.basis, countable(block.rows, weights), weights)
         share = whole.sums.total_weight / block.sums.total_weight
-        summary = _admitted(summary, whole, positions, max_atoms, tolerated * share)
+        summary = _admit_rows(summary, whole, positions, max_atoms, tolerated * share)
     if summary.basis.size == max_atoms:
         return summary
-    block = Block(summary.basis, summary.basis.completed(block.rows), block.weights)
-    return _admitted(summary, block, positions, max_atoms, tolerated)
+    block = Block(summary.basis, summary.basis.complete(block.rows), block.weights)
+    return _admit_rows(summary, block, positions, max_atoms, tolerated)
 
 
-def _admitted(summary: Summary, block: Block, positions: Positions, max_atoms: int | None, tolerated: float) -> Summary:
+def _admit_rows(
+    summary: Summary, block: Block, positions: Positions, max_atoms: int | None, tolerated: float
+) -> Summary:
     """Admit rows of a block without gaps, at positions (B,), until it is explained or the budget is used up."""
     for start in range(0, len(block.rows), MOST_FILLING):
         piece = slice(start, start + MOST_FILLING)
@@ -303,21 +315,21 @@ def _admitted(summary: Summary, block: Block, positions: Positions, max_atoms: i
             part = Block(summary.basis, block.rows[piece], weights)
         share = part.sums.total_weight / block.sums.total_weight
         if max_atoms is None:
-            choice = selection.choose_by_tolerance(summary.basis, part.projected(), weights, tolerated * share)
+            choice = selection.choose_by_tolerance(summary.basis, part.project(), weights, tolerated * share)
         else:
             choice = selection.choose_below_budget(
                 summary.basis,
-                part.projected(),
+                part.project(),
                 weights,
                 max_atoms=max_atoms,
                 least_gain=tolerated / block.sums.total_weight / max_atoms,
                 total_weight=summary.total_weight + block.sums.total_weight,
             )
-        summary = summary.changed(choice, part.rows, positions[piece], weights)
+        summary = summary.apply_choice(choice, part.rows, positions[piece], weights)
     return summary
 
 
-def _swapped(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary:
+def _swap_atoms(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary:
     """Let rows sampled since the last search replace atoms; a coarser search is enough for atoms that move."""
     total_weight = summary.total_weight + block.sums.total_weight
     sample, n_rounds, usual_weight = summary.selection_sample, _MOST_ROUNDS, 0.0
@@ -330,13 +342,13 @@ def _swapped(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary:
     for _ in range(n_rounds):
         basis = summary.basis
         # In the present basis, as the atoms that complete a row may be gone in the next round.
-        whole, ready = sample.mapped(basis.completed), candidates.mapped(basis.completed)
+        whole, ready = sample.map(basis.complete), candidates.map(basis.complete)
         search = selection.SwapSearch(basis, summary.atom_stats, summary.moments, whole, total_weight, usual_weight)
         choice, promising = search.choose(ready)
         if not choice:
             break
         positions = _as_completed(candidates.rows, candidates.positions, basis)
-        summary = summary.changed(choice, ready.double_rows, positions, candidates.weights)
+        summary = summary.apply_choice(choice, ready.double_rows, positions, candidates.weights)
         if choice.profit <= _WORTH_ANOTHER_ROUND * block.mean_residual:
             break
         # As they came, since the next round may complete them otherwise.
@@ -355,4 +367,4 @@ def _sums_of(basis: Basis, first: Block, rows: Array, weights: Array) -> RowSums
     """Return the sums over rows (n, d) of weights (n,), in coordinates, given the block of the first ones."""
     parts = [slice(start, start + _CHUNK) for start in range(_CHUNK, len(rows), _CHUNK)]
     sums = reduce(RowSums.plus, (Block(basis, rows[part], weights[part]).sums for part in parts), first.sums)
-    return sums.solved(basis.inverse) if basis.is_well_conditioned else sums
+    return sums.solve(basis.inverse) if basis.is_well_conditioned else sums

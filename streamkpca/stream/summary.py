@@ -11,7 +11,7 @@ import numpy as np
 
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.cusum import Cusum
-from streamkpca._core.reservoir import Reservoir, arrival_times, shifted
+from streamkpca._core.reservoir import Reservoir, arrival_times, shift_positions
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, Record
 from streamkpca.dictionary.selection import Choice, selection_sample_size
@@ -69,14 +69,14 @@ class ResidualTrend:
         deviation = max(math.sqrt(self.variance), standard_error, _LEAST_DEVIATION)
         step = min(max((share - self.level) / deviation, -_LARGEST_STEP), _LARGEST_STEP)
         if self.n_blocks < _FIRST_BLOCKS:
-            return self._learned(share)
+            return self._learn(share)
         rise, fall = self.rise.add(step - _ALLOWANCE), self.fall.add(-step - _ALLOWANCE)
         if max(rise.total, fall.total) >= _THRESHOLD:
             return type(self)(n_blocks=1, level=share, signalled=rise.total >= _THRESHOLD)
         # An outlier moves the level by no more than the largest step.
-        return replace(self._learned(self.level + step * deviation), rise=rise, fall=fall)
+        return replace(self._learn(self.level + step * deviation), rise=rise, fall=fall)
 
-    def _learned(self, share: float) -> Self:
+    def _learn(self, share: float) -> Self:
         """Average in a block's share; after 64 blocks the old ones fade."""
         n_blocks = self.n_blocks + 1
         gain = 1.0 / min(n_blocks, _MEMORY)
@@ -172,14 +172,16 @@ class SearchSchedule:
         countdown = 0 if self.is_worse(block) else self.countdown
         return replace(self, countdown=countdown, n_blocks=min(self.n_blocks, n_blocks))
 
-    def skipped(self, block: Block, n_rows: int) -> Self:
+    def record_skip(self, block: Block, n_rows: int) -> Self:
         """Return the schedule after a block that was not searched and follows on `n_rows` rows."""
         usual = self.usual_residual
         if n_rows == self.n_rows_searched:
             usual = min(usual, block.mean_residual + self.standard_error(block))
         return replace(self, countdown=self.countdown - 1, usual_residual=usual, n_blocks=self.n_blocks + 1)
 
-    def searched(self, n_rows: int, usual_residual: float, spread: float, pace: Pace, *, again: bool = False) -> Self:
+    def record_search(
+        self, n_rows: int, usual_residual: float, spread: float, pace: Pace, *, again: bool = False
+    ) -> Self:
         """Return the schedule after a search, at row `n_rows`; `again` has the next block searched too."""
         n_blocks = self.n_blocks + 1
         pause = 0 if again else int(min(pace.usual * n_blocks, LONGEST_PAUSE))
@@ -199,7 +201,7 @@ _NEGLIGIBLE_SHARE = 1e-6
 _MORE_ROWS, _ROWS_TO_RENEW = 0.25, 4096
 
 
-def decayed_weights(weights: Array, half_life: float | None, n_later: int = 0) -> tuple[float, Array]:
+def decay_weights(weights: Array, half_life: float | None, n_later: int = 0) -> tuple[float, Array]:
     """Return the decay of rows before a block, and the block's weights (B,), after `n_later` more rows.
 
     The newest row keeps its weight.
@@ -268,7 +270,7 @@ class Summary:
     @property
     def moments(self) -> Moments:
         """Moments of all rows recorded; O(m^3) if sums of kernel values are to be solved."""
-        return self.record.solved(self.basis)
+        return self.record.solve(self.basis)
 
     @property
     def total_weight(self) -> float:
@@ -286,7 +288,7 @@ class Summary:
         """Whether `selection_sample` holds all rows."""
         return not self.selection_sample.is_full and self.sampled_share > 1.0 - _NEGLIGIBLE_SHARE
 
-    def solved(self) -> Self:
+    def solve(self) -> Self:
         """Return the same summary with its moments solved, as is needed before the atoms are compared or changed."""
         return self if self.record.recent is None else replace(self, record=Record(self.moments))
 
@@ -294,11 +296,11 @@ class Summary:
         """Draw the times (2, B) at which the rows of the next block arrive in the samples."""
         return arrival_times(self.seed, self.n_rows, rows, 2)
 
-    def prepared(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
+    def prepare(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
         """Compare rows (B, d) with the atoms; other threads can prepare later blocks."""
-        return Block(self.basis, countable(rows, weights), decayed_weights(weights, half_life)[1])
+        return Block(self.basis, countable(rows, weights), decay_weights(weights, half_life)[1])
 
-    def recorded(self, block: Block, times: Array) -> Self:
+    def record_block(self, block: Block, times: Array) -> Self:
         """Take in a block, whose rows arrive in the reservoir at `times` (B,)."""
         if not block.is_current_for(self.basis):
             block = Block(self.basis, block.rows, block.weights)
@@ -306,13 +308,13 @@ class Summary:
         return replace(
             self,
             record=self.record.plus(block.sums, self.basis),
-            atom_stats=self.atom_stats.advanced(block.sums.total_weight),
+            atom_stats=self.atom_stats.advance(block.sums.total_weight),
             reservoir=self.reservoir.add(block.rows, block.weights, self.n_rows, times),
             n_rows=self.n_rows + len(block.rows),
             column_sums=None if sums is None else sums.plus(block.rows, block.weights),
         )
 
-    def changed(self, choice: Choice, rows: Array, positions: Positions, weights: Array) -> Self:
+    def apply_choice(self, choice: Choice, rows: Array, positions: Positions, weights: Array) -> Self:
         """Apply a choice among rows (n, d), and project what is recorded onto the new span; O(m^2 (m + d)).
 
         Projected onto the atoms that stay alone, what new atoms share with removed ones would be lost: the whole record
@@ -322,33 +324,33 @@ class Summary:
         if len(choice.removed):
             (basis, rotation), stats = basis.without(choice.removed), stats.without(choice.removed)
         if len(choice.admitted):
-            basis, independent = basis.extended(rows[choice.admitted])
+            basis, independent = basis.extend(rows[choice.admitted])
             accepted = choice.admitted[independent]
-            stats = stats.joined(positions[accepted], weights[accepted], np.zeros(len(accepted)))
+            stats = stats.join(positions[accepted], weights[accepted], np.zeros(len(accepted)))
         if len(choice.removed) and len(choice.admitted):
             amplification = self.basis.rounding_amplification + basis.rounding_amplification
-            moments = moments.reprojected(self.basis.vectors_in(basis), amplification)
+            moments = moments.reproject(self.basis.vectors_in(basis), amplification)
         elif len(choice.removed):
-            moments = moments.rotated(rotation)
+            moments = moments.rotate(rotation)
         else:
-            moments = moments.grown(basis.size - self.basis.size)
+            moments = moments.grow(basis.size - self.basis.size)
         return replace(self, basis=basis, record=Record(moments), atom_stats=stats)
 
-    def decayed(self, factor: float) -> Self:
+    def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows recorded so far by `factor`, from 0 to 1."""
         factor = clamp_decay(factor, self.total_weight, LEAST_DECAYED_WEIGHT)
         if factor == 1.0:
             return self
         return replace(
             self,
-            record=self.record.decayed(factor, self.basis),
-            atom_stats=self.atom_stats.decayed(factor),
-            selection_sample=self.selection_sample.decayed(factor),
-            reservoir=self.reservoir.decayed(factor),
-            column_sums=self.column_sums.decayed(factor) if self.column_sums else None,
+            record=self.record.decay(factor, self.basis),
+            atom_stats=self.atom_stats.decay(factor),
+            selection_sample=self.selection_sample.decay(factor),
+            reservoir=self.reservoir.decay(factor),
+            column_sums=self.column_sums.decay(factor) if self.column_sums else None,
         )
 
-    def merged(self, other: Self) -> Self:
+    def merge(self, other: Self) -> Self:
         """Add the summary of another stream with the same kernel.
 
         Rows of the other are numbered after these, and no weight changes. The other's atoms join the basis, and its
@@ -356,23 +358,23 @@ class Summary:
         """
         basis, moments, theirs = self.basis, self.moments, other.atom_stats
         if np.array_equal(basis.factor, other.basis.factor) and np.array_equal(basis.atoms, other.basis.atoms):
-            joined, moments = np.empty(0, dtype=np.int64), moments.joined(other.moments)
+            joined, moments = np.empty(0, dtype=np.int64), moments.join(other.moments)
         else:
-            basis, joined = basis.extended(other.basis.atoms)
+            basis, joined = basis.extend(other.basis.atoms)
             coordinates = other.basis.vectors_in(basis)
             amplification = basis.rounding_amplification + other.basis.rounding_amplification
-            moments = moments.grown(len(joined)).merged(other.moments, coordinates, amplification)
+            moments = moments.grow(len(joined)).merge(other.moments, coordinates, amplification)
         union = replace(
             self,
             basis=basis,
             record=Record(moments),
-            atom_stats=self.atom_stats.advanced(other.total_weight).joined(
-                shifted(theirs.positions[joined], self.n_rows),
+            atom_stats=self.atom_stats.advance(other.total_weight).join(
+                shift_positions(theirs.positions[joined], self.n_rows),
                 theirs.weights[joined],
                 theirs.weight_since_admission[joined] + self.total_weight,
             ),
-            selection_sample=self.selection_sample.merged(other.selection_sample, self.n_rows),
-            reservoir=self.reservoir.merged(other.reservoir, self.n_rows),
+            selection_sample=self.selection_sample.merge(other.selection_sample, self.n_rows),
+            reservoir=self.reservoir.merge(other.reservoir, self.n_rows),
             n_rows=self.n_rows + other.n_rows,
             last_drift=self.last_drift if other.last_drift is None else other.last_drift + self.n_rows,
             # How well the union explains later rows is not known yet.
@@ -381,27 +383,27 @@ class Summary:
         )
         if self.column_sums is None or other.column_sums is None:
             return union
-        return replace(union, column_sums=self.column_sums.merged(other.column_sums)).with_distribution_renewed()
+        return replace(union, column_sums=self.column_sums.merge(other.column_sums)).with_distribution_renewed()
 
     def without_rows(self) -> Self:
         """Return the summary of no rows that begins with these atoms, and judges them by rows of its own."""
         return replace(
-            self.recounted(),
+            self.reset_counts(),
             atom_stats=self.atom_stats.from_outside(self.basis.atoms),
-            selection_sample=self.selection_sample.emptied(),
+            selection_sample=self.selection_sample.drop_rows(),
             schedule=replace(self.schedule, n_blocks=min(self.schedule.n_blocks, 1), n_rows_searched=0),
             trend=ResidualTrend(),
             last_drift=None,
         )
 
-    def recounted(self) -> Self:
+    def reset_counts(self) -> Self:
         """Forget the rows recorded but keep the atoms: the second pass records every row in the final basis."""
         stats = self.atom_stats
         return replace(
             self,
             record=Record.zero(self.basis.size),
             atom_stats=replace(stats, weight_since_admission=np.zeros(self.basis.size)),
-            reservoir=self.reservoir.emptied(),
+            reservoir=self.reservoir.drop_rows(),
             n_rows=0,
             # Gaps are judged by the distribution of the first pass until the second is over.
             column_sums=None if self.column_sums is None else ColumnSums.none(self.basis.atoms.shape[1]),
@@ -409,7 +411,7 @@ class Summary:
 
     # The distribution of gaps
 
-    def meeting(self, rows: Array, weights: Array) -> Self:
+    def begin_distribution(self, rows: Array, weights: Array) -> Self:
         """Take the first distribution of gaps from the rows of a block (B, d) themselves."""
         if self.column_sums is None or self.basis.distribution is not None:
             return self

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from streamkpca._core.arrays import Array
-from streamkpca._core.concurrency import replaced
+from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca._core.reservoir import Reservoir, arrival_times
@@ -22,18 +22,18 @@ from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import (
     State,
     axes,
-    begun_summary,
+    begin_summary,
     check_continued,
     check_kernel_range,
     check_mergeable,
     check_range,
     check_rows,
-    published_now,
+    publish_axes,
     record_pending,
-    settled_on,
+    settle_kernel,
 )
-from streamkpca.stream.step import advanced, moved, recorded, shrunk
-from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decayed_weights
+from streamkpca.stream.step import advance_block, move_atoms, record_block, shrink
+from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decay_weights
 
 # Rows between two refits for each atom: a refit of m atoms takes as long as recording 10 m rows.
 _ROWS_PER_ATOM = 128
@@ -91,17 +91,17 @@ def advance(state: State, rows: Rows, weights: Array | float, settings: Settings
     check_rows(state, rows, "advance")
     check_continued(state, settings, "advance")
     n_rejected = check_integer("n_rejected", n_rejected, least=0, most=len(rows), where="advance")
-    return with_rows(state, rows, _checked(weights, len(rows), "advance"), settings, n_rejected)
+    return with_rows(state, rows, _check_weights(weights, len(rows), "advance"), settings, n_rejected)
 
 
 def with_rows(state: State, rows: Rows, weights: Array | float, settings: Settings, n_rejected: int) -> State:
     """Learn as `advance` does, from rows and weights that are already checked."""
     check_range(state, rows, weights)
     if not n_rejected and state.pending.n_rows + len(rows) < state.block_size:
-        return replaced(state, pending=state.pending.joined(rows[:], weights))
+        return replace_fields(state, pending=state.pending.join(rows[:], weights))
     with one_blas_thread():
-        state = replaced(state, n_rejected=state.n_rejected + n_rejected)
-        return _taken(state, rows, _one_for_each(weights, len(rows)), settings, publish=True)
+        state = replace_fields(state, n_rejected=state.n_rejected + n_rejected)
+        return _advance_or_restart(state, rows, _one_for_each(weights, len(rows)), settings, publish=True)
 
 
 def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:
@@ -137,32 +137,32 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *,
     n_rejected = check_integer("n_rejected", n_rejected, least=0, most=len(rows), where="fit")
     if state.n_rows:
         raise ValueError(f"fit expected a state that has seen no rows but got one of {state.n_rows}; advance adds rows")
-    weights = _one_for_each(_checked(weights, len(rows), "fit"), len(rows))
+    weights = _one_for_each(_check_weights(weights, len(rows), "fit"), len(rows))
     if not weights.any():
         raise ValueError("fit expected rows of positive weight but all weights are 0; pass at least one such row")
     with one_blas_thread():
         check_range(state, rows, weights)
         # A row of the first pass is followed by all others, so the scale is settled on rows from all over.
-        kernel = settled_on(state, *_spread_rows(rows, weights))
+        kernel = settle_kernel(state, *_spread_rows(rows, weights))
         check_kernel_range(kernel, rows, weights, gaps=state.has_gaps)
-        state = replaced(state, n_rejected=n_rejected, settling=None)
+        state = replace_fields(state, n_rejected=n_rejected, settling=None)
         if settings.max_atoms is None:
-            chosen = _taken_whole(state, rows, weights, settings, kernel).summary
+            chosen = _advance_all(state, rows, weights, settings, kernel).summary
         else:
-            chosen = _chosen_from_sample(state, rows, weights, settings, kernel)
+            chosen = _choose_from_sample(state, rows, weights, settings, kernel)
         assert chosen is not None
-        summary, sample = chosen.recounted(), chosen.selection_sample
+        summary, sample = chosen.reset_counts(), chosen.selection_sample
         for start in range(0, len(rows), settings.block_size):
             block = slice(start, start + settings.block_size)
-            summary = recorded(summary, rows[block], np.ascontiguousarray(weights[block]), settings.half_life)
+            summary = record_block(summary, rows[block], np.ascontiguousarray(weights[block]), settings.half_life)
         # The first pass has aged these already, unless all rows have faded to nothing; the second aged them again.
         sampled, total = float(sample.weights.sum()), summary.total_weight
         # A part of the rows cannot weigh more than all of them, but for rounding.
         if sampled > 2.0 * total:
-            sample = sample.decayed(total / sampled) if total > 0.0 else sample.emptied()
+            sample = sample.decay(total / sampled) if total > 0.0 else sample.drop_rows()
         stats = replace(summary.atom_stats, weights=np.minimum(chosen.atom_stats.weights, total))
         summary = replace(summary, selection_sample=sample, atom_stats=stats).with_distribution_renewed()
-        return published_now(replaced(state, pending=_nothing(state), summary=summary), settings)
+        return publish_axes(replace_fields(state, pending=_empty_buffer(state), summary=summary), settings)
 
 
 def refit(state: State, settings: Settings) -> State:
@@ -186,7 +186,7 @@ def refit(state: State, settings: Settings) -> State:
     >>> state.published is None, refit(state, settings).published.total_weight
     (True, 3.0)
     """
-    return replaced(state, published=axes(state, settings))
+    return replace_fields(state, published=axes(state, settings))
 
 
 def forget(state: State, factor: float) -> State:
@@ -218,12 +218,12 @@ def forget(state: State, factor: float) -> State:
     factor = check_real("factor", factor, least=0.0, most=1.0, where="forget")
     total_weight = (state.summary.total_weight if state.summary else 0.0) + float(state.pending.weights.sum())
     factor = clamp_decay(factor, total_weight, LEAST_TOTAL_WEIGHT)
-    return replaced(
+    return replace_fields(
         state,
-        summary=state.summary.decayed(factor) if state.summary else None,
-        pending=state.pending.decayed(factor),
+        summary=state.summary.decay(factor) if state.summary else None,
+        pending=state.pending.decay(factor),
         # A row that counted once stays one, or the stream would begin later when it is learned anew.
-        settling=None if state.settling is None else state.settling.decayed(factor, least=LEAST_DECAYED_WEIGHT),
+        settling=None if state.settling is None else state.settling.decay(factor, least=LEAST_DECAYED_WEIGHT),
     )
 
 
@@ -234,7 +234,7 @@ def without_rows(state: State, settings: Settings) -> State:
     if state.summary is None:
         return empty
     with one_blas_thread():
-        return replaced(empty, summary=record_pending(state, settings).without_rows())
+        return replace_fields(empty, summary=record_pending(state, settings).without_rows())
 
 
 def merge(
@@ -280,53 +280,53 @@ def merge(
                 union = State.begin(replace(settings, kernel=other.kernel), other.n_features, other.names)
             check_continued(union, settings, where)
             check_mergeable(union, other, settings, other_settings, where)
-            union = _merged(union, other, settings, other_settings)
-        return None if union is None else published_now(union, settings)
+            union = _merge_pair(union, other, settings, other_settings)
+        return None if union is None else publish_axes(union, settings)
 
 
-def _merged(own: State, other: State, settings: Settings, other_settings: Settings) -> State:
+def _merge_pair(own: State, other: State, settings: Settings, other_settings: Settings) -> State:
     """Add another stream, including its pending rows."""
-    own = replaced(own, n_rejected=own.n_rejected + other.n_rejected)
+    own = replace_fields(own, n_rejected=own.n_rejected + other.n_rejected)
     if own.summary is None and other.summary is None and not own.kernel.is_settled:
         # The kernel's scale is not settled yet, so the other stream is nothing but rows. Those counted before its first
         # row of positive weight are counted here too, and so come before the pending rows.
-        own = replaced(own, n_rows_before=own.n_rows_before + other.n_rows_before)
+        own = replace_fields(own, n_rows_before=own.n_rows_before + other.n_rows_before)
         check_range(own, other.pending.rows, other.pending.weights)
-        return _taken(own, other.pending.rows, other.pending.weights, settings, publish=False)
+        return _advance_or_restart(own, other.pending.rows, other.pending.weights, settings, publish=False)
     kernel = (own if own.summary else other).settled_kernel
-    union = record_pending(own, settings, kernel).merged(record_pending(other, other_settings, kernel))
+    union = record_pending(own, settings, kernel).merge(record_pending(other, other_settings, kernel))
     if settings.max_atoms is not None and union.basis.size > settings.max_atoms:
-        union = shrunk(union, settings.max_atoms)
+        union = shrink(union, settings.max_atoms)
         if settings.moves_atoms:
-            union = moved(union)
-    return replaced(own, summary=union, pending=_nothing(own), settling=None)
+            union = move_atoms(union)
+    return replace_fields(own, summary=union, pending=_empty_buffer(own), settling=None)
 
 
-def _taken(state: State, rows: Rows, weights: Array, settings: Settings, *, publish: bool) -> State:
+def _advance_or_restart(state: State, rows: Rows, weights: Array, settings: Settings, *, publish: bool) -> State:
     """Advance the summary by every full block, and keep the rest pending.
 
     Where the scale of the kernel changes, the stream is what it would be had it begun with that scale.
     """
     cutter, first = BlockCutter(state.pending, rows, weights, state.block_size), 0
-    state = replaced(state, pending=_nothing(state))
+    state = replace_fields(state, pending=_empty_buffer(state))
     if state.settling is not None:
-        state, kernel, first = _settled(state, cutter)
+        state, kernel, first = _settle_scale(state, cutter)
         known = state.settling
         assert known is not None
         if known.n_rows >= ROWS_TO_SETTLE:
-            state = replaced(state, settling=None)
+            state = replace_fields(state, settling=None)
         if state.summary is not None and kernel != state.summary.basis.kernel:
-            state = replaced(state, summary=None, scheduled=None, published=None, n_rows_at_refit=0)
+            state = replace_fields(state, summary=None, scheduled=None, published=None, n_rows_at_refit=0)
         n_learned = 0 if state.summary is None else state.summary.n_rows - state.n_rows_before
         if known.n_rows > n_learned:
             rest = known.rows[n_learned:], known.weights[n_learned:]
             new = BlockCutter(RowBuffer.empty(state.n_features), *rest, state.block_size)
             state = _with_blocks(state, new, range(new.n_blocks), settings, kernel, publish=publish)
     state = _with_blocks(state, cutter, range(first, cutter.n_blocks), settings, publish=publish)
-    return replaced(state, pending=state.pending.joined(*cutter.block(cutter.n_blocks)))
+    return replace_fields(state, pending=state.pending.join(*cutter.block(cutter.n_blocks)))
 
 
-def _settled(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
+def _settle_scale(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
     """Add the next blocks to the rows that settle the scale; return the state, the kernel and how many blocks they are.
 
     A kernel stays until another would be clearly wider or narrower, so that most streams are learned only once.
@@ -340,11 +340,11 @@ def _settled(state: State, cutter: BlockCutter) -> tuple[State, Kernel, int]:
         if not known.n_rows and not weights.any():
             n_before += len(rows)
             continue
-        known = known.joined(rows, weights)
+        known = known.join(rows, weights)
         if known.n_rows >= ROWS_TO_SETTLE or (known.n_rows // state.block_size).bit_count() == 1:
-            settled = settled_on(state, known.rows, known.weights)
+            settled = settle_kernel(state, known.rows, known.weights)
             kernel = settled if kernel is None or not settled.is_near(kernel) else kernel
-    state = replaced(state, settling=known, n_rows_before=state.n_rows_before + n_before)
+    state = replace_fields(state, settling=known, n_rows_before=state.n_rows_before + n_before)
     return state, kernel or state.kernel, number
 
 
@@ -362,44 +362,44 @@ def _with_blocks(
     def prepare(number: int) -> Block:
         # Blocks are only prefetched once there is a summary.
         assert state.summary is not None
-        return state.summary.prepared(*cutter.block(number), settings.half_life)
+        return state.summary.prepare(*cutter.block(number), settings.half_life)
 
     n_threads = blas_threads() if len(numbers) > 2 and state.kernel.is_compiled else 1
     with BlockPrefetcher(n_threads) as prefetcher:
         for number in numbers:
             rows, weights = cutter.block(number)
             if state.summary is None and not weights.any():
-                state = replaced(state, n_rows_before=state.n_rows_before + len(rows))
+                state = replace_fields(state, n_rows_before=state.n_rows_before + len(rows))
                 continue
             last = min(number + _n_prefetchable(state, settings), cutter.n_blocks) - 1
             block = prefetcher.block(number, last, prepare)
-            summary = advanced(begun_summary(state, settings, kernel), rows, weights, settings, block)
-            state = replaced(state, summary=summary)
+            summary = advance_block(begin_summary(state, settings, kernel), rows, weights, settings, block)
+            state = replace_fields(state, summary=summary)
             if publish and _refit_is_due(state, settings):
-                state = published_now(state, settings)
+                state = publish_axes(state, settings)
     return state
 
 
-def _taken_whole(state: State, rows: Rows, weights: Array, settings: Settings, kernel: Kernel) -> State:
+def _advance_all(state: State, rows: Rows, weights: Array, settings: Settings, kernel: Kernel) -> State:
     """Advance the summary by all rows, the last block being shorter; publish nothing."""
     cutter = BlockCutter(state.pending, rows, weights, state.block_size)
-    state = replaced(state, pending=_nothing(state))
+    state = replace_fields(state, pending=_empty_buffer(state))
     return _with_blocks(state, cutter, range(cutter.n_blocks + 1), settings, kernel, publish=False)
 
 
-def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Settings, kernel: Kernel) -> Summary:
+def _choose_from_sample(state: State, rows: Rows, weights: Array, settings: Settings, kernel: Kernel) -> Summary:
     """Make a summary without moments, of atoms that a sample of the rows chooses."""
     size, half_life = settings.block_size, settings.half_life
     blocks = [slice(start, start + size) for start in range(0, len(rows), size)]
-    summary = begun_summary(state, settings, kernel)
+    summary = begin_summary(state, settings, kernel)
     sample = summary.selection_sample
-    if not any(_aged(weights, block, half_life).any() for block in reversed(blocks)):
+    if not any(_age_weights(weights, block, half_life).any() for block in reversed(blocks)):
         half_life = None
     for block in blocks:
         some = rows[block]
         times = arrival_times(state.seed, block.start, some, 2)[1]
-        sample = sample.add(some, _aged(weights, block, half_life), block.start, times)
-    sample = sample.sorted()
+        sample = sample.add(some, _age_weights(weights, block, half_life), block.start, times)
+    sample = sample.sort()
     # An order that depends on nothing but the number of rows, as that of the draws depends on their contents.
     order = np.argsort(sample.positions)[np.random.default_rng(state.seed).permutation(len(sample))]
     chooser = replace(
@@ -407,13 +407,13 @@ def _chosen_from_sample(state: State, rows: Rows, weights: Array, settings: Sett
         selection_sample=Reservoir.empty(len(order) + 1, state.n_features),
         column_sums=summary.column_sums,
     )
-    begun = replaced(State.begin(replace(settings, kernel=kernel), state.n_features), summary=chooser)
+    begun = replace_fields(State.begin(replace(settings, kernel=kernel), state.n_features), summary=chooser)
     taken = sample.rows[order], sample.inclusion_weights()[order]
-    chosen = _taken_whole(begun, *taken, replace(settings, half_life=None), kernel).summary
+    chosen = _advance_all(begun, *taken, replace(settings, half_life=None), kernel).summary
     assert chosen is not None
     if settings.moves_atoms:
         # This move is the last one.
-        chosen = moved(chosen, decided_by_all=True)
+        chosen = move_atoms(chosen, decided_by_all=True)
     stats = chosen.atom_stats
     origins = order[stats.origins]
     positions = np.where(stats.positions < 0, ~sample.positions[origins], sample.positions[origins])
@@ -455,11 +455,11 @@ def _refit_is_due(state: State, settings: Settings) -> bool:
     return state.summary is not None and state.n_rows - state.n_rows_at_refit >= interval
 
 
-def _nothing(state: State) -> RowBuffer:
+def _empty_buffer(state: State) -> RowBuffer:
     return RowBuffer.empty(state.n_features, state.dtype)
 
 
-def _checked(weights: Array | float, count: int, where: str) -> Array | float:
+def _check_weights(weights: Array | float, count: int, where: str) -> Array | float:
     """Return a weight for each row, or one for all if that is above 0."""
     if isinstance(weights, float) and 1.0 / LARGEST_WEIGHT <= weights <= LARGEST_WEIGHT:
         return float(weights)
@@ -471,9 +471,9 @@ def _one_for_each(weights: Array | float, count: int) -> Array:
     return weights if isinstance(weights, np.ndarray) else np.broadcast_to(np.float64(weights), count)
 
 
-def _aged(weights: Array, block: slice, half_life: float | None) -> Array:
+def _age_weights(weights: Array, block: slice, half_life: float | None) -> Array:
     """Return the weights that the rows of a block have after all rows, of weights (n,)."""
-    return decayed_weights(np.ascontiguousarray(weights[block]), half_life, max(len(weights) - block.stop, 0))[1]
+    return decay_weights(np.ascontiguousarray(weights[block]), half_life, max(len(weights) - block.stop, 0))[1]
 
 
 def _spread_rows(rows: Rows, weights: Array) -> tuple[Array, Array]:

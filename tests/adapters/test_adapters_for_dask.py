@@ -98,7 +98,7 @@ def test_bytes_do_not_depend_on_scheduler_or_workers_or_their_deaths(two_process
 
 def test_no_more_partitions_are_loaded_than_threads_learn(monkeypatch):
     """A collection may be larger than memory."""
-    lock, learn, loaded, states, most = threading.Lock(), partition.learned, 0, 0, 0
+    lock, learn, loaded, states, most = threading.Lock(), partition.learn, 0, 0, 0
 
     def load(block):
         nonlocal loaded, most
@@ -115,7 +115,7 @@ def test_no_more_partitions_are_loaded_than_threads_learn(monkeypatch):
         return state
 
     template = StreamingKernelPCA(**SMALL).partial_fit(X)
-    monkeypatch.setattr(partition, "learned", learned)
+    monkeypatch.setattr(partition, "learn", learned)
     rows = da.from_array(X, chunks=(20, 3)).map_blocks(load, meta=np.empty((0, 0)))
     with dask.config.set(scheduler="threads", num_workers=3):
         assert for_dask.fit(template, rows).n_samples_seen_ == 1000

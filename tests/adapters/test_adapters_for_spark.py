@@ -20,7 +20,7 @@ import pyarrow
 
 from streamkpca import KernelPCA, NotFittedError, StreamingKernelPCA
 from streamkpca.adapters import for_spark, partition
-from streamkpca.adapters.partition import begun, merged
+from streamkpca.adapters.partition import begin, merge
 
 X = np.random.default_rng(0).normal(size=(900, 3))
 NAMES = ["load", "heat.in", "fl`ow"]
@@ -50,18 +50,18 @@ def in_process(parts, weights=None, **parameters):
     weights = np.ones(sum(map(len, parts))) if weights is None else weights
     counts = np.split(weights, np.cumsum([len(part) for part in parts])[:-1])
     tables = [named(part).assign(count=count) for part, count in zip(parts, counts, strict=True)]
-    empty = begun(StreamingKernelPCA(**(SMALL | parameters)), tables, "count", "fit")
-    states = {number: partition.learned(empty, table, "count") for number, table in enumerate(tables) if len(table)}
+    empty = begin(StreamingKernelPCA(**(SMALL | parameters)), tables, "count", "fit")
+    states = {number: partition.learn(empty, table, "count") for number, table in enumerate(tables) if len(table)}
     while max(states) >= 8:
         groups = {}
         for number in sorted(states):
             groups.setdefault(number // 8, []).append(states[number])
-        states = {number: merged(group) for number, group in groups.items()}
-    return merged([states[number] for number in sorted(states)]).finish()
+        states = {number: merge(group) for number, group in groups.items()}
+    return merge([states[number] for number in sorted(states)]).finish()
 
 
 def test_states_of_partitions_do_not_depend_on_batches_or_on_the_order_of_the_shuffle():
-    empty = begun(StreamingKernelPCA(**SMALL, half_life=300.0), [named(X)], None, "fit")
+    empty = begin(StreamingKernelPCA(**SMALL, half_life=300.0), [named(X)], None, "fit")
     first, *others = (learned(X, empty, size=size) for size in (900, 70, 1))
     assert all(other.equals(first) for other in others)
     parts = [X[:100], X[100:100], X[100:180], X[180:200]]
@@ -69,7 +69,7 @@ def test_states_of_partitions_do_not_depend_on_batches_or_on_the_order_of_the_sh
     assert [table.num_rows for table in tables] == [1, 0, 1, 1]
     whole = for_spark._merge_neighbours(pyarrow.concat_tables(tables[::-1]), kernel=empty.kernel_)
     assert whole["number"].to_pylist() == [2]
-    expected = merged([partition.learned(empty, named(part)) for part in parts])
+    expected = merge([partition.learn(empty, named(part)) for part in parts])
     assert whole["state"][0].as_py() == expected.to_bytes()
 
 

@@ -7,14 +7,14 @@ import pytest
 from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.adapters.partition import (
     FIRST_ROWS,
-    answered,
-    answered_rows,
+    answer,
     answers,
-    begun,
+    begin,
     features_of,
     first_rows,
-    learned,
-    merged,
+    learn,
+    merge,
+    select_answered,
     split,
 )
 from streamkpca.aggregate import Aggregate
@@ -28,10 +28,10 @@ SMALL = {"n_components": 2, "max_atoms": 8, "block_size": 64}
 
 def test_states_of_partitions_make_the_model_of_all_rows_and_stay_as_they_are():
     exact = {"max_atoms": None, "tolerance": 0.0, "block_size": 16, "kernel": RBF(0.4)}
-    empty = begun(StreamingKernelPCA(3, **exact), [FRAME[:16]], None, "fit")
-    states = [learned(empty, FRAME[:100]), learned(empty, FRAME[:0]), learned(empty, FRAME[100:200])]
+    empty = begin(StreamingKernelPCA(3, **exact), [FRAME[:16]], None, "fit")
+    states = [learn(empty, FRAME[:100]), learn(empty, FRAME[:0]), learn(empty, FRAME[100:200])]
     before = [state.to_bytes() for state in (empty, *states)]
-    model = merged(states).finish()
+    model = merge(states).finish()
     assert [state.to_bytes() for state in (empty, *states)] == before
     exactly = KernelPCA(3, kernel=RBF(0.4)).fit(X[:200])
     np.testing.assert_allclose(model.eigenvalues_, exactly.eigenvalues_, rtol=0, atol=1e-8)
@@ -46,7 +46,7 @@ def test_weights_are_a_column(weight_column):
     np.testing.assert_array_equal(weights, X[:, 1])
     part = np.abs(FRAME if weight_column == "heat" else X)
     expected = Aggregate(StreamingKernelPCA(**SMALL, kernel=RBF(0.3)))
-    state = learned(expected, part, weight_column)
+    state = learn(expected, part, weight_column)
     assert state.finish().total_weight_ == pytest.approx(np.abs(X[:, 1]).sum())
 
 
@@ -54,20 +54,20 @@ def test_a_fit_begins_with_the_first_rows_or_with_those_of_the_template():
     parts = [FRAME[:0], FRAME[:300], FRAME[300:]]
     cold = StreamingKernelPCA(**SMALL)
     known = cold.without_rows().partial_fit(FRAME)
-    assert begun(cold, parts, None, "fit").to_bytes() == Aggregate(known).to_bytes()
+    assert begin(cold, parts, None, "fit").to_bytes() == Aggregate(known).to_bytes()
     assert not hasattr(cold, "n_features_in_")
     refuses = (part for part in [1 / 0 for _ in ()])
-    assert begun(known, refuses, None, "fit").to_bytes() == Aggregate(known).to_bytes()
+    assert begin(known, refuses, None, "fit").to_bytes() == Aggregate(known).to_bytes()
     enough = iter([np.tile(X, (12, 1)), "not read"])
-    assert begun(cold, enough, None, "fit").n_rows_ == 0
+    assert begin(cold, enough, None, "fit").n_rows_ == 0
     assert next(enough) == "not read"
     for nothing in ([], [FRAME[:0]], [FRAME.assign(heat=0.0)]):
         with pytest.raises(
             ValueError, match=r"fit: found 0 rows to learn from; pass .* among the first 10,240, or a te"
         ):
-            begun(cold, nothing, "heat", "fit")
+            begin(cold, nothing, "heat", "fit")
     with pytest.raises(TypeError, match="fit expected a StreamingKernelPCA as the template but got KernelPCA"):
-        begun(KernelPCA(), parts, None, "fit")
+        begin(KernelPCA(), parts, None, "fit")
 
 
 def test_first_rows_are_those_that_settle_the_scale():
@@ -95,24 +95,24 @@ def test_rows_that_are_left_out_of_learning_are_not_asked_about(on_bad_rows, on_
     rows = np.array([[0.0, 1.0], [0.0, np.nan], [0.0, np.inf]])
     model = StreamingKernelPCA(on_bad_rows=on_bad_rows, on_missing=on_missing)
     for given in (rows, pd.DataFrame(rows), pd.DataFrame(rows).astype(object), pd.DataFrame(rows, dtype="Float64")):
-        assert answered_rows(given, model).tolist() == asked
-    assert answered_rows(rows, KernelPCA()).all()
+        assert select_answered(given, model).tolist() == asked
+    assert select_answered(rows, KernelPCA()).all()
 
 
 def test_answers_stand_beside_kept_columns():
     model = StreamingKernelPCA(**SMALL).partial_fit(FRAME).set_output(transform="pandas")
     table = pd.DataFrame({"id": ["a", "b"], **dict(zip(NAMES[::-1], X[:2, ::-1].T, strict=True))}, index=[3, 5])
-    found = answered(table, model, features_of(model, table, ["id"], [], "here"), ["id"])
+    found = answer(table, model, features_of(model, table, ["id"], [], "here"), ["id"])
     assert list(found) == ["id", "novelty", "streamingkernelpca0", "streamingkernelpca1"]
     assert found.index.tolist() == [3, 5]
     np.testing.assert_array_equal(found["novelty"], model.novelty(X[:2]))
     np.testing.assert_array_equal(found.iloc[:, 2:], answers(X[:2], model)[:, 1:])
-    assert answered(table[:0], model, NAMES).shape == (0, 3)
+    assert answer(table[:0], model, NAMES).shape == (0, 3)
     table = table.astype(object)
     table.loc[5, "heat"] = None
     with pytest.raises(ValueError, match="NaN"):
-        answered(table, model, NAMES)
-    skipped = answered(table, model.set_params(on_bad_rows="skip"), NAMES)
+        answer(table, model, NAMES)
+    skipped = answer(table, model.set_params(on_bad_rows="skip"), NAMES)
     np.testing.assert_array_equal(np.isfinite(skipped).all(axis=1), [True, False])
 
 

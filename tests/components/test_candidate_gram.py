@@ -40,7 +40,7 @@ def test_everything_agrees_with_the_dense_covariance(drawn, least_gain, by_gram)
         if not by_gram:
             patch.setattr(candidate_gram, "_FEW", -1)
             patch.setattr(candidate_gram, "_FEW_OF", -1)
-        few = CandidateGram(problem).weighted(weights)
+        few = CandidateGram(problem).with_weights(weights)
     assert few.can_be_refined == by_gram
     likelihood, A, Q = defined(problem, weights)
     assert few.log_likelihood == pytest.approx(likelihood, rel=1e-10, abs=1e-10)
@@ -61,8 +61,8 @@ def test_everything_agrees_with_the_dense_covariance(drawn, least_gain, by_gram)
 def test_many_weights_are_computed_by_features():
     rng = np.random.default_rng(0)
     candidates = CandidateGram(Problem(rng.normal(size=(300, 4)), np.eye(4)))
-    assert candidates.weighted((np.arange(300) < 128).astype(float)).can_be_refined
-    many = candidates.weighted((np.arange(300) < 129).astype(float))
+    assert candidates.with_weights((np.arange(300) < 128).astype(float)).can_be_refined
+    many = candidates.with_weights((np.arange(300) < 129).astype(float))
     assert not many.can_be_refined
     assert many.newton_refined(0.0) is many
 
@@ -78,7 +78,7 @@ def test_where_differences_lose_the_digits_all_is_computed_anew(monkeypatch, wei
     monkeypatch.setattr(candidate_gram, "statistics", counting)
     # The second candidate is all but the first; with the first's large weight little of it is left.
     features = np.array([[1.0, 0.0], [1.0, 1e-5]])
-    few = CandidateGram(Problem(features, np.diag([weight + 1.0, 1.5]))).weighted(np.array([weight, 0.0]))
+    few = CandidateGram(Problem(features, np.diag([weight + 1.0, 1.5]))).with_weights(np.array([weight, 0.0]))
     a, q = few.diagonals(1e-10)
     assert len(calls) == anew
     # With C = diag(w + 1, 1).
@@ -90,8 +90,8 @@ def test_where_differences_lose_the_digits_all_is_computed_anew(monkeypatch, wei
 
 def test_newton_refinement_makes_weights_vanish_exactly():
     problem = Problem(np.eye(3), np.diag([5.0, 0.5, 1.5]))
-    refined = CandidateGram(problem).weighted(np.array([1.0, 0.0, 3.0])).newton_refined(1e-14)
+    refined = CandidateGram(problem).with_weights(np.array([1.0, 0.0, 3.0])).newton_refined(1e-14)
     np.testing.assert_allclose(refined.weights, [4.0, 0.0, 0.5], rtol=1e-6)
-    refined = CandidateGram(problem).weighted(np.array([1.0, 3.0, 0.0])).newton_refined(1e-14)
+    refined = CandidateGram(problem).with_weights(np.array([1.0, 3.0, 0.0])).newton_refined(1e-14)
     assert refined.active.tolist() == [0]
     np.testing.assert_allclose(refined.weights, [4.0, 0.0, 0.0], rtol=1e-6)

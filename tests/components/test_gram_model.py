@@ -43,10 +43,10 @@ def test_everything_agrees_with_the_dense_covariance(seed, k, r):
     np.testing.assert_allclose(others.T - features.T @ X, inverse @ others.T, atol=1e-9)
     np.testing.assert_allclose(V, features @ moment @ inverse @ others.T, atol=1e-9)
     np.testing.assert_allclose(
-        model.explained_away(features @ others.T), features @ inverse @ others.T, rtol=1e-8, atol=1e-9
+        model.explain_away(features @ others.T), features @ inverse @ others.T, rtol=1e-8, atol=1e-9
     )
     np.testing.assert_allclose(
-        model.explained_away(V), features @ inverse @ moment @ inverse @ others.T, rtol=1e-8, atol=1e-9
+        model.explain_away(V), features @ inverse @ moment @ inverse @ others.T, rtol=1e-8, atol=1e-9
     )
 
 
@@ -57,7 +57,7 @@ def test_large_weights_keep_their_digits():
     A, Q = model.scaled_matrices
     np.testing.assert_allclose(A.diagonal(), weights * lengths**2 / growth, rtol=1e-12)
     np.testing.assert_allclose(Q.diagonal(), 3.0 * weights * lengths**2 / growth**2, rtol=1e-12)
-    np.testing.assert_allclose(model.explained_away(np.eye(2)), np.diag(1.0 / growth), rtol=1e-12)
+    np.testing.assert_allclose(model.explain_away(np.eye(2)), np.diag(1.0 / growth), rtol=1e-12)
 
 
 @pytest.mark.parametrize("gram", [1e8, np.nan, np.inf, -3.0])

@@ -49,7 +49,7 @@ def test_the_image_of_a_row_leads_back_to_it(kernel):
     # Points in the span of the atoms that are next to images of rows.
     gram = kernel.matrix(atoms) + 1e-9 * np.eye(40)
     combinations = np.linalg.solve(gram, kernel.matrix(atoms, targets)).T
-    found, reached = preimages._iterated(kernel, atoms, combinations, atoms[:6].copy())
+    found, reached = preimages._iterate(kernel, atoms, combinations, atoms[:6].copy())
     start = np.einsum("ij,ij->i", combinations, kernel.matrix(atoms[:6], atoms))
     assert np.all(reached >= start - 1e-12)
     np.testing.assert_allclose(reached, np.einsum("ij,ij->i", combinations, kernel.matrix(found, atoms)), rtol=1e-7)
@@ -65,7 +65,7 @@ def test_the_rule_of_the_paper():
     """For RBF: x = sum c_i k(x, z_i) z_i / sum c_i k(x, z_i)."""
     atoms, kernel = rows_of(0, 30), RBF(0.2)
     combinations = np.random.default_rng(1).uniform(0.1, 1.0, (5, 30))
-    found, _ = preimages._iterated(kernel, atoms, combinations, atoms[:5].copy())
+    found, _ = preimages._iterate(kernel, atoms, combinations, atoms[:5].copy())
     weights = combinations * kernel.matrix(found, atoms)
     np.testing.assert_allclose(found, weights @ atoms / weights.sum(axis=1)[:, None], atol=1e-4)
 

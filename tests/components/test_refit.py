@@ -21,7 +21,7 @@ class Scene:
         self.kernel = kernel
         self.rows, self.weights = rng.normal(size=(n, 3)), rng.uniform(0.5, 2.0, n)
         basis = Basis.empty(kernel, 3)
-        basis, _ = basis.extended(rng.normal(size=(m, 3)) if are_atoms else self.rows)
+        basis, _ = basis.extend(rng.normal(size=(m, 3)) if are_atoms else self.rows)
         seen = basis.project(self.rows)
         self.moments = Moments.zero(basis.size).add(seen.coordinates, seen.energy, self.weights)
         if are_atoms:
@@ -102,7 +102,7 @@ def test_the_past_is_found_by_position_in_the_stream():
     first = scene.refit(noise_variance=0.05)
     order = np.array([3, 0, 5, 4, 1, 2])
     basis = Basis.empty(KERNEL, 3)
-    basis, _ = basis.extended(scene.candidates.rows[order])
+    basis, _ = basis.extend(scene.candidates.rows[order])
     seen = basis.project(scene.rows)
     scene.moments = Moments.zero(6).add(seen.coordinates, seen.energy, scene.weights)
     scene.candidates = Candidates(basis.atoms, 7 + order, basis.factor, are_atoms=True)

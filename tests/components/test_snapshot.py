@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 10**6)
 def published(rows, atoms, *, q=3, center=True, noise_variance=None, previous=None, kernel=None):
     """Make a snapshot of rows over some atoms."""
     basis = Basis.empty(RBF(0.3) if kernel is None else kernel, rows.shape[1])
-    basis, _ = basis.extended(atoms)
+    basis, _ = basis.extend(atoms)
     seen = basis.project(rows)
     moments = Moments.zero(basis.size).add(seen.coordinates, seen.energy, np.ones(len(rows)))
     candidates = Candidates(basis.atoms, np.arange(basis.size), basis.factor, are_atoms=True)

@@ -6,6 +6,7 @@ from scipy.linalg import LinAlgError
 
 from streamkpca.components import spectrum as spectrum_module
 from streamkpca.components.spectrum import (
+    count_axes,
     covariance_divisor,
     deciding_signs,
     leading_eigenpairs,
@@ -13,7 +14,6 @@ from streamkpca.components.spectrum import (
     likelihood_axes,
     principal_axes,
     total_variance,
-    wanted_axes,
 )
 from streamkpca.dictionary.moments import Moments
 
@@ -158,7 +158,7 @@ def test_one_row_has_no_divisor_around_its_mean(weight):
     [(2, 4, 2), (9, 4, 4), (1, 0, 0), (0.5, 4, 1), (0.5001, 4, 2), (0.8, 4, 2), (0.99, 4, 4), (0.99, 3, 3)],
 )
 def test_as_many_axes_as_asked_for(n_components, rank, expected):
-    assert wanted_axes(np.array([5.0, 3.0, 1.0, 0.5]), rank, n_components, 10.0) == expected
+    assert count_axes(np.array([5.0, 3.0, 1.0, 0.5]), rank, n_components, 10.0) == expected
 
 
 @given(SEEDS, st.integers(1, 8), st.integers(1, 5), st.integers(1, 6), st.booleans())

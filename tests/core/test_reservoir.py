@@ -16,7 +16,7 @@ def sampled(size, seed, rows=ROWS, weights=None, block=50, half_life=None):
     for start in range(0, len(rows), block):
         part = a[start : start + block]
         if half_life is not None:
-            reservoir = reservoir.decayed(2.0 ** (-len(part) / half_life))
+            reservoir = reservoir.decay(2.0 ** (-len(part) / half_life))
             part = part * 2.0 ** (-np.arange(len(part))[::-1] / half_life)
         times = arrival_times(seed, start, rows[start : start + block], 1)[0]
         reservoir = reservoir.add(rows[start : start + block], part, start, times)
@@ -73,7 +73,7 @@ def test_sums_over_the_sample_estimate_sums_over_the_stream():
 def test_a_merge_is_one_race(seed, cut):
     left = sampled(30, seed, ROWS[:cut], block=400)
     right = sampled(30, seed, ROWS[cut:], block=400)
-    merged, turned = left.merged(right, cut), right.merged(left, 400 - cut)
+    merged, turned = left.merge(right, cut), right.merge(left, 400 - cut)
     np.testing.assert_array_equal(ROWS[merged.positions], merged.rows)
     keys = np.sort(np.concatenate([left.keys, right.keys]))[:30]
     np.testing.assert_array_equal(merged.keys, keys)
@@ -94,12 +94,12 @@ def test_the_smallest_reservoirs(size):
     reservoir = sampled(size, 0)
     assert len(reservoir) == size
     assert len(reservoir.inclusion_weights()) == size
-    assert len(reservoir.merged(sampled(5, 1), 400)) == size
+    assert len(reservoir.merge(sampled(5, 1), 400)) == size
 
 
 def test_decay_keeps_the_order():
     reservoir = sampled(20, 0)
-    decayed = reservoir.decayed(1e-3)
+    decayed = reservoir.decay(1e-3)
     np.testing.assert_array_equal(decayed.positions, reservoir.positions)
     np.testing.assert_allclose(decayed.weights, 1e-3)
     np.testing.assert_allclose(decayed.inclusion_weights(), 1e-3 * reservoir.inclusion_weights())

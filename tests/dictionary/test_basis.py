@@ -17,7 +17,7 @@ def rows_of(seed, n, d=3):
 
 def basis_of(rows, kernel=None):
     basis = Basis.empty(RBF(0.3) if kernel is None else kernel, rows.shape[1])
-    basis, accepted = basis.extended(rows)
+    basis, accepted = basis.extend(rows)
     return basis, accepted
 
 
@@ -38,7 +38,7 @@ def test_extending_in_parts_is_extending_at_once(seed, m, data):
     atoms = rows_of(seed, m)
     whole, _ = basis_of(atoms)
     parts, _ = basis_of(atoms[:cut])
-    parts, _ = parts.extended(atoms[cut:])
+    parts, _ = parts.extend(atoms[cut:])
     np.testing.assert_array_equal(parts.atoms, whole.atoms)
     np.testing.assert_allclose(parts.factor, whole.factor, atol=1e-8)
 
@@ -60,7 +60,7 @@ def test_repeated_rows_are_admitted_once_at_any_scale(scale):
     atoms = scale * np.repeat(rows_of(3, 2), 3, axis=0)
     basis, accepted = basis_of(atoms, Linear())
     np.testing.assert_array_equal(accepted, [0, 3])
-    assert len(basis.extended(atoms)[1]) == 0
+    assert len(basis.extend(atoms)[1]) == 0
 
 
 def test_rows_without_energy_are_never_admitted():
@@ -95,11 +95,11 @@ def test_a_copy_is_independent_and_arrays_are_replaced_not_written():
     basis, _ = basis_of(rows_of(0, 5))
     twin, atoms, factor = basis, basis.atoms, basis.factor
     bits = atoms.tobytes(), factor.tobytes()
-    basis, _ = basis.extended(rows_of(1, 3))
+    basis, _ = basis.extend(rows_of(1, 3))
     basis, _ = basis.without(np.array([0, 2]))
     assert (twin.atoms.tobytes(), twin.factor.tobytes()) == bits
     assert twin.size == 5
-    twin, _ = twin.extended(rows_of(2, 1))
+    twin, _ = twin.extend(rows_of(2, 1))
     assert (atoms.tobytes(), factor.tobytes()) == bits
     assert (basis.size, twin.size) == (6, 6)
 
@@ -145,7 +145,7 @@ def test_the_stated_rounding_bounds_what_rounding_does(kernel, seed):
     rows = rows_of(seed, 400)
     basis = Basis.empty(kernel, 3)
     for start in range(0, 400, 8):
-        basis, _ = basis.extended(rows[start : start + 8])
+        basis, _ = basis.extend(rows[start : start + 8])
     # The atoms span all features of a kernel of finite rank, so every residual is rounding.
     seen = basis.project(rows)
     bound = rounding_error(seen.energy, basis.interpolation(seen.coordinates), basis.energy)

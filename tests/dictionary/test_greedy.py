@@ -70,7 +70,7 @@ def test_each_atom_is_the_best_of_all_rows(seed, n, m, criterion):
 @given(SEEDS, st.integers(2, 30), st.integers(1, 15), st.integers(1, 10), CRITERIA)
 def test_each_atom_is_the_best_of_its_pool(seed, n, m, size, criterion):
     rows, weights = scene(seed, n)
-    pools, drawn = [], greedy._drawn
+    pools, drawn = [], greedy._draw
 
     def spy(energy, residual, *arguments):
         # Nothing but the rounding of later directions is left of an atom.

@@ -59,7 +59,7 @@ def test_adding_in_parts_is_adding_at_once(seed, n, m, data):
 @given(SEEDS, st.integers(1, 10), st.integers(0, 4), st.integers(0, 3))
 def test_new_directions_have_nothing_recorded(seed, n, m, count):
     moments = Moments.zero(m).add(*drawn(seed, n, m))
-    grown = moments.grown(count)
+    grown = moments.grow(count)
     np.testing.assert_array_equal(grown.second[:m, :m], moments.second)
     assert not grown.second[m:].any()
     assert not grown.first[m:].any()
@@ -71,7 +71,7 @@ def test_rotating_records_the_rows_in_the_smaller_basis(seed, n, m, data):
     k = data.draw(st.integers(0, m))
     c, energy, a = drawn(seed, n, m)
     rotation = np.linalg.qr(np.random.default_rng(seed + 1).normal(size=(m, m)))[0][:k]
-    rotated = Moments.zero(m).add(c, energy, a).rotated(rotation)
+    rotated = Moments.zero(m).add(c, energy, a).rotate(rotation)
     direct = Moments.zero(k).add(c @ rotation.T, energy, a)
     np.testing.assert_allclose(rotated.first, direct.first, atol=1e-9)
     np.testing.assert_allclose(rotated.second, direct.second, atol=1e-9)
@@ -88,7 +88,7 @@ def test_another_span_records_the_projections_of_what_was_recorded(seed, m, m2):
     old, new = (np.linalg.qr(rng.normal(size=(10, size)))[0].T for size in (m, m2))
     rows, a = rng.normal(size=(15, 10)), rng.uniform(0.0, 3.0, 15)
     moments = Moments.zero(m).add(rows @ old.T, np.einsum("ij,ij->i", rows, rows), a)
-    found = moments.reprojected(old @ new.T, 0.125)
+    found = moments.reproject(old @ new.T, 0.125)
     recorded = rows @ old.T @ old @ new.T
     np.testing.assert_allclose(found.first, a @ recorded, atol=1e-10)
     np.testing.assert_allclose(found.second, recorded.T * a @ recorded, atol=1e-10)
@@ -117,7 +117,7 @@ def test_the_same_span_loses_nothing(seed, m):
     c, energy, a = drawn(seed, 12, m)
     moments = Moments.zero(m).add(c, energy, a)
     rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(m, m)))[0]
-    back = moments.reprojected(rotation).reprojected(rotation.T)
+    back = moments.reproject(rotation).reproject(rotation.T)
     assert_same(back, moments, 1e-9)
     assert back.losses.by_removal == pytest.approx(0.0, abs=1e-9 * moments.energy)
 
@@ -126,10 +126,10 @@ def test_the_same_span_loses_nothing(seed, m):
 def test_rows_recorded_anew_are_recorded_for_the_first_time(seed, m, m2):
     c, energy, a = drawn(seed, 12, m)
     others, _, _ = drawn(seed, 12, m2, beyond=m + 2 - m2 if m2 <= m + 2 else 0)
-    before = Moments.zero(m).add(c, energy, a).rotated(np.eye(m)[: max(m - 1, 1)]).grown(1)
+    before = Moments.zero(m).add(c, energy, a).rotate(np.eye(m)[: max(m - 1, 1)]).grow(1)
     sums = RowSums.of(others, energy, a)
-    anew = before.recorded_anew(sums, 0.25)
-    expected = Moments.zero(m2).recorded(sums, 0.25)
+    anew = before.record_anew(sums, 0.25)
+    expected = Moments.zero(m2).record_block(sums, 0.25)
     np.testing.assert_array_equal(anew.second, expected.second)
     np.testing.assert_array_equal(anew.first, expected.first)
     assert_conserved(anew)
@@ -180,7 +180,7 @@ def test_sums_of_parts_add_up(seed, n, m, data):
 @given(SEEDS, st.floats(0.0, 1.0))
 def test_decay_multiplies_the_weights(seed, factor):
     vectors, energy, a = drawn_vectors(seed, 12, 3)
-    decayed, weighted = RowSums.of(vectors, energy, a).decayed(factor), RowSums.of(vectors, energy, a * factor)
+    decayed, weighted = RowSums.of(vectors, energy, a).decay(factor), RowSums.of(vectors, energy, a * factor)
     # The largest energy is kept even when its row has no weight left.
     if factor:
         assert_same_sums(decayed, weighted)
@@ -191,13 +191,13 @@ def test_decay_multiplies_the_weights(seed, factor):
 def test_mapped_sums_are_the_sums_of_mapped_rows(seed, m, k):
     vectors, energy, a = drawn_vectors(seed, 12, m)
     matrix = np.random.default_rng(seed + 1).normal(size=(k, m))
-    mapped = RowSums.of(vectors, energy, a).mapped(matrix)
+    mapped = RowSums.of(vectors, energy, a).map(matrix)
     assert_same_sums(mapped, RowSums.of(vectors @ matrix.T, energy, a))
     np.testing.assert_array_equal(mapped.second, mapped.second.T)
 
 
 def test_sums_of_squared_weights_survive_factors_whose_square_underflows():
-    sums = RowSums.of(np.ones((2, 1)), np.ones(2), np.full(2, 1e100)).decayed(1e-220)
+    sums = RowSums.of(np.ones((2, 1)), np.ones(2), np.full(2, 1e100)).decay(1e-220)
     assert sums.total_weight == pytest.approx(2e-120)
     assert sums.total_squared_weight == pytest.approx(2e-240)
 
@@ -206,42 +206,42 @@ def test_sums_of_squared_weights_survive_factors_whose_square_underflows():
 
 
 def test_losses_add_up_and_growth_counts_them_as_other():
-    losses = ProjectionLoss().arrived(4.0).removed(9.0)
+    losses = ProjectionLoss().add_arrivals(4.0).add_removal(9.0)
     assert (losses.on_arrival, losses.by_removal, losses.total, losses.orthogonal) == (4.0, 9.0, 13.0, 13.0)
     assert losses.other_distance == 0.0
     grown = losses.span_grown()
     assert (grown.on_arrival, grown.by_removal, grown.orthogonal) == (4.0, 9.0, 0.0)
     assert grown.other_distance == 5.0
     # Arrivals belong to different rows, so squares add up; removals may belong to the same rows, so lengths do.
-    again = grown.arrived(12.0).removed(4.0).span_grown()
+    again = grown.add_arrivals(12.0).add_removal(4.0).span_grown()
     assert again.other_distance == pytest.approx(4.0 + 3.0 + 2.0)
     assert again.total == 29.0
 
 
 def test_the_bound_on_rounding_survives_changes_of_the_span():
-    losses = ProjectionLoss().arrived(1.0, 0.25).rounded(0.5).removed(1.0).span_grown()
+    losses = ProjectionLoss().add_arrivals(1.0, 0.25).add_rounding(0.5).add_removal(1.0).span_grown()
     assert losses.rounding == 0.75
-    assert losses.decayed(0.5).rounding == 0.375
-    assert losses.merged(losses).rounding == 1.5
+    assert losses.decay(0.5).rounding == 0.375
+    assert losses.merge(losses).rounding == 1.5
     assert losses.total == 2.0
 
 
 def test_losses_that_rounding_makes_negative_count_as_zero():
-    losses = ProjectionLoss().arrived(-1e-18).removed(-1e-18)
+    losses = ProjectionLoss().add_arrivals(-1e-18).add_removal(-1e-18)
     assert losses.orthogonal == 0.0
     assert losses.span_grown().other_distance == 0.0
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 10.0), st.floats(0.0, 10.0))
 def test_decay_multiplies_energies_and_takes_its_root_for_lengths(factor, arrival, removal):
-    losses = ProjectionLoss().arrived(arrival).removed(removal).span_grown().arrived(arrival)
-    decayed = losses.decayed(factor)
+    losses = ProjectionLoss().add_arrivals(arrival).add_removal(removal).span_grown().add_arrivals(arrival)
+    decayed = losses.decay(factor)
     assert decayed.total == pytest.approx(factor * losses.total)
     assert decayed.other_distance == pytest.approx(math.sqrt(factor) * losses.other_distance)
 
 
 def test_lengths_of_losses_of_different_rows_add_as_squares():
-    merged = ProjectionLoss().removed(9.0).merged(ProjectionLoss().removed(16.0).arrived(1.0))
+    merged = ProjectionLoss().add_removal(9.0).merge(ProjectionLoss().add_removal(16.0).add_arrivals(1.0))
     assert merged.other_distance == pytest.approx(1.0 + 5.0)
     assert merged.orthogonal == 0.0
     assert merged.total == 26.0
@@ -257,7 +257,7 @@ def test_the_bounds_hold_for_explicit_rows(seed, events):
         if event == "rows":
             new = rng.normal(size=(5, d))
             kept = new @ basis.T @ basis
-            losses = losses.arrived(float((new**2).sum() - (kept**2).sum()))
+            losses = losses.add_arrivals(float((new**2).sum() - (kept**2).sum()))
             rows, recorded = np.vstack([rows, new]), np.vstack([recorded, kept])
         elif event == "grow" and len(basis) < d:
             basis = np.linalg.qr(np.vstack([basis, rng.normal(size=(1, d))]).T)[0].T
@@ -265,7 +265,7 @@ def test_the_bounds_hold_for_explicit_rows(seed, events):
         elif event == "shrink" and len(basis):
             basis = np.linalg.qr(rng.normal(size=(len(basis), len(basis))))[0][1:] @ basis
             kept = recorded @ basis.T @ basis
-            losses = losses.removed(float((recorded**2).sum() - (kept**2).sum()))
+            losses = losses.add_removal(float((recorded**2).sum() - (kept**2).sum()))
             recorded = kept
     assert losses.total + (recorded**2).sum() == pytest.approx((rows**2).sum())
     if not len(rows):

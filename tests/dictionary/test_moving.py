@@ -10,7 +10,7 @@ from strategies import FEWER, kernel_cases, rows
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca.dictionary import moving
 from streamkpca.dictionary.basis import Basis
-from streamkpca.dictionary.moving import Unexplained, can_move, moved_atoms, moved_basis
+from streamkpca.dictionary.moving import Unexplained, can_move, move_atoms, move_basis
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 
 UNITS = np.array([2.0, 0.25, 10.0])
@@ -53,7 +53,7 @@ def naive_unexplained(kernel, atoms, rows, weights, ridge=0.0):
 
 def basis_of(kernel, atoms):
     basis = Basis.empty(kernel, atoms.shape[1])
-    basis, _ = basis.extended(atoms)
+    basis, _ = basis.extend(atoms)
     return basis
 
 
@@ -67,7 +67,7 @@ def assert_no_worse(kernel, atoms, rows, weights, n_evaluations=EVALUATIONS):
     """Check all that a move promises; return the two bases."""
     before = basis_of(kernel, atoms)
     kept_atoms = before.atoms.copy()
-    after, kept, has_moved = moved_basis(before, rows, weights, n_evaluations=n_evaluations)
+    after, kept, has_moved = move_basis(before, rows, weights, n_evaluations=n_evaluations)
     np.testing.assert_array_equal(before.atoms, kept_atoms)
     assert np.isfinite(after.atoms).all()
     assert np.isfinite(after.factor).all()
@@ -167,8 +167,8 @@ def test_weights_are_copies_of_rows():
 @pytest.mark.parametrize(("kernel", "factor"), list(zip(SMOOTH, [1e-100, 1e20, 1e100], strict=True)))
 def test_only_shares_of_weights_matter(kernel, factor):
     X, weights, atoms = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5)
-    expected = moved_atoms(kernel, atoms, X, weights, n_evaluations=6)
-    scaled = moved_atoms(kernel, atoms, X, factor * weights, n_evaluations=6)
+    expected = move_atoms(kernel, atoms, X, weights, n_evaluations=6)
+    scaled = move_atoms(kernel, atoms, X, factor * weights, n_evaluations=6)
     np.testing.assert_allclose(scaled, expected, rtol=1e-7, atol=1e-9)
 
 
@@ -221,7 +221,7 @@ def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
 
     theirs = minimize(value, X[:m].ravel(), method="L-BFGS-B", options={"maxiter": 200, "maxfun": 10**5}).fun
     start = value(X[:m].ravel())
-    ours = value(moved_atoms(kernel, X[:m], X, weights, n_evaluations=80).ravel())
+    ours = value(move_atoms(kernel, X[:m], X, weights, n_evaluations=80).ravel())
     assert ours <= theirs + 0.03 * (start - theirs)
 
 
@@ -241,7 +241,7 @@ def derivatives(kernel, atoms, i, step=1e-4):
 )
 def test_directions_that_neighbours_span_have_no_curvature(kernel):
     atoms = rows_of(0, 9)
-    spanning, inverse = moving._spanned(kernel.program, atoms)
+    spanning, inverse = moving._span_atoms(kernel.program, atoms)
     own = (1.0 + moving._LEAST_LEFT) * kernel.matrix(atoms) / kernel.diagonal(atoms)
     for i in range(len(atoms)):
         slopes, lengths = derivatives(kernel, atoms, i)
@@ -257,11 +257,11 @@ def test_where_lengths_of_derivatives_are_not_known_nothing_is_taken_off():
         Polynomial(2, gamma=0.5),
         0.2 * Matern(0.5, length_scale=2.0) + RBF(0.3),
     ]:
-        assert moving._spanned(kernel.program, rows_of(0, 9)) is None
+        assert moving._span_atoms(kernel.program, rows_of(0, 9)) is None
 
 
 def test_features_that_are_not_seen_are_left_alone():
-    spanning, _ = moving._spanned(RBF(0.3).on([0, 2]).program, rows_of(0, 9))
+    spanning, _ = moving._span_atoms(RBF(0.3).on([0, 2]).program, rows_of(0, 9))
     np.testing.assert_array_equal(spanning[:, :, 1], 0.0)
 
 
@@ -269,10 +269,10 @@ def test_four_evaluations_gain_as_much_as_seven_that_know_no_neighbours(monkeypa
     turns = np.random.default_rng(0).uniform(-1.0, 1.0, (800, 2)) @ rows_of(1, 2, 12)
     rows, kernel = np.sin(turns), RBF(0.1)
     basis = basis_of(kernel, rows[:40])
-    quick = left_by(moved_basis(basis, rows, np.ones(800), n_evaluations=4)[0], rows, np.ones(800))
+    quick = left_by(move_basis(basis, rows, np.ones(800), n_evaluations=4)[0], rows, np.ones(800))
     # Twice as many steps are taken then.
-    monkeypatch.setattr(moving, "_spanned", lambda program, atoms: None)
-    assert quick < left_by(moved_basis(basis, rows, np.ones(800), n_evaluations=4)[0], rows, np.ones(800))
+    monkeypatch.setattr(moving, "_span_atoms", lambda program, atoms: None)
+    assert quick < left_by(move_basis(basis, rows, np.ones(800), n_evaluations=4)[0], rows, np.ones(800))
 
 
 @pytest.mark.parametrize("n_evaluations", [0, 1, 2, 50])
@@ -299,8 +299,8 @@ def test_no_move_loses(data, X, case, m):
 def test_the_order_of_atoms_is_kept(seed, kernel):
     X, weights = rows_of(seed, 50), weights_of(seed, 50)
     order = np.random.default_rng(seed).permutation(5)
-    moved = moved_atoms(kernel, X[:5], X, weights, n_evaluations=4)
-    permuted = moved_atoms(kernel, X[:5][order], X, weights, n_evaluations=4)
+    moved = move_atoms(kernel, X[:5], X, weights, n_evaluations=4)
+    permuted = move_atoms(kernel, X[:5][order], X, weights, n_evaluations=4)
     np.testing.assert_allclose(permuted, moved[order], atol=1e-4)
 
 
@@ -308,14 +308,14 @@ def test_atoms_that_nothing_improves_stay_to_the_bit():
     # One atom in the middle of rows that lie evenly around it.
     X = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
     for kernel in (RBF(0.1), RationalQuadratic(1.0, length_scale=3.0)):
-        np.testing.assert_array_equal(moved_atoms(kernel, np.zeros((1, 2)), X, np.ones(4), n_evaluations=6), [[0, 0]])
+        np.testing.assert_array_equal(move_atoms(kernel, np.zeros((1, 2)), X, np.ones(4), n_evaluations=6), [[0, 0]])
 
 
 def test_atoms_stay_where_no_row_can_be_explained():
     atoms = rows_of(1, 3)
     for X, weights in ((rows_of(0, 5), np.zeros(5)), (np.zeros((5, 3)), np.ones(5)), (np.empty((0, 3)), np.empty(0))):
-        assert moved_atoms(Linear(), atoms, X, weights, n_evaluations=6) is atoms
-    assert moved_atoms(Linear(), atoms[:0], rows_of(0, 5), np.ones(5), n_evaluations=6).shape == (0, 3)
+        assert move_atoms(Linear(), atoms, X, weights, n_evaluations=6) is atoms
+    assert move_atoms(Linear(), atoms[:0], rows_of(0, 5), np.ones(5), n_evaluations=6).shape == (0, 3)
     assert_no_worse(RBF(0.3), atoms[:0], rows_of(0, 5), np.ones(5))
 
 
@@ -383,6 +383,6 @@ def test_threads_do_not_change_a_bit(kernel, monkeypatch):
     for n_threads in (1, 2, 5):
         monkeypatch.setattr(moving, "blas_threads", lambda n=n_threads: n)
         with one_blas_thread():
-            found.append(moved_atoms(kernel, X[:10], X, weights, n_evaluations=5))
+            found.append(move_atoms(kernel, X[:10], X, weights, n_evaluations=5))
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])

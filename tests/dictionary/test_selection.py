@@ -66,7 +66,7 @@ def test_of_candidates_that_gain_the_same_the_farthest_is_chosen():
     rows = np.random.default_rng(0).normal(size=(400, 3))
     basis = Basis.empty(Linear(), 3)
     choice = choose_by_tolerance(basis, basis.project(rows), np.ones(400), 1e-3)
-    basis, _ = basis.extended(rows[choice.admitted])
+    basis, _ = basis.extend(rows[choice.admitted])
     assert basis.size == 3
     assert np.linalg.cond(basis.factor) < 10.0
 
@@ -128,7 +128,7 @@ def test_rows_of_weight_zero_atoms_and_dependent_rows_are_not_admitted():
 def test_admitted_rows_are_independent_beyond_rounding():
     # The atoms are so close that projections onto them have few correct digits: the last residual is below rounding.
     basis = Basis.empty(Linear(), 3)
-    basis, _ = basis.extended(np.array([[1.0, 0.0, 0.0], [1.0, 1e-5, 0.0]]))
+    basis, _ = basis.extend(np.array([[1.0, 0.0, 0.0], [1.0, 1e-5, 0.0]]))
     rows = np.array([[1.0, 0.0, 1e-1], [1.0, 3e4, 1e-5]])
     assert choose_by_tolerance(basis, basis.project(rows), np.ones(2), 0.0).admitted.tolist() == [0]
     assert len(choose_by_tolerance(basis, basis.project(rows[1:]), np.ones(1), 0.0).admitted) == 0
@@ -203,7 +203,7 @@ def test_a_useful_row_replaces_a_useless_atom():
     scene = Scene(0, 1, 20)
     scene.atoms = scene.selection_sample.rows[scene.selection_sample.positions == 30] + 50.0
     scene.basis = Basis.empty(RBF(0.3), 3)
-    scene.basis, _ = scene.basis.extended(scene.atoms)
+    scene.basis, _ = scene.basis.extend(scene.atoms)
     scene.block = scene.basis.project(scene.rows)
     scene.moments = Moments.zero(1).add(np.zeros((30, 1)), np.ones(30), np.ones(30))
     choice = swap(scene)

@@ -57,7 +57,7 @@ def test_an_atom_that_has_seen_many_rows_is_worth_what_is_recorded():
     scene = Scene(0, 2, 1)
     pattern = np.full((1, 3), 30.0)
     scene.atoms = np.vstack([scene.atoms[:1], pattern])
-    scene.basis, _ = scene.basis.empty(scene.basis.kernel, 3).extended(scene.atoms)
+    scene.basis, _ = scene.basis.empty(scene.basis.kernel, 3).extend(scene.atoms)
     often = scene.basis.project(np.vstack([np.repeat(pattern, 20, axis=0), np.repeat(scene.past, 600, axis=0)]))
     scene.moments = type(scene.moments).zero(2).add(often.coordinates, often.energy, np.ones(len(often.rows)))
     scene.total_weight = float(len(often.rows))
@@ -79,7 +79,7 @@ def test_rows_that_depend_on_the_atoms_are_not_admitted():
 
 def test_atom_stats_follow_their_atoms():
     stats = AtomStats(np.array([3, 8]), np.array([1.0, 2.0]), np.array([5.0, 4.0]))
-    joined = stats.advanced(1.0).decayed(0.5).joined(np.array([9]), np.array([1.0]), np.array([0.0]))
+    joined = stats.advance(1.0).decay(0.5).join(np.array([9]), np.array([1.0]), np.array([0.0]))
     left = joined.without(np.array([0]))
     assert left.positions.tolist() == [8, 9]
     assert left.weights.tolist() == [1.0, 1.0]

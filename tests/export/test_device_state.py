@@ -19,7 +19,7 @@ from streamkpca.export import from_device, to_device
 from streamkpca.export.device_state import FIELDS, decode, encode, shape_of
 from streamkpca.kernels import RBF, Linear
 from streamkpca.stream import State
-from streamkpca.stream.step import moved
+from streamkpca.stream.step import move_atoms
 
 pytestmark = [
     pytest.mark.slow,
@@ -116,7 +116,7 @@ def test_a_fleet_is_one_model_that_answers_learns_and_is_saved(fleet):
         found = again.refit().state_.summary.moments
         # A sample without the rows of the devices must not stand for all rows.
         assert np.trace(found.second) > 0.9 * recorded
-    assert moved(union.state_.summary).basis.size == union.n_atoms_
+    assert move_atoms(union.state_.summary).basis.size == union.n_atoms_
 
 
 def test_states_of_one_origin_merge_in_any_order(fleet):

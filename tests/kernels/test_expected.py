@@ -107,7 +107,7 @@ def test_other_kernels_take_the_expected_row(name: str) -> None:
     expected = ExpectedKernel(kernel, known)
     whole, compared = expected.expected(rows, atoms), expected.compare(rows, atoms)
     numbers = slice(1, None) if name == "categories" else slice(None)
-    np.testing.assert_array_equal(whole[:, numbers], known.completed(rows)[:, numbers])
+    np.testing.assert_array_equal(whole[:, numbers], known.complete(rows)[:, numbers])
     np.testing.assert_allclose(compared.kernel_rows, kernel.matrix(whole, atoms), rtol=1e-14)
     np.testing.assert_allclose(compared.energy, kernel.diagonal(whole), rtol=1e-14)
     assert not compared.spread.any()

@@ -296,7 +296,7 @@ def test_the_fixed_point_of_views_in_different_units():
     ]
     combinations = rng.uniform(0.1, 1.0, (5, 30))
     whole = parts[0] + parts[1] + parts[2] + parts[3]
-    found, reached = preimages._iterated(whole, atoms, combinations, atoms[:5].copy())
+    found, reached = preimages._iterate(whole, atoms, combinations, atoms[:5].copy())
     gradient, size = np.zeros_like(found), np.zeros_like(found)
     for part, gamma, W in zip(parts, [0.05, 0.1, 0.05, 0.1], matrices, strict=True):
         pulls = (combinations * part.matrix(found, atoms))[:, :, None] * ((atoms - found[:, None]) @ (gamma * W.T @ W))

@@ -80,7 +80,7 @@ def assert_sound(model: Any, X: Array) -> None:
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool]]:
     """Whether the sample held all rows, and whether any atom moved, at every move."""
     seen = []
-    move = step.moved
+    move = step.move_atoms
 
     def spy(summary: Summary) -> Summary:
         later = move(summary)
@@ -89,7 +89,7 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, bool]]:
         return later
 
     for module in (step, transitions):
-        monkeypatch.setattr(module, "moved", spy)
+        monkeypatch.setattr(module, "move_atoms", spy)
     return seen
 
 

@@ -183,8 +183,8 @@ def test_units_and_origins_and_the_order_of_features_do_not_matter(seed: int, d:
     moved = (rows * unit + unit * shift)[:, order]
     surprise, other_surprise = plain.surprise(rows, 1), other.surprise(moved, 1)
     np.testing.assert_allclose(other_surprise, surprise[:, order], rtol=1e-5, atol=1e-7)
-    mean, spread = plain.given(rows, order[:1])
-    moved_mean, moved_spread = other.given(moved, np.array([0]))
+    mean, spread = plain.predict(rows, order[:1])
+    moved_mean, moved_spread = other.predict(moved, np.array([0]))
     np.testing.assert_allclose(moved_mean, (mean + shift[order[:1]]) * unit, rtol=1e-5, atol=1e-6 * unit)
     np.testing.assert_allclose(moved_spread, spread * unit, rtol=1e-5)
 

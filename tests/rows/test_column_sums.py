@@ -53,7 +53,7 @@ def test_sums_add_up_however_rows_are_cut_and_merged(data, X, rng):
     a, cut = rng.uniform(0.1, 2.0, len(X)), data.draw(st.integers(1, len(X) - 1))
     whole = ColumnSums.of(X, a).distribution()
     pieces = ColumnSums.of(X[:cut], a[:cut]).plus(X[cut:], a[cut:])
-    merged = ColumnSums.of(X[:cut], a[:cut]).merged(ColumnSums.of(X[cut:], a[cut:]))
+    merged = ColumnSums.of(X[:cut], a[:cut]).merge(ColumnSums.of(X[cut:], a[cut:]))
     size = max(np.nanmax(np.abs(X)), 1.0)
     for other in (pieces, merged):
         assert other.total_weight == pytest.approx(a.sum())
@@ -65,7 +65,7 @@ def test_sums_add_up_however_rows_are_cut_and_merged(data, X, rng):
 def test_forgetting_is_weighting():
     rng = np.random.default_rng(0)
     X = with_gaps(rng, rng.normal(size=(40, 3)))
-    forgotten = ColumnSums.of(X[:20], np.ones(20)).decayed(0.25).plus(X[20:], np.ones(20))
+    forgotten = ColumnSums.of(X[:20], np.ones(20)).decay(0.25).plus(X[20:], np.ones(20))
     weighted = ColumnSums.of(X, np.repeat([0.25, 1.0], 20))
     assert forgotten.total_weight == pytest.approx(weighted.total_weight)
     assert forgotten.total_squared_weight == pytest.approx(weighted.total_squared_weight)
@@ -81,7 +81,7 @@ def test_correlated_columns_say_what_is_missing():
     known = ColumnSums.of(with_gaps(rng, X), np.ones(2000)).distribution()
     rows = np.array([[0.5, np.nan, 0.0], [np.nan, 1e6 + 3.0, 0.0], [0.5, 1e6 + 1.0, np.nan]])
     np.testing.assert_allclose(
-        known.completed(rows) - [0.0, 1e6, 0.0], [[0.5, 1, 0], [1.5, 3, 0], [0.5, 1, 0]], atol=0.1
+        known.complete(rows) - [0.0, 1e6, 0.0], [[0.5, 1, 0], [1.5, 3, 0], [0.5, 1, 0]], atol=0.1
     )
 
 
@@ -94,7 +94,7 @@ def test_pairs_that_contradict_each_other_still_have_a_distribution():
     )
     known = ColumnSums.of(X, np.ones(150)).distribution()
     assert np.linalg.eigvalsh(known.precision).min() > 0.0
-    assert np.isfinite(known.completed(np.array([[0.5, 0.5, gap]]))).all()
+    assert np.isfinite(known.complete(np.array([[0.5, 0.5, gap]]))).all()
 
 
 def test_a_sensor_that_reports_late_is_known_by_what_it_reports():
@@ -112,7 +112,7 @@ def test_many_columns_are_taken_to_be_independent():
     X = with_gaps(rng, np.repeat(rng.normal(size=(30, 1)), WIDEST_TOGETHER + 1, axis=1))
     sums = ColumnSums.of(X, np.ones(30))
     assert sums.sums.shape == (3, WIDEST_TOGETHER + 1)
-    known = sums.merged(ColumnSums.of(X + 5.0, np.ones(30))).distribution()
+    known = sums.merge(ColumnSums.of(X + 5.0, np.ones(30))).distribution()
     assert known.is_independent
     both = np.concatenate([X, X + 5.0])
     np.testing.assert_allclose(known.mean, np.nanmean(both, axis=0), atol=1e-12)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from streamkpca.rows.validation import as_sample_weight, checked_parts, feature_names
+from streamkpca.rows.validation import as_sample_weight, check_parts, feature_names
 
 WHERE = "Model.method"
 REALS = st.floats(allow_nan=False, allow_infinity=False)
@@ -52,44 +52,44 @@ BAD_ROWS = [
 @pytest.mark.parametrize(("rows", "error", "message"), BAD_ROWS)
 def test_rows_that_are_not_finite_numbers_are_refused(rows, error, message):
     with pytest.raises(error, match=rf"^Model\.method: .*{message}"):
-        checked_parts(rows, WHERE)
+        check_parts(rows, WHERE)
 
 
 def test_nullable_columns_with_missing_values_are_refused():
     table = pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [1.0, 2.0]})
     with pytest.raises((TypeError, ValueError), match=r"^Model\.method: X"):
-        checked_parts(table, WHERE)
+        check_parts(table, WHERE)
 
 
 def test_a_float128_too_large_for_float64_is_reported_as_infinity():
     if np.finfo(np.longdouble).max == np.finfo(np.float64).max:
         pytest.skip("long double is double here")
     with pytest.raises(ValueError, match="contains infinity"):
-        checked_parts(np.array([[np.longdouble("1e400")]]), WHERE)
+        check_parts(np.array([[np.longdouble("1e400")]]), WHERE)
 
 
 def test_an_integer_too_large_for_float64_is_refused():
     with pytest.raises((TypeError, ValueError), match=r"^Model\.method: X"):
-        checked_parts([[10**400]], WHERE)
+        check_parts([[10**400]], WHERE)
 
 
 def test_the_error_for_another_width_names_both_widths_and_the_estimator():
     with pytest.raises(ValueError, match=r"X has 2 features, but Model is expecting 3 features as input"):
-        checked_parts(np.ones((1, 2)), WHERE, n_features=3)
+        check_parts(np.ones((1, 2)), WHERE, n_features=3)
 
 
 def test_the_first_bad_entry_is_the_one_named():
     rows = np.zeros((5, 4))
     rows[3, 2], rows[4, 0] = math.inf, math.nan
     with pytest.raises(ValueError, match=r"infinity \(first at row 3, column 2; 2 of 5 rows"):
-        checked_parts(rows, WHERE)
+        check_parts(rows, WHERE)
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f8", "i1", "u8", "i8", "?", np.longdouble])
 def test_every_real_type_and_order_becomes_the_same_numbers(dtype):
     for order in ("C", "F"):
         given_rows = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype, order=order)
-        rows = checked_parts(given_rows, WHERE)
+        rows = check_parts(given_rows, WHERE)
         assert rows.dtype == np.float64
         assert rows.flags.c_contiguous
         np.testing.assert_array_equal(rows, [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
@@ -116,38 +116,38 @@ def test_every_real_type_and_order_becomes_the_same_numbers(dtype):
     ids=lambda rows: type(rows).__module__.split(".")[0] + "-" + type(rows).__name__,
 )
 def test_rows_of_any_container_are_accepted(rows):
-    np.testing.assert_array_equal(checked_parts(rows, WHERE), [[1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(check_parts(rows, WHERE), [[1.0, 2.0], [3.0, 4.0]])
 
 
 def test_masked_entries_are_refused():
     masked = np.ma.masked_array([[1.0, 2.0], [3.0, -999.0]], mask=[[False, False], [False, True]])
     with pytest.raises((TypeError, ValueError), match=r"^Model\.method: "):
-        checked_parts(masked, WHERE)
+        check_parts(masked, WHERE)
 
 
 def test_boolean_columns_beside_numbers_are_accepted():
     table = pd.DataFrame({"a": [True, False], "b": [2.0, 4.0]})
-    np.testing.assert_array_equal(checked_parts(table, WHERE), [[1.0, 2.0], [0.0, 4.0]])
+    np.testing.assert_array_equal(check_parts(table, WHERE), [[1.0, 2.0], [0.0, 4.0]])
 
 
 def test_memory_maps_and_read_only_arrays_are_not_copied(tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(6.0).reshape(3, 2))
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    rows = checked_parts(mapped, WHERE)
+    rows = check_parts(mapped, WHERE)
     assert np.shares_memory(rows, mapped)
     np.testing.assert_array_equal(rows, np.arange(6.0).reshape(3, 2))
 
 
 def test_valid_input_is_not_copied():
     rows = np.ones((3, 2))
-    assert np.shares_memory(checked_parts(rows, WHERE), rows)
+    assert np.shares_memory(check_parts(rows, WHERE), rows)
 
 
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2), elements=REALS))
 def test_conversion_is_the_identity_on_valid_rows(rows):
-    np.testing.assert_array_equal(checked_parts(rows, WHERE), rows)
-    np.testing.assert_array_equal(checked_parts(np.asfortranarray(rows), WHERE), rows)
-    np.testing.assert_array_equal(checked_parts(rows.tolist(), WHERE), rows)
+    np.testing.assert_array_equal(check_parts(rows, WHERE), rows)
+    np.testing.assert_array_equal(check_parts(np.asfortranarray(rows), WHERE), rows)
+    np.testing.assert_array_equal(check_parts(rows.tolist(), WHERE), rows)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from streamkpca.dictionary.moments import Moments, Record
 from streamkpca.kernels import RBF
 from streamkpca.stream import transitions as stream
 from streamkpca.stream.blocks import Block, BlockPrefetcher, RowBuffer
-from streamkpca.stream.step import recorded
+from streamkpca.stream.step import record_block
 from streamkpca.stream.summary import Summary
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
@@ -35,7 +35,7 @@ def test_rows_stay_in_order_and_older_values_do_not_change(sizes):
     values, start = [RowBuffer.empty(3)], 0
     for size in sizes:
         piece = slice(start, min(start + size, 199))
-        values.append(values[-1].joined(ROWS[piece], WEIGHTS[piece]))
+        values.append(values[-1].join(ROWS[piece], WEIGHTS[piece]))
         start = piece.stop
     stops = np.minimum(np.cumsum([0, *sizes]), 199)
     for value, stop in zip(values, stops, strict=True):
@@ -47,15 +47,15 @@ def test_rows_stay_in_order_and_older_values_do_not_change(sizes):
 def test_single_rows_do_not_become_ever_more_pieces():
     pending = RowBuffer.empty(3)
     for i in range(600):
-        pending = pending.joined(ROWS[i % 200 : i % 200 + 1], 1.0)
+        pending = pending.join(ROWS[i % 200 : i % 200 + 1], 1.0)
         assert len(pending.row_pieces) <= 256
     np.testing.assert_array_equal(pending.rows, np.tile(ROWS, (3, 1)))
 
 
 def test_values_of_one_beginning_go_on_apart():
-    begun = RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3])
-    first, second = begun.joined(ROWS[3:5], WEIGHTS[3:5]), begun.joined(ROWS[7:9], WEIGHTS[7:9])
-    faded = begun.decayed(0.5).joined(ROWS[9:10], 1.0)
+    begun = RowBuffer.empty(3).join(ROWS[:3], WEIGHTS[:3])
+    first, second = begun.join(ROWS[3:5], WEIGHTS[3:5]), begun.join(ROWS[7:9], WEIGHTS[7:9])
+    faded = begun.decay(0.5).join(ROWS[9:10], 1.0)
     np.testing.assert_array_equal(first.rows, ROWS[:5])
     np.testing.assert_array_equal(first.weights, WEIGHTS[:5])
     np.testing.assert_array_equal(second.rows, ROWS[[0, 1, 2, 7, 8]])
@@ -64,10 +64,10 @@ def test_values_of_one_beginning_go_on_apart():
 
 def test_equal_buffers_have_equal_pickles():
     """However their rows were cut."""
-    whole = RowBuffer.empty(3).joined(ROWS[:3], WEIGHTS[:3])
-    cut = RowBuffer.empty(3).joined(ROWS[:1], WEIGHTS[:1]).joined(ROWS[1:3], WEIGHTS[1:3])
+    whole = RowBuffer.empty(3).join(ROWS[:3], WEIGHTS[:3])
+    cut = RowBuffer.empty(3).join(ROWS[:1], WEIGHTS[:1]).join(ROWS[1:3], WEIGHTS[1:3])
     assert pickle.dumps(whole) == pickle.dumps(cut)
-    again = pickle.loads(pickle.dumps(cut)).joined(ROWS[9:11], 3.0)
+    again = pickle.loads(pickle.dumps(cut)).join(ROWS[9:11], 3.0)
     np.testing.assert_array_equal(again.rows, np.concatenate([ROWS[:3], ROWS[9:11]]))
     np.testing.assert_array_equal(again.weights, [*WEIGHTS[:3], 3.0, 3.0])
 
@@ -78,7 +78,7 @@ def test_equal_buffers_have_equal_pickles():
 def scene(seed, m, b, gamma=0.3, spread=1.0):
     rng = np.random.default_rng(seed)
     basis = Basis.empty(RBF(gamma), 3)
-    basis, _ = basis.extended(spread * rng.normal(size=(m, 3)))
+    basis, _ = basis.extend(spread * rng.normal(size=(m, 3)))
     return basis, rng.normal(size=(b, 3)), rng.choice([0.5, 1.0, 2.0], b)
 
 
@@ -89,7 +89,7 @@ def test_the_unexplained_energy_is_the_sum_of_squared_distances(seed, m, b):
     expected = weights @ np.diagonal(residual_gram(rows, basis.atoms))
     assert block.unexplained == pytest.approx(expected, abs=1e-9)
     assert block.mean_residual == pytest.approx(max(expected, 0.0) / weights.sum(), abs=1e-9)
-    coordinates = block.projected().coordinates
+    coordinates = block.project().coordinates
     np.testing.assert_allclose(coordinates @ basis.factor.T, rbf(rows, basis.atoms).reshape(b, m), atol=1e-9)
 
 
@@ -97,10 +97,10 @@ def test_a_block_knows_when_the_atoms_have_changed():
     basis, rows, weights = scene(0, 4, 6)
     block = Block(basis, rows, weights)
     assert block.is_current_for(basis)
-    basis, _ = basis.extended(rows[:1])
+    basis, _ = basis.extend(rows[:1])
     assert not block.is_current_for(basis)
     # Its coordinates are still those for the atoms that it was compared with.
-    assert block.projected().coordinates.shape == (6, 4)
+    assert block.project().coordinates.shape == (6, 4)
 
 
 @pytest.mark.parametrize("spread", [1.0, 0.1, 0.03, 0.01, 1e-3])
@@ -114,9 +114,9 @@ def test_errors_of_sums_of_kernel_values_stay_within_the_rounding_amplification(
     coordinates = solve_factor(factor, kernel_rows.copy())
     exact = Moments.zero(m).add(coordinates, np.ones(400), weights)
     summary = Summary.empty(basis.kernel, 3)
-    stats = summary.atom_stats.joined(np.arange(m), np.ones(m), np.zeros(m))
+    stats = summary.atom_stats.join(np.arange(m), np.ones(m), np.zeros(m))
     summary = replace(summary, basis=basis, record=Record.zero(m), atom_stats=stats)
-    summary = recorded(summary, rows, weights, None)
+    summary = record_block(summary, rows, weights, None)
     lost = np.abs(np.linalg.eigvalsh(summary.moments.second) - np.linalg.eigvalsh(exact.second)).max()
     assert lost <= (1e-12 + basis.rounding_amplification) * weights.sum()
     assert basis.is_well_conditioned is (basis.rounding_amplification <= 1e-8)

@@ -28,9 +28,9 @@ def searches(n_blocks, pace, schedule=None):
     for i in range(n_blocks):
         if schedule.is_due(STEADY, n_rows, pace):
             searched.append(i)
-            schedule = schedule.searched(n_rows + 9, 1.0, 0.0, pace)
+            schedule = schedule.record_search(n_rows + 9, 1.0, 0.0, pace)
         else:
-            schedule = schedule.skipped(STEADY, n_rows)
+            schedule = schedule.record_skip(STEADY, n_rows)
         n_rows += 9
     return np.array(searched), schedule
 
@@ -57,9 +57,9 @@ def test_moves_without_a_cause_are_rare_once_they_cost_recorded_moments():
 
 def test_a_search_may_ask_for_another_at_once():
     schedule = replace(SearchSchedule(), n_blocks=100)
-    assert schedule.searched(0, 1.0, 0.0, ROWS_PACE).countdown == 25
-    assert schedule.searched(0, 1.0, 0.0, MOVING_PACE).countdown == 151
-    assert schedule.searched(0, 1.0, 0.0, MOVING_PACE, again=True).is_due(STEADY, 9, MOVING_PACE)
+    assert schedule.record_search(0, 1.0, 0.0, ROWS_PACE).countdown == 25
+    assert schedule.record_search(0, 1.0, 0.0, MOVING_PACE).countdown == 151
+    assert schedule.record_search(0, 1.0, 0.0, MOVING_PACE, again=True).is_due(STEADY, 9, MOVING_PACE)
 
 
 @PACES
@@ -74,7 +74,7 @@ def test_after_a_drift_a_stream_that_forgets_nothing_is_searched_at_once_and_the
     late = replace(SearchSchedule(), n_blocks=9000, countdown=100, usual_residual=0.5)
     schedule = late.reset_after_drift(STEADY, 400)
     assert schedule.is_due(STEADY, 0, MOVING_PACE)
-    assert schedule.searched(0, 1.0, 0.0, ROWS_PACE).countdown == 100
+    assert schedule.record_search(0, 1.0, 0.0, ROWS_PACE).countdown == 100
     # A young stream does not become older.
     assert replace(late, n_blocks=7).reset_after_drift(STEADY, 400).n_blocks == 7
 
@@ -90,7 +90,7 @@ def test_a_drift_to_what_is_usual_causes_no_search(pace, usual):
 @pytest.mark.parametrize(("residual", "due"), [(1.23, False), (1.33, True), (0.5, False)])
 def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
     # 100 rows with a standard deviation of one mean: two standard errors are 0.2 of it.
-    schedule = replace(SearchSchedule(), n_blocks=300).searched(0, 1.0, 1.0, ROWS_PACE)
+    schedule = replace(SearchSchedule(), n_blocks=300).record_search(0, 1.0, 1.0, ROWS_PACE)
     rows = np.full(100, residual)
     rows[0] += 50.0
     assert schedule.is_due(block_of(rows * residual / rows.mean()), 0, ROWS_PACE) is due
@@ -99,24 +99,24 @@ def test_rows_explained_worse_beyond_doubt_are_searched_at_once(residual, due):
 @pytest.mark.parametrize("unusual", [0.0, 0.25, 0.5])
 def test_rows_explained_worse_wait_the_less_the_worse_they_are(unusual):
     pace = Pace(1.0, unusual)
-    schedule, n_rows = replace(SearchSchedule(), n_blocks=39).searched(360, 1.0, 0.0, pace), 360
+    schedule, n_rows = replace(SearchSchedule(), n_blocks=39).record_search(360, 1.0, 0.0, pace), 360
     worse = block_of(np.full(9, 3.0))
     # Twice the usual residual waits for this share of the 40 blocks so far, three times for half of it.
     for _ in range(int(40 * unusual / 2) - 1):
         assert not schedule.is_due(worse, n_rows, pace)
         # The first block after the search only lowers what is usual.
-        schedule, n_rows = schedule.skipped(worse, n_rows), n_rows + 9
+        schedule, n_rows = schedule.record_skip(worse, n_rows), n_rows + 9
     assert schedule.usual_residual == 1.0
-    schedule, n_rows = schedule.skipped(worse, n_rows), n_rows + 9
+    schedule, n_rows = schedule.record_skip(worse, n_rows), n_rows + 9
     assert schedule.is_due(worse, n_rows, pace)
     assert not schedule.is_due(STEADY, n_rows, pace)
 
 
 def test_the_first_block_after_a_search_may_show_that_less_is_usual():
-    schedule = SearchSchedule().searched(9, 1.0, 0.0, ROWS_PACE)
+    schedule = SearchSchedule().record_search(9, 1.0, 0.0, ROWS_PACE)
     better = block_of(np.full(9, 0.4))
-    assert schedule.skipped(better, 9).usual_residual == pytest.approx(0.4)
-    assert schedule.skipped(better, 18).usual_residual == 1.0
+    assert schedule.record_skip(better, 9).usual_residual == pytest.approx(0.4)
+    assert schedule.record_skip(better, 18).usual_residual == 1.0
 
 
 @given(st.lists(st.floats(0.0, 5.0), min_size=2, max_size=20), st.integers(0, 9))

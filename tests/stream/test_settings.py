@@ -19,7 +19,7 @@ def test_the_estimator_has_the_parameters_of_the_table_in_their_order():
     table = [(parameter.name, parameter.default) for parameter in PARAMETERS]
     assert [(argument.name, argument.default) for argument in arguments] == table
     for parameter in PARAMETERS:
-        value = parameter.checked(parameter.default, "here")
+        value = parameter.check_value(parameter.default, "here")
         assert parameter.name == "kernel" or value == parameter.default
 
 

@@ -11,8 +11,8 @@ from streamkpca.components.refit import RefitSettings
 from streamkpca.dictionary.selection import Choice
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.step import advanced, recorded, searched, shrunk
-from streamkpca.stream.summary import Summary, clamp_decay, decayed_weights
+from streamkpca.stream.step import advance_block, record_block, search_block, shrink
+from streamkpca.stream.summary import Summary, clamp_decay, decay_weights
 
 SEEDS = st.integers(0, 10**6)
 
@@ -31,7 +31,7 @@ def settings_of(max_atoms, tolerance):
 def summary_of(blocks, *, max_atoms=None, tolerance=0.05, kernel=None):
     summary = Summary.empty(RBF(0.3) if kernel is None else kernel, blocks[0][0].shape[1])
     for rows, weights in blocks:
-        summary = advanced(summary, rows, weights, settings_of(max_atoms, tolerance))
+        summary = advance_block(summary, rows, weights, settings_of(max_atoms, tolerance))
     return summary
 
 
@@ -45,7 +45,7 @@ def test_the_account_balances_after_every_block(seed, count, size, max_atoms):
     blocks = blocks_of(seed, count, size)
     summary = Summary.empty(RBF(0.3), 3)
     for i, (rows, weights) in enumerate(blocks):
-        summary = advanced(summary, rows, weights, settings_of(max_atoms, 0.05))
+        summary = advance_block(summary, rows, weights, settings_of(max_atoms, 0.05))
         seen = blocks[: i + 1]
         assert_conserved(summary)
         assert summary.n_rows == size * (i + 1)
@@ -63,7 +63,7 @@ def test_the_account_balances_after_every_block(seed, count, size, max_atoms):
 def test_exposure_is_the_weight_since_the_block_that_admitted_the_atom(seed, count):
     summary, exposure = Summary.empty(RBF(0.3), 3), {}
     for rows, weights in blocks_of(seed, count, 6):
-        summary = advanced(summary, rows, weights, settings_of(4, 0.05))
+        summary = advance_block(summary, rows, weights, settings_of(4, 0.05))
         stats = summary.atom_stats
         exposure = {atom: exposure.get(atom, 0.0) + weights.sum() for atom in stats.positions.tolist()}
         np.testing.assert_allclose(stats.weight_since_admission, list(exposure.values()))
@@ -75,7 +75,7 @@ def test_without_atoms_coming_or_going_the_moments_are_plain_sums():
     summary = summary_of([first], tolerance=0.0)
     size = summary.basis.size
     for rows, weights in rest:
-        summary = recorded(summary, rows, weights, None)
+        summary = record_block(summary, rows, weights, None)
     rows, weights = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     c = summary.basis.project(rows).coordinates
     assert summary.basis.size == size == 12
@@ -87,12 +87,12 @@ def test_recounting_keeps_the_atoms_and_forgets_the_rest():
     blocks = blocks_of(0, 3, 8)
     summary = summary_of(blocks, max_atoms=5)
     atoms, rows = summary.basis.atoms.copy(), summary.atom_stats.positions.copy()
-    summary = summary.recounted()
+    summary = summary.reset_counts()
     assert summary.moments.total_weight == summary.n_rows == 0
     np.testing.assert_array_equal(summary.basis.atoms, atoms)
     np.testing.assert_array_equal(summary.atom_stats.positions, rows)
     for block in blocks:
-        summary = recorded(summary, *block, None)
+        summary = record_block(summary, *block, None)
     assert_conserved(summary)
     assert summary.moments.losses.by_removal == 0.0
     assert summary.n_rows == 24
@@ -102,9 +102,9 @@ def test_recounting_keeps_the_atoms_and_forgets_the_rest():
 def test_atoms_that_are_swapped_hand_on_what_they_share_with_the_new_ones(removed):
     """Images under a wide kernel differ by little, so any atom explains most of any row."""
     kernel, (X, a), (rows, weights) = RBF(1e-3), *blocks_of(0, 1, 64), *blocks_of(1, 1, 3)
-    summary = summary_of([(X, a)], max_atoms=3, kernel=kernel).solved()
+    summary = summary_of([(X, a)], max_atoms=3, kernel=kernel).solve()
     choice = Choice(np.arange(len(removed)), np.array(removed))
-    swapped = summary.changed(choice, rows, 1000 + np.arange(3), weights)
+    swapped = summary.apply_choice(choice, rows, 1000 + np.arange(3), weights)
     assert_conserved(swapped)
     assert swapped.basis.size == 3
     # The oracle: projections of all rows onto the old span, and of these onto the new one.
@@ -119,10 +119,10 @@ def test_a_summary_shrinks_to_a_lowered_budget():
     blocks = blocks_of(0, 4, 20)
     summary = summary_of(blocks[:3], max_atoms=15)
     assert summary.basis.size > 4
-    summary = shrunk(summary, 4)
+    summary = shrink(summary, 4)
     assert summary.basis.size == 4
     assert_conserved(summary)
-    summary = advanced(summary, *blocks[3], settings_of(4, 0.05))
+    summary = advance_block(summary, *blocks[3], settings_of(4, 0.05))
     assert summary.basis.size <= 4
     assert_conserved(summary)
     assert summary.moments.losses.by_removal > 0.0
@@ -134,15 +134,15 @@ def test_a_selection_sample_is_sorted_once_and_stored_once(max_atoms, moves_atom
     # More rows than the sample holds; a search reads it, and so does a budget that shrinks.
     summary = Summary.empty(RBF(0.3), 3, max_atoms=6)
     for rows, weights in blocks_of(0, 40, 50):
-        summary = advanced(summary, rows, weights, settings_of(6, 0.0))
-    sample = summary.selection_sample.sorted()
+        summary = advance_block(summary, rows, weights, settings_of(6, 0.0))
+    sample = summary.selection_sample.sort()
     summary = replace(summary, selection_sample=sample.add(rows, weights, summary.n_rows, np.full(50, 1e-9)))
     assert summary.selection_sample.unsorted_draws
     if max_atoms < 6:
-        summary = shrunk(summary, max_atoms)
+        summary = shrink(summary, max_atoms)
     else:
-        block = summary.prepared(*blocks_of(1, 1, 50)[0])
-        summary = searched(summary, block, max_atoms, 0.0, moves_atoms=moves_atoms)
+        block = summary.prepare(*blocks_of(1, 1, 50)[0])
+        summary = search_block(summary, block, max_atoms, 0.0, moves_atoms=moves_atoms)
     assert len(summary.selection_sample) == summary.selection_sample.size
     assert summary.selection_sample._drawn is summary.selection_sample.sorted_draws
 
@@ -152,14 +152,14 @@ def test_a_selection_sample_is_sorted_once_and_stored_once(max_atoms, moves_atom
 
 @given(st.floats(0.5, 50.0), st.integers(1, 9))
 def test_weights_halve_every_half_life(half_life, b):
-    factor, weights = decayed_weights(np.full(b, 3.0), half_life)
+    factor, weights = decay_weights(np.full(b, 3.0), half_life)
     assert factor == pytest.approx(2.0 ** (-b / half_life))
     np.testing.assert_allclose(weights, 3.0 * 2.0 ** (-np.arange(b)[::-1] / half_life))
-    assert decayed_weights(weights, None)[1] is weights
+    assert decay_weights(weights, None)[1] is weights
 
 
 def test_rows_whose_decay_underflows_weigh_nothing():
-    factor, weights = decayed_weights(np.ones(5), 1e-3)
+    factor, weights = decay_weights(np.ones(5), 1e-3)
     assert factor == 0.0
     assert weights.tolist() == [0.0, 0.0, 0.0, 0.0, 1.0]
 

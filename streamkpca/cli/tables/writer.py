@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute, csv, ipc, parquet
 
-from streamkpca._core.files import SHARED, replacing
+from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import known
 from streamkpca.cli.tables.errors import TableError
 
@@ -67,7 +67,7 @@ class Writer:
         elif self._is_live:
             self._file = self._stack.enter_context(open(self.path, "r+b" if self._n_kept else "wb"))
         else:
-            self._file = self._stack.enter_context(replacing(self.path, mode=SHARED))
+            self._file = self._stack.enter_context(replace_file(self.path, mode=SHARED))
             if self._n_kept:
                 with open(self.path, "rb") as older:
                     shutil.copyfileobj(older, self._file)
