@@ -50,7 +50,7 @@ def with_foreign_numbers(rows):
 
 
 def area(score, rows):
-    """Return the area under the ROC curve of a score of rows, for copies with foreign numbers."""
+    """Return the area under the ROC curve of a score of rows, for copies with permuted features."""
     scores = np.concatenate([score(rows), score(with_foreign_numbers(rows))])
     return roc_auc_score(np.repeat([0, 1], len(rows)), scores)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.jit import n_unsaved
 from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear
 from streamkpca.models.approximate import ApproximateKernelPCA
@@ -20,8 +20,6 @@ from streamkpca.models.sparse import SparseKernelPCA
 from streamkpca.models.streaming import StreamingKernelPCA, merge
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 from streamkpca.stream.state import latest_axes
-
-Array = npt.NDArray[np.float64]
 
 # Kernels and numbers of features: squared distances by products; by sums, below nine features; with one feature, where
 # numpy takes a column for a row; features that a matrix multiplies; and several base matrices at once. The rest of a
@@ -34,7 +32,12 @@ _CASES: tuple[tuple[Kernel, int], ...] = (
     (Cosine() + Laplacian("median").on([0]) * Linear() + Equal(), 3),
 )
 
-_BLOCK, _N_BLOCKS, _MAX_ATOMS = 24, 4, 6
+# Rows of a block.
+_BLOCK = 24
+# Blocks that each stream learns.
+_N_BLOCKS = 4
+# Atoms of each model.
+_MAX_ATOMS = 6
 
 
 class Warmth(NamedTuple):

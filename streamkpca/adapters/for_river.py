@@ -7,8 +7,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca.models.streaming import StreamingKernelPCA
 
 try:
@@ -18,8 +18,6 @@ except ModuleNotFoundError as error:
     raise ImportError(f'streamkpca.adapters.for_river needs {error.name}; pip install "streamkpca[river]"') from error
 
 __all__ = ["KernelPCADetector", "KernelPCATransformer"]
-
-Array = npt.NDArray[np.float64]
 
 
 class _Learner:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["fit", "transform"]
 
 _STATES = "number int, state binary"
-# pyspark looks columns up by their bare names, and refuses those with dots. So functions get columns named like this.
-_FEATURE, _OTHER = "feature_{}", "other_{}"
+# pyspark looks columns up by their bare names, and refuses those with dots. So functions get features named like this.
+_FEATURE = "feature_{}"
+# Names of the other columns that functions get.
+_OTHER = "other_{}"
 
 
 def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None = None) -> StreamingKernelPCA:

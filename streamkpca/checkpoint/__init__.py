@@ -27,8 +27,10 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 # Of the caller's data. Parsers recurse, and the stack may be deep already.
 _MOST_LEVELS = 64
-# The only keys of objects that stand for an array of the file, or for bytes that it holds as an array.
-_ARRAY, _BYTES = "array in this file", "bytes in this file"
+# The only key of an object that stands for an array of the file.
+_ARRAY = "array in this file"
+# The only key of an object that stands for bytes, which the file holds as an array.
+_BYTES = "bytes in this file"
 _ROW_TYPES = {"float64": "<f8", "float32": "<f4"}
 # Kernel values of other machines differ in their last digits, relative to sqrt(k(x, x) k(y, y)).
 _SAME = 1e-8

@@ -31,7 +31,8 @@ _LONGEST_AXIS = 2**40
 _ELSEWHERE = 0xFFFFFFFF
 _MEMBER = struct.Struct("<4s5H3L2H")
 _ENTRY = struct.Struct("<4s6H3L5H2L")
-_MEMBER_LENGTHS, _ENTRY_LENGTHS = struct.Struct("<2H2Q"), struct.Struct("<2H3Q")
+_MEMBER_LENGTHS = struct.Struct("<2H2Q")
+_ENTRY_LENGTHS = struct.Struct("<2H3Q")
 
 
 class _Layout:

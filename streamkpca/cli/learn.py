@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA
+from streamkpca._core.arrays import Array
 from streamkpca.cli.console import Signals, print_json, print_result
 from streamkpca.cli.models import Autosave, ModelFile, check_target, is_among, n_learned, read_saved
 from streamkpca.cli.options import MODEL_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, make_model, open_tables, tell_bad
 from streamkpca.cli.reports import model_facts, show_model
 from streamkpca.cli.tables import Batch, Table, Writer
-
-Array = npt.NDArray[np.float64]
 
 
 def fit(

@@ -139,9 +139,12 @@ def score_errors(errors: Array, explained: Array, own: float, least: float, scor
 # or 0. a = c (x - h) has Student's density of four degrees of freedom, without its constant q^-5/2 with the factor
 # q = 1 + a^2 / 4, so that a few far-off numbers do not outweigh the others.
 HALF_POWER = 2.5
-# Squares from which on it does not matter how far a number is, and such a product of factors. Larger ones become
-# logarithms; eight factors more are no overflow.
-_FARTHEST_SQUARE, _FARTHEST, _FACTORS = 1e16, 1e100, 8
+# A square from which on it does not matter how far a number is.
+_FARTHEST_SQUARE = 1e16
+# A product of factors from which on it becomes a logarithm.
+_FARTHEST = 1e100
+# Factors that are multiplied before the product is looked at: eight such squares more are no overflow.
+_FACTORS = 8
 # Deviations beyond which a number counts less.
 _NEAR = 5.0
 

@@ -16,8 +16,10 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca.components._loops import BLOCK_FULL, ascend, step_gains
 from streamkpca.components.likelihood import GramModel, Problem, Statistics, statistics
 
-# Up to this many active candidates, or this many per coordinate, inner products with them are cheaper than features.
-_FEW, _FEW_OF = 128, 0.5
+# Up to this many active candidates, inner products with them are cheaper than features.
+_FEW = 128
+# They are also cheaper up to this many active candidates for each coordinate.
+_FEW_OF = 0.5
 # Generous for the rounding of sums of a few hundred products.
 _ROUNDING = 64.0 * float(np.finfo(float).eps)
 

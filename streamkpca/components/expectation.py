@@ -3,27 +3,37 @@
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import one_blas_thread, squared_norms
 from streamkpca.components._loops import HALF_POWER, expect_numbers, measure_surprise
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 
-Array = npt.NDArray[np.float64]
 Columns = npt.NDArray[np.intp]
 
 # Logarithm of what is nothing beside 1; numbers that are almost too small for a float would be slow.
 _NOTHING = -100.0
-# Steps towards the widths, rows that these are found from, and the least width in standard deviations.
-_STEPS, _MOST_QUERIES, _LEAST_WIDTH = 6, 128, 0.01
-# One row in ten may have no other like it. Quantile of its squared deviation, and that of a squared normal number.
-_USUAL, _SQUARED_NORMAL = 0.9, 2.7055
+# Steps towards the widths.
+_STEPS = 6
+# Rows that the widths are found from.
+_MOST_QUERIES = 128
+# The least width, in standard deviations.
+_LEAST_WIDTH = 0.01
+# Share of the rows that must have others like them: one row in ten may have none.
+_USUAL = 0.9
+# The quantile of that share of a squared normal number.
+_SQUARED_NORMAL = 2.7055
 # Added to variances, relative to them.
 _RIDGE = 0.01
 # Numbers farther off than this, in standard deviations, are as far.
 _FARTHEST = 1e100
 # Half the length of a range, in standard deviations.
 RANGE = 2.0
-# Most healthy rows, and least; most numbers in them.
-_MOST_ROWS, _LEAST_ROWS, _MOST_NUMBERS = 640, 64, 200_000
+# Most healthy rows.
+_MOST_ROWS = 640
+# Least healthy rows, however wide they are.
+_LEAST_ROWS = 64
+# Most numbers in the healthy rows: 1.6 MB.
+_MOST_NUMBERS = 200_000
 
 
 def n_rows_wanted(d: int) -> int:

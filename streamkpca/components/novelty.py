@@ -11,8 +11,10 @@ from streamkpca.kernels import Kernel
 from streamkpca.kernels.logarithms import log_matrix
 from streamkpca.kernels.program import PreparedKernel, explained_energies
 
-# From this much explained energy on, relative to k(x, x) and absolutely, no kernel value that counts has underflowed.
-_LEAST_SHARE, _LEAST_ENERGY = 1e-200, 1e-280
+# From this share of k(x, x) on that is explained, no kernel value that counts has underflowed.
+_LEAST_SHARE = 1e-200
+# The same for explained energies themselves.
+_LEAST_ENERGY = 1e-280
 
 
 class NoveltyScore:

@@ -171,9 +171,16 @@ def _repeat(
     return Ascent(result, trace, converged)
 
 
+# The least noise variance of a search, as a share of the largest.
 _LEAST_SHARE = 1e-10
-_COARSE_STEP, _FINE_STEP = 0.5, 0.97
-_FITS_NEAR_START, _MOST_FITS = 8, 100
+# Factor of the noise variance from one fit to the next, until enough candidates are active.
+_COARSE_STEP = 0.5
+# The same near the number that is wanted.
+_FINE_STEP = 0.97
+# Fits near the noise variance that a search starts from.
+_FITS_NEAR_START = 8
+# Fits of a whole search.
+_MOST_FITS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,10 +263,16 @@ def noise_variance_for(
 
 # The loss falls about as this power of the noise: as powers of 1.4 to 7 on six data sets.
 _LOSS_ORDER = 3.0
-# Parts of the loss that is allowed: what is aimed at, what a start may keep, and the least that counts. One atom of a
-# hundred is about a tenth.
-_AIM, _KEPT, _COUNTED = 0.85, 0.7, 1e-3
-_NARROW, _MOST_FITS_TO_HOLD = 1.01, 30
+# Part of the allowed loss that is aimed at. One atom of a hundred is about a tenth.
+_AIM = 0.85
+# Part of the allowed loss from which on a start is kept.
+_KEPT = 0.7
+# Least part of the allowed loss that counts.
+_COUNTED = 1e-3
+# The search ends when the noise variances on both sides are within this factor.
+_NARROW = 1.01
+# Fits of such a search.
+_MOST_FITS_TO_HOLD = 30
 
 
 class _Trial(NamedTuple):

@@ -11,8 +11,10 @@ from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.program import gradient_by_rows, has_gradients, values_and_gradients
 from streamkpca.rows.gaps import Mask, gaps_in
 
-# Steps of a descent; on a circle the third left nothing to gain. A row that gains less than this share stops.
-_MOST_STEPS, _LEAST_GAIN = 6, 0.2
+# Steps of a descent; on a circle the third left nothing to gain.
+_MOST_STEPS = 6
+# A row that gains less than this share stops.
+_LEAST_GAIN = 0.2
 
 
 @dataclass(frozen=True, eq=False)

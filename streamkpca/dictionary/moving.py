@@ -29,32 +29,41 @@ from streamkpca.kernels.program import (
     values_and_gradients,
 )
 
-# Rounding in single precision, and the share of what is unexplained from which on it shows.
-_SINGLE, _VISIBLE = float(np.finfo(np.float32).eps), 1e-2
+# Rounding in single precision.
+_SINGLE = float(np.finfo(np.float32).eps)
+# Share of what is unexplained from which on rounding shows.
+_VISIBLE = 1e-2
 
 # Added to k(z, z) of each atom, as a share of it, so that atoms that meet leave the factor finite.
 _RIDGE = 1e-9
 
 # Numbers in an array of kernel values of rows with the atoms, which bounds the memory: 2 MB for each of four arrays.
 _VALUES_AT_ONCE = 2**18
-# Multiplications of an evaluation; with fewer, threads cost more than they save, and single precision saves too little
-# for the digits that it costs.
-_WORTH_THREADS, _WORTH_ROUNDING = 2**25, 2**22
+# Multiplications of an evaluation; with fewer, threads cost more than they save.
+_WORTH_THREADS = 2**25
+# Multiplications of an evaluation; with fewer, single precision saves too little for the digits that it costs.
+_WORTH_ROUNDING = 2**22
 
 # Steps that the descent remembers; 20 gained nothing over 5 on eight data sets.
 _MEMORY = 5
 
-# A step must gain this share of what the gradient promises at least; else its length is multiplied by the other number.
-_LEAST_GAIN, _SHORTER = 1e-4, 0.3
+# A step must gain at least this share of what the gradient promises.
+_LEAST_GAIN = 1e-4
+# The length of a step that gains less is multiplied by this.
+_SHORTER = 0.3
 
-# The descent ends when a step gains less than this share of what is unexplained, or when that is less than this share
-# of the energy, of which the ridge is a part.
-_WORTHWHILE, _EXPLAINED = 1e-3, 1e-6
+# The descent ends when a step gains less than this share of what is unexplained.
+_WORTHWHILE = 1e-3
+# It also ends when less than this share of the energy, of which the ridge is a part, is unexplained.
+_EXPLAINED = 1e-6
 
 # The span of this many atoms near each holds most of what that of all atoms holds of the directions in which it can
-# move; with 64, steps gained as much. Their derivatives take at most so many numbers, 16 MB. Of the rest of a direction
-# at least this share is left.
-_NEAREST, _MOST_NUMBERS, _LEAST_LEFT = 24, 2**21, 0.03
+# move; with 64, steps gained as much.
+_NEAREST = 24
+# Most numbers of their derivatives: 16 MB.
+_MOST_NUMBERS = 2**21
+# Share of a direction that is left at least beside the span of the nearest atoms.
+_LEAST_LEFT = 0.03
 
 # Length of the first step, in multiples of Newton's: curvatures are known from above, as atoms farther away and all
 # rows span more. With 2, images of digits were overshot.

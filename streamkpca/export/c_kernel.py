@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca.export.layout import LARGEST_SINGLE, Layout
 from streamkpca.export.model import Formula
 from streamkpca.kernels.logarithms import LARGEST, log_values
 from streamkpca.kernels.program import Arithmetic, Base
 
-Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 # Below this logarithm of a kernel value, those of all atoms differ by less than rounding.

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca.export.model import Formula
 from streamkpca.kernels.program import Base, PairwiseMatrix, unit_rows
-
-Array = npt.NDArray[np.float64]
 
 # Its square is finite in single precision.
 LARGEST_SINGLE = 1e18

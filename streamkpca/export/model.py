@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca.errors import NotFittedError, not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.program import Base
@@ -14,7 +15,6 @@ from streamkpca.models.exact import KernelPCA
 from streamkpca.models.sparse import SparseKernelPCA
 from streamkpca.models.streaming import StreamingKernelPCA
 
-Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_blas_thread, rounding_amplification
 from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
@@ -18,8 +19,6 @@ from streamkpca.kernels.program import Arithmetic, Base
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-
-Array = npt.NDArray[np.float64]
 
 # log1p takes larger arguments for this one, because infinity over infinity would be NaN.
 _FAR = 1e300

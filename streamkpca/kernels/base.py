@@ -212,7 +212,7 @@ class Kernel(ABC):
         return kernel
 
     def width_scores(self, X: Any, sample_weight: Any = None) -> dict[str, Array]:
-        """Compare widths by how well they tell rows from rows with one foreign number, as the rule "contrast" does.
+        """Compare widths by how well they tell rows from rows with one permuted feature, as the rule "contrast" does.
 
         Parameters
         ----------

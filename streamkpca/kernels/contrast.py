@@ -9,14 +9,19 @@ from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.linalg import one_blas_thread, solve_factor, squared_norms
 from streamkpca.kernels.program import Program
 
-# Rows that the contrast is measured on, and those of them that span the known part. With twice as many of either, the
-# width that resulted was the same within one step of the grid, on 24 streams of eight kinds.
-_MOST_ROWS, _MOST_KNOWN = 1024, 128
+# Rows that the contrast is measured on. With twice as many, the width that resulted was the same within one step of the
+# grid, on 24 streams of eight kinds.
+_MOST_ROWS = 1024
+# Rows that span the known part; twice as many gave the same widths too.
+_MOST_KNOWN = 128
+# Copies of each held-out row.
 _COPIES = 2
 # Share of the best contrast, beyond chance, that is nearly the best.
 _NEARLY = 0.9
-# Standard errors of a contrast that are allowed for chance, and that are beyond it.
-_CHANCE, _BEYOND_CHANCE = 0.5**0.5, 3.0
+# Standard errors of a contrast that are allowed for chance.
+_CHANCE = 0.5**0.5
+# Standard errors of a contrast that are beyond chance.
+_BEYOND_CHANCE = 3.0
 # With fewer held-out rows, contrasts are mostly chance.
 _LEAST_HELD_OUT = 16
 _RANK_TOLERANCE = 1e-11

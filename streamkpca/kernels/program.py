@@ -171,10 +171,11 @@ def unit_rows(rows: Array) -> Array:
     return unit
 
 
-# A block of 512 x 1024 numbers is 4 MB. With 1024 rows a Gram matrix took a tenth longer on one core, with 256
-# rows a 512 x 256 matrix a sixth longer on two: BLAS starts its threads more often. The width of a block is a
-# multiple of its height, which keeps the blocks of a triangle on one grid.
-_ROWS, _COLUMNS = 512, 1024
+# Rows of a block of a matrix: 4 MB. With 1,024 rows a Gram matrix took a tenth longer on one core. With 256,
+# a 512 x 256 matrix took a sixth longer on two, as BLAS starts its threads more often.
+_ROWS = 512
+# Columns of a block: a multiple of its rows, which keeps the blocks of a triangle on one grid.
+_COLUMNS = 1024
 # Numbers (16 MiB) that the rows of a block's columns, or the other base matrices in it, take at most.
 _MOST_NUMBERS = 2**21
 

@@ -15,8 +15,10 @@ from streamkpca.kernels import _loops as loops
 UNIT_RULES = ("range", "std", "whitened")
 # A feature is constant where its numbers differ by no more than this share of the largest one, which is rounding.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
-# The squares of units in this range are finite; a feature that varies less counts as constant.
-_SMALLEST, _LARGEST = 1e-150, 1e150
+# The least unit, whose square is above zero; a feature that varies less counts as constant.
+_SMALLEST = 1e-150
+# The largest unit, whose square is finite.
+_LARGEST = 1e150
 # The entries of a matrix are reciprocals of units, times a number that its conditioning bounds.
 _LARGEST_ENTRY = 1e160
 # Most features that a matrix is found for, in seconds; it takes 32 MB.

@@ -16,8 +16,10 @@ RULES = ("contrast", "spread", "scale", "median")
 _FACTORS = 10.0 ** (np.arange(7) / 4.0)
 _NUMBERS_AT_ONCE = 2**18
 _MEDIAN_ROWS = 512
-# Reciprocals of these numbers and products with them stay finite.
-_SMALLEST, _LARGEST = 1e-300, 1e300
+# The least number whose reciprocal, and products with it, stay finite.
+_SMALLEST = 1e-300
+# The largest such number.
+_LARGEST = 1e300
 
 
 def typical_distance(X: Array, rule: str, *, squared: bool, weights: Array | None = None) -> float:

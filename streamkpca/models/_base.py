@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
@@ -17,8 +18,6 @@ from streamkpca.errors import RowError, require
 from streamkpca.kernels import Kernel
 from streamkpca.models import _params
 from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, check_parts, is_plain, parts_of
-
-Array = npt.NDArray[np.float64]
 
 # Rows of a batch that its snapshot samples: the default size of a stream's reservoir.
 SAMPLE = 512

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import WriteLock
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.rows import validation
@@ -32,7 +33,7 @@ def learn_rows(state: State | None, X: Any, sample_weight: Any, settings: Settin
 
 def check_rows(
     state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str
-) -> tuple[State, validation.Rows, validation.Array | float, int]:
+) -> tuple[State, validation.Rows, Array | float, int]:
     """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
     skips_bad, admits_nan = settings.on_bad_rows == "skip", settings.on_missing != "raise"
     if state is not None and validation.is_plain(X, state.n_features):
@@ -75,7 +76,7 @@ def learn_batches(state: State | None, X: Any, sample_weight: Any, settings: Set
 
 def batch_of(
     kernel: Any, X: Any, sample_weight: Any, where: str
-) -> tuple[Kernel, validation.Array, validation.Array, validation.Names | None]:
+) -> tuple[Kernel, Array, Array, validation.Names | None]:
     """Check the arguments of a batch fit; return the settled kernel, the rows, their weights and the columns' names."""
     X, kernel = validation.arrow_table(X, where), kernel_from(kernel, where=where)
     rows = validation.check_parts(X, where)[:]

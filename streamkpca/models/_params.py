@@ -14,10 +14,10 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.kernels.kinds import KERNELS
 
-Array = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
 
 Kind = TypeVar("Kind", bound=type)

@@ -4,8 +4,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca.components.refit import Candidates, RefitSettings, refit
@@ -21,13 +21,14 @@ from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explain_unknown_arguments
 from streamkpca.stream.parameters import check_parameters
 
-Array = npt.NDArray[np.float64]
-
 # Rows projected onto the basis at a time.
 _CHUNK = 512
 
 # Rows that decide where atoms move, for each atom: more of them changed the energy left unexplained by less than 1%.
-_ROWS_PER_ATOM, _LEAST_ROWS = 50, 10240
+_ROWS_PER_ATOM = 50
+# Least rows that decide where atoms move.
+_LEAST_ROWS = 10240
+# Evaluations of a descent.
 _N_EVALUATIONS = 30
 
 

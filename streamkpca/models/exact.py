@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import LEAST_PIVOT, solve_transposed
 from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca.components import spectrum
@@ -17,8 +18,6 @@ from streamkpca.kernels.base import InUnits, OnColumns, Scaled
 from streamkpca.models._base import Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explain_unknown_arguments
-
-Array = npt.NDArray[np.float64]
 
 # Points shorter than this share of the longest one are rounding.
 _LEAST_LENGTH = 1e-12

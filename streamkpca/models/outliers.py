@@ -44,8 +44,10 @@ _N_AXES = 10
 # Scores count how often the rows of the table must be halved until one is as odd. So often they are; what is odder than
 # the last eighth is rare as its tail says. With two or four halvings, areas are within 0.002.
 _N_HALVINGS = 3
-# Added before logarithms are taken, and least difference of logarithms in a halving: many rows may be equal.
-_LEAST, _LEAST_STEP = 1e-9, 0.02
+# Added before logarithms are taken.
+_LEAST = 1e-9
+# Least difference of logarithms in a halving: many rows may be equal.
+_LEAST_STEP = 0.02
 # With "auto", rows are outliers that are rarer than one in 32: 5% of the rows of tables with outliers or without.
 _AUTO = 5.0
 

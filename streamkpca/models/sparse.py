@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_choice
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import spread_out
@@ -19,7 +20,6 @@ from streamkpca.models._learning import batch_of
 from streamkpca.models._params import explain_unknown_arguments
 from streamkpca.stream.parameters import check_parameters
 
-Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.intp]
 
 # Rows added to the basis at a time.

@@ -10,8 +10,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import IO, Any, Literal, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.files import FileName, write_durably
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
@@ -30,8 +30,6 @@ from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import State, latest_axes, totals_and_sample, width_scores
 from streamkpca.stream.transitions import fit, forget, refit, without_rows
 from streamkpca.stream.transitions import merge as merge_states
-
-Array = npt.NDArray[np.float64]
 
 
 @explain_unknown_arguments
@@ -492,7 +490,7 @@ class StreamingKernelPCA(Estimator):
 
     @property
     def width_scores_(self) -> dict[str, Array]:
-        """Widths that the kernel might have, and how well each tells rows from rows with one foreign number.
+        """Widths that the kernel might have, and how well each tells rows from rows with one permuted feature.
 
         `Kernel.width_scores` of `kernel_`: until its scale is final on all rows of full blocks, which shows the choice;
         later on the sample that atoms are judged by, which shows how other widths would do now. Empty if the kernel has

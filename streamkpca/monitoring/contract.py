@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import pdtr
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 
-Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 # Rows of the shortest block, and blocks that are kept, at most.

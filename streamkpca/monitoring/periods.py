@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_integer
 from streamkpca.kernels import RBF, Kernel
 from streamkpca.kernels.base import OnColumns, Product
@@ -13,7 +13,6 @@ from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.rules import as_seconds, is_count
 from streamkpca.rows.times import Times
 
-Array = npt.NDArray[np.float64]
 Period = int | float | None
 
 # Standard deviation of the kernel of phases, as a share of the period: an hour of a day, in which people come, machines

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import Array
 from streamkpca.monitoring import Monitor
 from streamkpca.plots import canvas
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from streamkpca.monitoring import Change, Event
 
-Array = npt.NDArray[np.float64]
 
 # Longer series are drawn as ranges of pieces.
 _PIECES = 1500

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from scipy.linalg import eigh
 
 from streamkpca._core._loops import all_finite, fill_expected, nearest_atoms
+from streamkpca._core.arrays import Array
 
-Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 # Rows of more features are taken to have independent columns: sums over pairs of columns would cost more than kernels.

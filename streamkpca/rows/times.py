@@ -8,8 +8,11 @@ import numpy.typing as npt
 
 from streamkpca.rows.validation import arrow_table, is_arrow_table
 
-# Dates in nanoseconds, in which steps are exact, are from 1678 to 2261. Years and months differ in length.
-_FIRST, _LAST = np.datetime64("1678", "D"), np.datetime64("2262", "D")
+# The first date that steps in nanoseconds tell exactly.
+_FIRST = np.datetime64("1678", "D")
+# The date after the last one.
+_LAST = np.datetime64("2262", "D")
+# Units of dates, and the one that they are told in: years and months differ in length.
 _UNITS = {"Y": "D", "M": "D", "W": "D"}
 
 Time = np.datetime64 | float

@@ -13,12 +13,14 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamkpca._core._loops import all_finite
+from streamkpca._core.arrays import Array
 
-Array = npt.NDArray[np.float64]
-
-# A part of 2,048 rows against 256 atoms is 4 MiB of kernel values. Twice as much was no faster.
+# Numbers of a part of the rows.
 _PART_NUMBERS = 2**19
-_MOST_ROWS, _LEAST_ROWS = 2048, 8
+# Most rows of a part: 2,048 rows against 256 atoms are 4 MiB of kernel values. Twice as many were no faster.
+_MOST_ROWS = 2048
+# Least rows of a part, however wide they are.
+_LEAST_ROWS = 8
 
 
 class RowParts:

@@ -18,12 +18,16 @@ from streamkpca.stream.state import State, holds_all_rows, latest_axes, rows_for
 # Runs of neighbours that are left out in turn. With four, thresholds of 300 rows were exceeded by half as many fresh
 # rows as they should be; with runs of 64 rows, those of 2,048 rows by twice as many where atoms move.
 _N_RUNS = 8
-# Rows that may take the places of atoms that are left out, until the others are explained as well as before but for
-# this factor. If all places are taken, fresh rows exceed thresholds up to three times as often as they should: the
-# other atoms were chosen to explain the run, too. If none is, half as often, and the last atom of a rank is missing.
-_MOST_ADMISSIBLE, _AS_WELL = 256, 1.2
+# Rows that may take the places of atoms that are left out. If all places are taken, fresh rows exceed thresholds up to
+# three times as often as they should: the other atoms were chosen to explain the run, too. If none is, half as often,
+# and the last atom of a rank is missing.
+_MOST_ADMISSIBLE = 256
+# They take places until the others are explained as well as before, but for this factor.
+_AS_WELL = 1.2
 # Below this share of k(x, x), what other atoms explain of a row is not known from what they explain together.
-_LEAST_EXPLAINED, _ROUNDING = 1e-6, 1e-16
+_LEAST_EXPLAINED = 1e-6
+# The least share of k(x, x) that counts as explained: the rest is rounding.
+_ROUNDING = 1e-16
 # Unseen rows of the sample that are enough for any level, if it resolves them.
 _ENOUGH = 250
 

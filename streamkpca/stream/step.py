@@ -16,10 +16,10 @@ from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.blocks import Block
 from streamkpca.stream.parameters import Settings
 from streamkpca.stream.summary import (
-    MOVING_PACE,
-    ROWS_PACE,
-    SETTLED_PACE,
-    Pace,
+    MOVING_INTERVAL,
+    ROWS_INTERVAL,
+    SETTLED_INTERVAL,
+    SearchInterval,
     Summary,
     countable,
     decay_weights,
@@ -44,9 +44,12 @@ _WORTH_ANOTHER_ROUND = 0.03
 _LEAST_ROWS_TO_MOVE = 4
 # Evaluations in a move of a kernel of squared distances; with 3, drifting rows and digits were explained 5% worse.
 _N_EVALUATIONS = 4
-# Sampled rows for each atom that decide a move, and that judge a swap before it; candidates of that swap. With 32 rows
-# for each atom, moves left 2% to 3% less and took twice the time.
-_MOVING_SAMPLE, _SWAPPING_SAMPLE, _MOVING_CANDIDATES = 16, 4, 512
+# Sampled rows for each atom that decide a move. With 32, moves left 2% to 3% less and took twice the time.
+_MOVING_SAMPLE = 16
+# Sampled rows for each atom that judge a swap before a move.
+_SWAPPING_SAMPLE = 4
+# Candidates of that swap.
+_MOVING_CANDIDATES = 512
 # The sample judges which atoms to remove, and swaps, while it stands for this share of all rows; with devices merged it
 # may not.
 _LEAST_SAMPLED_SHARE = 0.5
@@ -80,10 +83,10 @@ def advance_block(
     if settings.tolerance > 0.0 and block.unexplained <= tolerated:
         return summary.record_block(block, times[0])
     moves_atoms = settings.moves_atoms and can_move(summary.basis.kernel)
-    pace = MOVING_PACE if moves_atoms else ROWS_PACE
+    interval = MOVING_INTERVAL if moves_atoms else ROWS_INTERVAL
     if settings.max_atoms is None:
         return search_block(summary, block, None, tolerated, moves_atoms=False).record_block(block, times[0])
-    if not summary.schedule.is_due(block, summary.n_rows, pace):
+    if not summary.schedule.is_due(block, summary.n_rows, interval):
         skipped = replace(summary, schedule=summary.schedule.record_skip(block, summary.n_rows))
         return skipped.record_block(block, times[0])
     before = summary.basis.size
@@ -93,7 +96,7 @@ def advance_block(
     summary = summary.record_block(found, times[0])
     if moves_atoms:
         summary = move_atoms(summary)
-        pace = _pace_of_moves(summary, settings.half_life, len(rows))
+        interval = _find_move_interval(summary, settings.half_life, len(rows))
     spread = spread_of(np.maximum(block.project().residual, 0.0), block.weights)
     # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
     usual = usual_residual(summary, moves_atoms=moves_atoms)
@@ -101,7 +104,7 @@ def advance_block(
     # While blocks fill the budget, each is searched.
     has_room = before < summary.basis.size < settings.max_atoms
     return replace(
-        summary, schedule=summary.schedule.record_search(summary.n_rows, usual, spread, pace, again=has_room)
+        summary, schedule=summary.schedule.record_search(summary.n_rows, usual, spread, interval, again=has_room)
     )
 
 
@@ -173,12 +176,14 @@ def _watch_drift(summary: Summary, block: Block, tolerance: float, variation: fl
     return replace(summary, trend=trend, schedule=schedule, last_drift=summary.n_rows + len(block.rows))
 
 
-def _pace_of_moves(summary: Summary, half_life: float | None, block_size: int) -> Pace:
-    pace = SETTLED_PACE if summary.selection_sample.is_full else MOVING_PACE
+def _find_move_interval(summary: Summary, half_life: float | None, block_size: int) -> SearchInterval:
+    interval = SETTLED_INTERVAL if summary.selection_sample.is_full else MOVING_INTERVAL
     if half_life is None:
-        return pace
+        return interval
     # Atoms of rows that are forgotten have to be replaced, although nothing is explained worse.
-    return pace._replace(usual=min(pace.usual, _n_counting(summary) / block_size / (summary.schedule.n_blocks + 1)))
+    return interval._replace(
+        usual=min(interval.usual, _n_counting(summary) / block_size / (summary.schedule.n_blocks + 1))
+    )
 
 
 def _n_counting(summary: Summary) -> float:

@@ -95,7 +95,7 @@ LONGEST_PAUSE = 1024
 _UNUSUAL = 0.05
 
 
-class Pace(NamedTuple):
+class SearchInterval(NamedTuple):
     """Pauses between searches, as shares of the blocks so far: the usual one, and that before twice the usual residual.
 
     The gain of one more search falls as 1 / n with the number of blocks n, its cost does not.
@@ -105,11 +105,14 @@ class Pace(NamedTuple):
     unusual: float
 
 
-# Moves cost more than the search for rows, and adapt the atoms to a regime that may soon end: without a pause, metrics
-# of a server took three times as long and were explained no better; if the pause did not fall with the residual,
-# classes of rows that came one after the other were explained half as well.
+# The interval where rows become atoms.
+ROWS_INTERVAL = SearchInterval(0.25, 0.0)
+# Moves cost more, and adapt the atoms to a regime that may soon end: without a pause, metrics of a server took three
+# times as long and were explained no better. If the pause did not fall with the residual, classes of rows that came one
+# after the other were explained half as well.
+MOVING_INTERVAL = SearchInterval(1.5, 0.25)
 # Once the sample does not hold all rows any more, a move loses some of the recorded moments, and needs a cause.
-ROWS_PACE, MOVING_PACE, SETTLED_PACE = Pace(0.25, 0.0), Pace(1.5, 0.25), Pace(np.inf, 0.25)
+SETTLED_INTERVAL = SearchInterval(np.inf, 0.25)
 
 
 def spread_of(residual: Array, weights: Array) -> float:
@@ -148,7 +151,7 @@ class SearchSchedule:
         deviation = min(self.spread * mean, np.sqrt(mean * max(most - mean, 0.0)))
         return float(deviation * np.sqrt(block.sums.total_squared_weight) / block.sums.total_weight)
 
-    def is_due(self, block: Block, n_rows: int, pace: Pace) -> bool:
+    def is_due(self, block: Block, n_rows: int, interval: SearchInterval) -> bool:
         """Tell whether to search a block after `n_rows` rows: after the usual pause, or if it is explained worse."""
         if self.countdown == 0:
             return True
@@ -157,7 +160,7 @@ class SearchSchedule:
         excess = block.mean_residual - 2.0 * self.standard_error(block) - usual
         if not excess > _UNUSUAL * usual:
             return False
-        return excess * (n_paused + 1) >= usual * pace.unusual * (self.n_blocks - n_paused)
+        return excess * (n_paused + 1) >= usual * interval.unusual * (self.n_blocks - n_paused)
 
     def is_worse(self, block: Block) -> bool:
         """Tell whether a block leaves more unexplained than the usual residual and a share of it."""
@@ -180,11 +183,11 @@ class SearchSchedule:
         return replace(self, countdown=self.countdown - 1, usual_residual=usual, n_blocks=self.n_blocks + 1)
 
     def record_search(
-        self, n_rows: int, usual_residual: float, spread: float, pace: Pace, *, again: bool = False
+        self, n_rows: int, usual_residual: float, spread: float, interval: SearchInterval, *, again: bool = False
     ) -> Self:
         """Return the schedule after a search, at row `n_rows`; `again` has the next block searched too."""
         n_blocks = self.n_blocks + 1
-        pause = 0 if again else int(min(pace.usual * n_blocks, LONGEST_PAUSE))
+        pause = 0 if again else int(min(interval.usual * n_blocks, LONGEST_PAUSE))
         return type(self)(pause, usual_residual, spread, n_blocks, n_rows)
 
 
@@ -197,8 +200,10 @@ LEAST_DECAYED_WEIGHT = 1e-150
 _LEAST_WEIGHT = 1e-200
 # Rounding changes sums of weights by less than this share.
 _NEGLIGIBLE_SHARE = 1e-6
-# The distribution of gaps is made anew after this share of more rows, or after this many.
-_MORE_ROWS, _ROWS_TO_RENEW = 0.25, 4096
+# The distribution of gaps is made anew after this share of more rows.
+_MORE_ROWS = 0.25
+# It is also made anew after this many more rows.
+_ROWS_TO_RENEW = 4096
 
 
 def decay_weights(weights: Array, half_life: float | None, n_later: int = 0) -> tuple[float, Array]:

@@ -50,9 +50,12 @@ _MOST_PREFETCHED = 16
 # of servers and plants showed 10% to 60% of the spread of later ones; from 4,096 rows on it was right to a half.
 ROWS_TO_SETTLE: Final = 4096
 
-# `fit` settles the scale on this many numbers (8 MiB) of the rows, or on this many rows if that is more. They are taken
-# in runs of neighbours: evenly spaced rows could all have the same time of day.
-_NUMBERS_TO_SETTLE, _LEAST_TO_SETTLE, _RUN = 2**20, 2048, 64
+# `fit` settles the scale on this many numbers (8 MiB) of the rows.
+_NUMBERS_TO_SETTLE = 2**20
+# Least rows that it settles the scale on.
+_LEAST_TO_SETTLE = 2048
+# Neighbours that are taken together: evenly spaced rows could all have the same time of day.
+_RUN = 64
 
 
 def advance(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:

@@ -111,14 +111,14 @@ def test_rows_whose_distances_overflow_are_refused_with_a_remedy(X, rule, size):
             kernel.settled(X / np.abs(X).max() * size)
 
 
-# Held-out rows, told from copies of them with one foreign number
+# Held-out rows, told from copies of them with one permuted feature
 
 KERNELS = [RBF(), Laplacian(), Matern(2.5), RationalQuadratic(2.0)]
 SEEDS = st.integers(0, 2**32 - 1)
 
 
 def correlated(seed=0, n=500, causes=8, d=20, noise=0.05):
-    """Sensors that all hear the same causes: a foreign number in a row is a small deviation from a plane."""
+    """Sensors that all hear the same causes: a permuted feature in a row is a small deviation from a plane."""
     random = np.random.default_rng(seed)
     return random.normal(size=(n, causes)) @ random.normal(size=(causes, d)) + noise * random.normal(size=(n, d))
 

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute
 
+from streamkpca._core.arrays import Array
 from streamkpca.cli.tables.layout import MISSING
 
-Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 

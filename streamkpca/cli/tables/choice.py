@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.cli.tables.cells import Array, Form, find_forms, read_numbers
+from streamkpca._core.arrays import Array
+from streamkpca.cli.tables.cells import Form, find_forms, read_numbers
 from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, short
 from streamkpca.cli.tables.look import find_growth, find_key, find_sentinels, find_time, find_time_form, share_back
 from streamkpca.cli.tables.parts import Reader

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import compute
 
-from streamkpca.cli.tables.cells import Array, Bools, Form, read_numbers
+from streamkpca._core.arrays import Array
+from streamkpca.cli.tables.cells import Bools, Form, read_numbers
 from streamkpca.cli.tables.choice import Look, Reading
 from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, reading_errors, short
 from streamkpca.cli.tables.parts import Counts, Part, Reader, Start
