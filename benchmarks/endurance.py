@@ -68,7 +68,7 @@ class Regimes:
 def record_anew(model: StreamingKernelPCA, regimes: Regimes, done: int, half_life: float) -> float:
     """Compare the energy with that of the last rows, recorded anew in the same basis."""
     summary = model.state_.summary
-    fresh = summary.recounted()
+    fresh = summary.reset_counts()
     first = max(0, done - int(N_HALF_LIVES * half_life) // BLOCK * BLOCK)
     for start in range(first, done, BLOCK):
         fresh = record_block(fresh, regimes.block(start), np.ones(BLOCK), half_life)

@@ -319,7 +319,7 @@ def _newton_direction(
 ) -> Array:
     """Multiply the gradient by the inverse Hessian that the last steps, the curvature and the span suggest."""
 
-    def applied(slope: Array) -> Array:
+    def apply(slope: Array) -> Array:
         if spanned is None:
             return slope / here.curvature
         roots = np.sqrt(here.curvature)
@@ -332,10 +332,10 @@ def _newton_direction(
         share = np.vdot(step, direction) / np.vdot(step, change)
         direction -= share * change
         shares.append(share)
-    direction = applied(direction)
+    direction = apply(direction)
     if steps:
         step, change = steps[-1]
-        direction *= np.vdot(step, change) / np.vdot(change, applied(change))
+        direction *= np.vdot(step, change) / np.vdot(change, apply(change))
     for (step, change), share in zip(steps, reversed(shares), strict=True):
         direction += step * (share - np.vdot(change, direction) / np.vdot(step, change))
     return direction

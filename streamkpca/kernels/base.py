@@ -478,13 +478,13 @@ class Kernel(ABC):
 
     def _parts(self) -> tuple["Kernel", ...]:
         """Return the kernels that this one combines."""
-        return tuple(self._named_parts().values())
+        return tuple(self._list_parts().values())
 
     @cached_property
     def _parts_in_units(self) -> tuple["Kernel", ...]:
         return tuple(part for part in self._parts() if part.has_units)
 
-    def _named_parts(self) -> dict[str, "Kernel"]:
+    def _list_parts(self) -> dict[str, "Kernel"]:
         return {name: value for name, value in self._own_parameters().items() if isinstance(value, Kernel)}
 
     def _of_all_parts(self, name: str, own: bool) -> bool:
@@ -515,14 +515,14 @@ class Kernel(ABC):
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
-        changes = {name: part._settle(self._view(X), weights) for name, part in self._named_parts().items()}
+        changes = {name: part._settle(self._view(X), weights) for name, part in self._list_parts().items()}
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
         """Compare the widths of all parts on rows that are known to be valid."""
         return {
             f"{name}__{path}": values
-            for name, part in self._named_parts().items()
+            for name, part in self._list_parts().items()
             for path, values in part._width_scores(self._view(X), weights).items()
         }
 

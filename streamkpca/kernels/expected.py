@@ -139,7 +139,7 @@ class ExpectedKernel:
         # Columns that never vary have no scale, and their gaps no variance.
         unit = np.where(distribution.scale > 0.0, distribution.scale, 1.0)
 
-        def pulled(rows: Array) -> Array:
+        def pull(rows: Array) -> Array:
             away = (rows - distribution.mean) / unit
             return away * stiffness if stiffness.ndim == 1 else away @ stiffness
 
@@ -148,7 +148,7 @@ class ExpectedKernel:
         tilts, own = np.empty((len(rows), len(atoms))), np.empty(len(rows))
         with np.errstate(all="ignore"):
             exponent = -(form.width * self._program.base_values(np.ascontiguousarray(rows), atoms)[0])
-            pulls = pulled(rows), np.ascontiguousarray(pulled(atoms).T)
+            pulls = pull(rows), np.ascontiguousarray(pull(atoms).T)
             if stiffness.ndim == 1:
                 tilt_apart(starts, gaps, stiffness, *pulls, tilts, own)
             else:

@@ -174,11 +174,11 @@ class ColumnSums(NamedTuple):
             correlations = np.clip(np.nan_to_num(covariance / unit / unit[:, None]), -1.0, 1.0)
         np.fill_diagonal(correlations, 1.0)
         values, vectors = eigh(correlations)
-        shrunk = self._shrunk(np.maximum(values, 0.0))
+        shrunk = self._shrink(np.maximum(values, 0.0))
         precision = (vectors / shrunk) @ vectors.T
         return RowDistribution(mean, scale, 0.5 * (precision + precision.T))
 
-    def _shrunk(self, values: Array) -> Array:
+    def _shrink(self, values: Array) -> Array:
         """Shrink the eigenvalues (d,) of correlations towards their mean, by what the number of rows suggests."""
         d = len(values)
         n = self.total_weight**2 / self.total_squared_weight if self.total_squared_weight > 0.0 else 1.0

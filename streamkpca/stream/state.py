@@ -318,17 +318,17 @@ def axes(state: State, settings: Settings) -> Snapshot:
         known = basis.kernel, atoms, summary.moments
         sample = summary.reservoir.map(basis.complete).kept_rows.astype(state.dtype, copy=False)
 
-        def fitted(chosen: RefitSettings) -> Snapshot:
+        def fit_axes(chosen: RefitSettings) -> Snapshot:
             snapshot = refit(*known, chosen, sample, state.scheduled)
             return replace(snapshot, distribution=basis.distribution).ready()
 
         try:
-            return fitted(settings.refit)
+            return fit_axes(settings.refit)
         except SparsityError as error:
             # A stream must not stop here, and the last axes may be those of a much older stream.
             warnings.warn(f"{error}; until then all atoms are active", SparsityWarning, stacklevel=4)
             everything = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
-            return fitted(everything)
+            return fit_axes(everything)
 
 
 def check_continued(state: State, settings: Settings, where: str) -> None:

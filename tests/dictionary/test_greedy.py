@@ -78,7 +78,7 @@ def test_each_atom_is_the_best_of_its_pool(seed, n, m, size, criterion):
         return pools[-1][1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(greedy, "_drawn", spy)
+        patch.setattr(greedy, "_draw", spy)
         pursuit = ran(rows, weights, m=m, criterion=criterion, n_candidates=size)
     assert all(len(set(pool)) == len(pool) <= size for _, pool in pools)
     assert len(pursuit.atoms) == min(n, m)

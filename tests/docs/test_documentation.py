@@ -159,7 +159,7 @@ def calls_or_raises(function: Any) -> bool:
     """Whether a function contains a `raise` or asks for a fitted model, which raises."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     asks = (node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-    return any(isinstance(node, ast.Raise) for node in ast.walk(tree)) or "_fitted" in asks
+    return any(isinstance(node, ast.Raise) for node in ast.walk(tree)) or "_require_fitted" in asks
 
 
 def test_errors_and_results_are_documented(names: dict[str, Any]) -> None:

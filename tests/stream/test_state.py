@@ -78,7 +78,7 @@ def test_certificates_read_sums_and_samples_and_look_for_no_atoms(monkeypatch, n
     def refuse(*arguments, **options):
         raise AssertionError("a question searched for atoms")
 
-    for name in ("searched", "recorded", "shrunk"):
+    for name in ("search_block", "record_block", "shrink"):
         monkeypatch.setattr(sys.modules["streamkpca.stream.step"], name, refuse)
     totals, reservoir = totals_and_sample(stream, settings)
     np.testing.assert_array_equal(reservoir.positions, expected.reservoir.positions)
