@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
 from streamkpca import StreamingKernelPCA
 from streamkpca._core.files import SHARED, write_durably
@@ -91,7 +90,10 @@ def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
     >>> auroc([0, 0, 1, 1], [1.0, 2.0, 2.0, 3.0])
     0.875
     """
-    anomalous, ranks = np.asarray(labels) != 0, rankdata(scores)
+    anomalous = np.asarray(labels) != 0
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    # Ties have the mean of their ranks.
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     n = int(anomalous.sum())
     n_pairs = n * (len(ranks) - n)
     return float((ranks[anomalous].sum() - n * (n + 1) / 2) / n_pairs) if n_pairs else float("nan")

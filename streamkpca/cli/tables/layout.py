@@ -32,7 +32,8 @@ _TIME = re.compile(
 )
 # A mark beside a digit, in a cell that is neither number nor time.
 _OTHER_MARK = re.compile(r"\d\s*[,;\t|]|[,;\t|]\s*\d| +\d| \d")
-_MARKS = frozenset("#/%")
+# Comments begin with these.
+MARKS = frozenset("#/%")
 _COMMENT = re.compile(r"\s*(?:#(?!N/A|NA\b|DIV/0|REF!|VALUE!|NAME\?|NUM!|NULL!)|//|%)")
 _SEPARATOR = re.compile(r"\s*sep=(.)\s*", re.IGNORECASE)
 # Lines, and letters, that show the layout.
@@ -78,7 +79,7 @@ def is_missing(cell: str) -> bool:
 
 def is_comment(line: str) -> bool:
     """Tell whether a line is a comment; errors of spreadsheets begin with the same mark."""
-    return line.lstrip()[:1] in _MARKS and _COMMENT.match(line) is not None
+    return line.lstrip()[:1] in MARKS and _COMMENT.match(line) is not None
 
 
 def join_lines(lines: Sequence[str]) -> Iterator[Line]:

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow
 import pyarrow.csv
 
 from streamkpca.cli.tables.errors import TableError, short
-from streamkpca.cli.tables.layout import MISSING, Line, cut, find_layout, is_comment, is_missing, is_typed, join_lines
+from streamkpca.cli.tables.layout import MARKS, MISSING, cut, find_layout, is_comment, is_missing, is_typed, join_lines
 from streamkpca.cli.tables.parts import Counts, Part, Start, check_width, name_columns
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source, recode
 
@@ -31,8 +31,18 @@ _MOST_FAST_COLUMNS = 2000
 # Kinds of rows that cannot be read.
 COMMENT, NAMES_AGAIN, OPEN_QUOTE = "a comment", "a line above the rows again", "a quotation mark that is never closed"
 OTHER_WIDTH, NO_JSON = "other number of cells", "no JSON"
-# Lines that are rows, their cells by columns, and the positions, kinds and details of others.
-Rows = tuple[Sequence[Line], dict[int, Any], list[tuple[int, str, str]]]
+# Which lines are rows, their cells by columns, and the positions, kinds and details of others.
+Rows = tuple[Counts, dict[int, Any], list[tuple[int, str, str]]]
+
+
+class Lines(NamedTuple):
+    """Lines that are not blank, or several with a cell that goes on: where they begin and end (n,), and their texts."""
+
+    first: Counts
+    following: Counts
+    texts: list[str]
+
+
 # A Ctrl-C that comes while pyarrow reads would be lost where there is nothing left to read.
 pyarrow.enable_signal_handlers(False)
 
@@ -84,26 +94,31 @@ class TextReader:
 
     def _part(self, block: bytes, at: int, line: int, wanted: Sequence[int], *, is_first: bool) -> Part:
         """Read whole lines that begin at a byte and a line of the file."""
-        texts = decode(block).split("\n")
+        text = decode(block)
+        texts = text.split("\n")
         n_above = 0 if at else self._n_above(texts, is_first=is_first)
-        alone = (Line(i, i + 1, text) for i, text in enumerate(texts) if text.strip())
-        joined = join_lines(texts) if self.has_long_cells else alone
-        lines = [one for one in joined if one.first >= n_above]
-        kept, cells, bad = self._read(lines, wanted)
+        if self.has_long_cells and '"' in text:
+            joined = [one for one in join_lines(texts) if one.first >= n_above]
+            edges = np.array([one[:2] for one in joined], int).reshape(-1, 2)
+            lines = Lines(edges[:, 0], edges[:, 1], [one.text for one in joined])
+        else:
+            first = [i for i, one in enumerate(texts[n_above:], start=n_above) if one.strip()]
+            lines = Lines(np.array(first, int), np.array(first, int) + 1, [texts[i] for i in first])
+        kept, cells, bad = self._read(lines.texts, wanted)
         ends = np.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1, len(block))
-        following = np.array([one.following for one in kept], int)
+        following = lines.following[kept]
         after = np.column_stack([at + ends[following - 1], line + following])
         after[-1:] = at + len(block), line + block.count(b"\n")
-        rows = np.array([line + one.first for one in kept], int)
-        return Part(rows, cells, after, at + len(block), [(line + i, kind, what) for i, kind, what in bad])
+        told = [(line + int(lines.first[i]), kind, what) for i, kind, what in bad]
+        return Part(line + lines.first[kept], cells, after, at + len(block), told)
 
     def _n_above(self, texts: Sequence[str], *, is_first: bool) -> int:
         """Count the lines above the first row of a file."""
         del texts, is_first
         return 0
 
-    def _read(self, lines: Sequence[Line], wanted: Sequence[int]) -> Rows:
-        """Read lines: those that are rows, their cells by columns, and the positions and faults of others."""
+    def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
+        """Read lines: which are rows, their cells by columns, and the positions and faults of others."""
         raise NotImplementedError
 
 
@@ -188,22 +203,24 @@ class CsvReader(TextReader):
         """Tell what a line is that is no row."""
         if is_comment(text):
             return COMMENT
-        if text.strip() in self._layout.head or (self.named and self._repeats_names(text)):
+        names, mark = self._layout.names or [""], self._layout.delimiter
+        # `sar` writes its names again with another hour before them.
+        if text.strip() in self._layout.head or (mark == " " and cut(text, mark)[2:] == names[2:] != []):
             return NAMES_AGAIN
         # Inside a cell, a mark stands for inches.
-        mark = self._layout.delimiter
         return OPEN_QUOTE if text.count('"') % 2 and f'{mark}"' in f"{mark}{text}" else None
 
-    def _repeats_names(self, text: str) -> bool:
-        """Tell whether a line holds the names again, with another hour before them, as `sar` writes them."""
-        names = self._layout.names or []
-        return self._layout.delimiter == " " and text.endswith(names[-1]) and cut(text, " ")[2:] == names[2:] != []
-
-    def _read(self, lines: Sequence[Line], wanted: Sequence[int]) -> Rows:
-        width, delimiter = self._layout.width, self._layout.delimiter
-        kinds = [self._kind(one.text) for one in lines]
-        bad = [(one.first, kind, f"{kind}: {one.text[:40]!r}") for one, kind in zip(lines, kinds, strict=True) if kind]
-        lines = [one for one, kind in zip(lines, kinds, strict=True) if not kind] if bad else lines
+    def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
+        width, delimiter, head = self._layout.width, self._layout.delimiter, self._layout.head
+        last = (self._layout.names or ["\n"])[-1]
+        odd = (
+            (i, self._kind(text))
+            for i, text in enumerate(texts)
+            if (bare := text.strip())[:1] in MARKS or bare in head or '"' in bare or bare.endswith(last)
+        )
+        bad = [(i, kind, f"{kind}: {texts[i][:40]!r}") for i, kind in odd if kind]
+        kept = np.delete(np.arange(len(texts)), [i for i, *_ in bad])
+        lines = [texts[i] for i in kept.tolist()] if bad else texts
         found: list[tuple[int, int]] = []
 
         def note(row: Any) -> str:
@@ -211,7 +228,7 @@ class CsvReader(TextReader):
             return "skip"
 
         names = list(map(str, range(width)))
-        text = "\n".join("\t".join(cut(one.text, " ")) if delimiter == " " else one.text for one in lines)
+        text = "\n".join("\t".join(cut(one, " ")) if delimiter == " " else one for one in lines)
         data, quotes, mark = text.encode(), '"' if '"' in text else False, "\t" if delimiter == " " else delimiter
         types, used = dict.fromkeys(names, pyarrow.string()), [names[j] for j in wanted]
         options = (
@@ -228,13 +245,12 @@ class CsvReader(TextReader):
         if table is not None and len(table) + len(found) == len(lines):
             cells = {j: table.column(names[j]).combine_chunks() for j in wanted}
         else:
-            rows = [cut(one.text, delimiter) for one in lines]
+            rows = [cut(one, delimiter) for one in lines]
             found = [(i, len(row)) for i, row in enumerate(rows) if len(row) != width]
             known = [[None if is_missing(cell) else cell for cell in row] for row in rows if len(row) == width]
             cells = {j: pyarrow.array([row[j] for row in known], pyarrow.string()) for j in wanted}
-        out = {i for i, _ in found}
-        bad += [(lines[i].first, OTHER_WIDTH, f"expected {width} cells but got {n}") for i, n in found]
-        return [one for i, one in enumerate(lines) if i not in out] if out else lines, cells, bad
+        bad += [(int(kept[i]), OTHER_WIDTH, f"expected {width} cells but got {n}") for i, n in found]
+        return np.delete(kept, [i for i, _ in found]), cells, bad
 
 
 class JsonReader(TextReader):
@@ -257,15 +273,15 @@ class JsonReader(TextReader):
         super().__init__(source, list(dict.fromkeys(chain(*rows, more if named else ()))), named=named)
         self.dialect = {}
 
-    def _read(self, lines: Sequence[Line], wanted: Sequence[int]) -> Rows:
-        rows, kept, bad = list[dict[str, Any]](), list[Line](), []
-        for one in lines:
+    def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
+        rows, kept, bad = list[dict[str, Any]](), list[int](), []
+        for i, text in enumerate(texts):
             try:
-                rows.append(_row(one.text))
-                kept.append(one)
+                rows.append(_row(text))
+                kept.append(i)
             except ValueError as error:
-                bad.append((one.first, NO_JSON, str(error)))
-        return kept, {j: _column([row.get(self.names[j]) for row in rows]) for j in wanted}, bad
+                bad.append((i, NO_JSON, str(error)))
+        return np.array(kept, int), {j: _column([row.get(self.names[j]) for row in rows]) for j in wanted}, bad
 
 
 def _row(line: str) -> dict[str, Any]:
