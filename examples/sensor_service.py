@@ -6,7 +6,7 @@ This service watches sensor messages from an MQTT broker with a `Monitor`, publi
 Step by step, on one machine with Debian's packages ``mosquitto`` and ``mosquitto-clients``. Debian starts a broker of
 its own; ``sudo systemctl disable --now mosquitto`` ends it.
 
-1. In a checkout, with a virtual environment: ``pip install '.[service]'``, because it needs the extra ``service``
+1. In a checkout, with a virtual environment: ``pip install ".[service]"``, because it needs the extra ``service``
 2. Write ``mosquitto.conf``. By default Mosquitto forgets everything when it ends, drops all but 1,000 waiting
    messages, and allows only 20 unacknowledged ones. After a crash it goes on from what it wrote last::
 
@@ -38,6 +38,13 @@ drops messages of more than 16,384 bytes and 64 for each feature.
 severity, kind and features, for each of these its value, the expected one with a range, the direction and since when.
 It is published when it begins, whenever its rarity has doubled, and when it is over (``is_open`` false). A lasting
 change is published as a `Change` when it is detected, and learned.
+
+**Feedback** on events, on the topic of ``--feedback-topic``: ``{"accept": 1234}`` for one that was fine, or
+``{"confirm": 1234}`` for a fault, with the ``start`` of the event::
+
+    mosquitto_pub -V 5 -q 1 -t feedback -m '{"accept": 1234}'
+
+Rows like its rows then raise no alarm, or always do. What was said twice counts once.
 
 **Every message is counted exactly once**, whenever the process is killed:
 
@@ -351,6 +358,9 @@ class Service:
 
     def _take(self, message: MQTTMessage) -> None:
         """Count a message, and learn it unless it is repeated."""
+        if message.topic == self.options.feedback_topic:
+            self._take_feedback(message.payload)
+            return
         topic, given = message.topic, dict(getattr(message.properties, "UserProperty", []))
         number = number_of(given)
         if number is None:
@@ -377,6 +387,22 @@ class Service:
         self.counts["rows"] += 1
         self.counts["alarms"] += int(record.is_alarm[0])
         self._report(topic, number, record)
+
+    def _take_feedback(self, payload: bytes) -> None:
+        """Take in what a user says of an event."""
+        try:
+            ((verb, start),) = json.loads(payload).items()
+            judge = {"accept": self.monitor.accept, "confirm": self.monitor.confirm}[verb]
+            event = next(event for event in self.monitor.events_ if event.start == start)
+            # The broker may send it again.
+            if not (event.feedback or "").startswith(verb):
+                judge(event)
+                self.counts["feedback"] += 1
+        except (AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError) as error:
+            self.counts["malformed"] += 1
+            self._say(
+                'feedback %.100r: expected {"accept": start} or {"confirm": start} of a known event: %s', payload, error
+            )
 
     def _report(self, topic: str, number: int, record: MonitorRecord) -> None:
         """Publish an event that has begun, grown or ended, and a change that was just detected."""
@@ -422,7 +448,7 @@ class Service:
         log.info("connected: %s, session %s", reason, "resumed" if flags.session_present else "new")
         # Retained messages would come at every connection, as new ones.
         wanted = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
-        client.subscribe(self.options.topic, options=wanted)
+        client.subscribe([(topic, wanted) for topic in (self.options.topic, self.options.feedback_topic)])
 
     def _on_disconnect(self, client: Client, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         if not self.stopping:
@@ -430,8 +456,9 @@ class Service:
             self._say("disconnected: %s", reason)
 
     def _on_subscribe(self, client: Client, userdata: Any, packet: int, reasons: Any, properties: Any) -> None:
-        if reasons[0].is_failure:
-            raise SystemExit(f"sensor_service: the broker refuses --topic {self.options.topic}: {reasons[0]}")
+        for topic, reason in zip((self.options.topic, self.options.feedback_topic), reasons, strict=True):
+            if reason.is_failure:
+                raise SystemExit(f"sensor_service: the broker refuses the topic {topic}: {reason}")
         log.info("subscribed to %s", self.options.topic)
 
     def _on_message(self, client: Client, userdata: Any, message: MQTTMessage) -> None:
@@ -455,6 +482,7 @@ class Service:
             ("restarts", "Times that a topic's numbers began again.", counts["restart"]),
             ("jumps", "Times that a topic's numbers leapt a million.", counts["jump"]),
             ("alarms", "Rows above the threshold of their time.", counts["alarms"]),
+            ("feedback", "Events that users have judged.", counts["feedback"]),
             ("events", "Runs of alarms.", self.monitor.n_events_ if counts["rows"] else 0),
             ("failed_saves", "Checkpoints not written.", counts["failed saves"]),
             ("connections_lost", "Times that the broker's connection ended.", counts["connections lost"]),
@@ -491,6 +519,7 @@ def checked_options() -> argparse.Namespace:
     add("--every-seconds", type=float, default=5.0, help="between checkpoints at most (default %(default)s)")
     add("--quantile", type=float, default=0.999, help="share of rows without alarm; new monitors only (%(default)s)")
     add("--alarm-topic", default="alarms", help="where alarms go (default %(default)s)")
+    add("--feedback-topic", default="feedback", help="what users say of events (default %(default)s)")
     add("--metrics-port", type=int, default=9464, help="for Prometheus, on 127.0.0.1 (default %(default)s)")
     add("--host", default="127.0.0.1", help="the broker's (default %(default)s)")
     add("--port", type=int, help="the broker's (default 1883, with TLS 8883)")
@@ -504,8 +533,9 @@ def checked_options() -> argparse.Namespace:
         Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5).subscribe(options.topic)
     except ValueError:
         parser.error(f"--topic {options.topic} is no filter; + stands for a whole level, and # for all from there on")
-    if re.search("[+#]", options.alarm_topic) or topic_matches_sub(options.topic, options.alarm_topic):
-        parser.error(f"--alarm-topic {options.alarm_topic} must be one topic that --topic {options.topic} leaves out")
+    for name, topic in (("alarm", options.alarm_topic), ("feedback", options.feedback_topic)):
+        if re.search("[+#]", topic) or topic_matches_sub(options.topic, topic):
+            parser.error(f"--{name}-topic {topic} must be one topic that --topic {options.topic} leaves out")
     try:
         is_encrypted = options.tls or options.ca_file or options.cert_file
         options.tls = ssl.create_default_context(cafile=options.ca_file) if is_encrypted else None

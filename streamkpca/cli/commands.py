@@ -45,6 +45,8 @@ def demo(**options: Any) -> None:
 @files_argument
 @click.option("--model", type=FILE, help="Go on with this model, if it exists; save it.")
 @click.option("--from-start", is_flag=True, help="Watch anew what the model has seen.")
+@click.option("--accept", type=int, multiple=True, metavar="N", help="Event N of the model was fine: learn it.")
+@click.option("--confirm", type=int, multiple=True, metavar="N", help="Event N of the model was a fault.")
 @follow_option
 @table_options
 @monitor_options

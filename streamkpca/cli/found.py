@@ -161,6 +161,7 @@ class Found:
         alike = alike or [event]
         return {
             "kind": "event",
+            "number": number_of(self.monitor, event),
             **self._place("first", alike[0].start, alike[0].start_time),
             **self._place("last", alike[-1].end - 1, alike[-1].end_time),
             **self._place("peak", event.peak_row, event.peak_time),
@@ -168,6 +169,7 @@ class Found:
             **({"events": len(alike)} if len(alike) > 1 else {}),
             "severity": event.severity,
             "event_kind": event.kind,
+            "feedback": event.feedback,
             "group": event.group,
             "is_open": alike[-1].is_open,
             "features": [self._cause_facts(cause) for cause in event.features],
@@ -245,6 +247,24 @@ class Found:
         return figure
 
 
+def number_of(monitor: Monitor, event: Event) -> int:
+    """Return the number of an event among all of the monitor, from 1 on."""
+    events = monitor.events_
+    later = len(events) - bisect([one.start for one in events], event.start - 1)
+    return monitor.n_events_ - later + 1
+
+
+def event_of(monitor: Monitor, number: int) -> Event:
+    """Return the event of a number, one of the latest."""
+    events, n = monitor.events_, monitor.n_events_
+    if not n - len(events) < number <= n:
+        known = (
+            f"of the latest events, {n - len(events) + 1:,} to {n:,}," if events else "of an event, and there are none,"
+        )
+        raise ValueError(f"expected the number {known} but got {number:,}; streamkpca watch lists them")
+    return events[number - n - 1]
+
+
 def tell(found: Facts, unit: str) -> None:
     """Print an event or a change: when, where, how rare, and each column with the value that was expected."""
     begin, end = (_when(found, name, unit) for name in ("first", "last" if "last_row" in found else "detected"))
@@ -256,8 +276,9 @@ def tell(found: Facts, unit: str) -> None:
         counts = f"{found['alarms']:,} alarms" if found["alarms"] != 1 else "1 alarm"
         counts = f"{found['events']:,} events, {counts}" if "events" in found else counts
         span = begin if found["alarms"] == 1 else f"{begin} to {end}"
-        rare = f"Once in {_rounded(found['severity'])} rows"
-        lines = [f"{rare}, {_KINDS[found['event_kind']]}: {span}, {counts}" + ", still open" * found["is_open"]]
+        head = f"Event {found['number']:,}: once in {_rounded(found['severity'])} rows, {_KINDS[found['event_kind']]}"
+        more = [span, counts, *["still open"] * found["is_open"], *filter(None, [found["feedback"]])]
+        lines = [f"{head}; {', '.join(more)}"]
         lines += [f"{printable(cause['feature'])}: {_deviation(cause, unit)}" for cause in causes]
     click.echo("\n  ".join(["\n" + lines[0], *filter(None, lines[1:])]))
 

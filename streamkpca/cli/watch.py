@@ -13,7 +13,7 @@ import click
 
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
 from streamkpca.cli.decisions import tell_look, write_command
-from streamkpca.cli.found import Facts, Found, tell, tell_list
+from streamkpca.cli.found import Facts, Found, event_of, tell, tell_list
 from streamkpca.cli.learn import make_writer, row_columns
 from streamkpca.cli.models import Autosave, ModelFile, Saved, check_target, read_saved
 from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
@@ -46,6 +46,9 @@ def score(files: Sequence[str], model: str | None, **options: Any) -> None:
 
 def watch(files: Sequence[str], model: str | None, from_start: bool, **options: Any) -> None:
     """Score each row of files before it is learned, with a new monitor or one that goes on and is saved again."""
+    if (by := options["by"]) and by[1] is None and (options["accept"] or options["confirm"]):
+        column = by[0]
+        raise click.UsageError(f"--accept and --confirm concern events of one machine, as in --by {column}=M1")
     for one, its_files, its in _each_machine(files, {"model": model, **options}):
         _watch_one(its_files, one, from_start, **its)
 
@@ -70,13 +73,22 @@ def _each_machine(files: Sequence[str], options: Facts) -> Iterator[tuple[Any, S
         yield one.pop("model"), whose[machine], one
 
 
-def _watch_one(files: Sequence[str], model: str | None, from_start: bool, **options: Any) -> None:
+def _watch_one(
+    files: Sequence[str],
+    model: str | None,
+    from_start: bool,
+    accept: Sequence[int],
+    confirm: Sequence[int],
+    **options: Any,
+) -> None:
     if from_start and model is None:
         raise click.UsageError(
             "--from-start watches a file anew that a saved model has seen; name it with --model FILE"
         )
     if model is not None:
         check_target(model, files)
+    if (accept or confirm) and not (model and Path(model).exists()):
+        raise click.UsageError("--accept and --confirm concern events of a saved model; name it with --model FILE")
     if model is not None and Path(model).exists():
         saved = read_saved(model, fitted=False)
         monitor = _monitor_of(saved, model, options)
@@ -85,6 +97,12 @@ def _watch_one(files: Sequence[str], model: str | None, from_start: bool, **opti
         saved = Saved(Monitor().model.set_params(on_missing="marginal"))
         monitor = _monitor_of(saved, "", options)
     keeper = Autosave(ModelFile(model) if model else None, FOLLOW_SECONDS if options["follow"] else math.inf, saved)
+    for number in accept:
+        monitor.accept(event_of(monitor, number))
+    for number in confirm:
+        monitor.confirm(event_of(monitor, number))
+    if accept or confirm:
+        keeper.save(monitor)
     saved = saved._replace(places={}) if from_start else saved
     _go_through(files, monitor, saved, keeper, inputs=[*files, *([model] if model else [])], looks=True, **options)
 

@@ -162,7 +162,7 @@ def test_people_read_when_where_and_how_sure(folder):
     title, _, event, line, *_ = result.stdout.splitlines()
     assert re.fullmatch(r"all.csv, 1,400 rows: (1 event|\d+ events, the rarest first)", title)
     when = r"2024-05-04 0\d:\d\d:00 \(line 9\d\d\) to 2024-05-04 0\d:"
-    assert re.match(rf"Once in [\d,]+ rows, values that do not fit each other: {when}", event)
+    assert re.match(rf"Event \d+: once in [\d,]+ rows, values that do not fit each other; {when}", event)
     assert re.fullmatch(
         r"  flow, total: -?[\d.]+, expected -?[\d.]+ \(-?[\d.]+ to -?[\d.]+\), (above|below) "
         r"since 2024-05-0\d \d\d:\d\d:00 \(line [\d,]+\); explains \d+%",
@@ -222,7 +222,7 @@ def test_events_that_are_alike_are_one_line(folder, X):
     n_alarms = sum(event["alarms"] for event in most)
     span = rf"line {most[0]['first_row']:,} to line {most[-1]['last_row']:,}, {len(most)} events, {n_alarms} alarms"
     assert sum(line.endswith(span) for line in lines) == 1
-    assert len([line for line in lines if line.startswith("Once in")]) == min(len(groups), 10)
+    assert len([line for line in lines if line.startswith("Event ")]) == min(len(groups), 10)
 
 
 def test_few_rows_have_no_threshold_and_many_alarms_are_told(folder, X):
@@ -320,6 +320,29 @@ def test_a_lasting_change_is_told_with_its_row(folder, X, learn, accepted):
 # Going on
 
 
+def test_what_a_user_says_of_an_event_by_its_number_is_kept_with_the_model(folder, X):
+    lines, _ = told("watch", "all.csv", "--model", "m.npz")
+    numbers = [event["number"] for event in events(lines)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    fault = worst(lines)["number"]
+    shown = re.findall(r"Event (\d+): once in", run("watch", "all.csv", "--model", "p.npz").stdout)
+    assert str(fault) in shown
+    Path("other.npz").write_bytes(Path("m.npz").read_bytes())
+    write("later.csv", np.tile(X[900:920], (5, 1)), first=1400)
+    for option, model, word, n_alarms in (("--accept", "m", "accepted", 0), ("--confirm", "other", "confirmed", 100)):
+        later, _ = told("watch", "later.csv", "--model", f"{model}.npz", option, fault)
+        assert later[-1]["alarms"] == n_alarms
+        assert Monitor.load(f"{model}.npz").events_[fault - 1].feedback == word
+        # It is kept.
+        write("more.csv", np.tile(X[900:920], (5, 1)), first=1500)
+        assert told("watch", "more.csv", "--model", f"{model}.npz")[0][-1]["alarms"] == n_alarms
+    refused(run("watch", "later.csv", "--accept", "1"), "name it with --model FILE", code=2)
+    refused(run("watch", "later.csv", "--by", "load", "--model", "m.npz", "--accept", "1"), "--by load=M1", code=2)
+    refused(
+        run("watch", "later.csv", "--model", "m.npz", "--accept", "999"), "expected the number of the latest events"
+    )
+
+
 def test_a_saved_monitor_goes_on_with_its_columns_and_its_time(folder, X):
     write("first.csv", X[:950], first=0)
     write("second.csv", X[950:][:, ::-1], names=NAMES[::-1], first=950)
@@ -387,7 +410,7 @@ def test_events_come_as_rows_come(folder, X):
     # People are told of events that are rarer than once in the rows read.
     output = run("watch", "-", "--follow", "--chunk-rows", "5", stdin=text).stdout
     assert "still open" in output
-    assert all(int(rarity.replace(",", "")) > 64 for rarity in re.findall(r"Once in ([\d,]+) rows,", output))
+    assert all(int(rarity.replace(",", "")) > 64 for rarity in re.findall(r"once in ([\d,]+) rows,", output))
     assert output.count(f"(line {first})") >= 2
 
 

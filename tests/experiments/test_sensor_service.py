@@ -392,6 +392,31 @@ def test_a_lasting_change_is_published_once(service: Any) -> None:
     assert {feature["feature"] for feature in change["features"]} <= set(NAMES)
 
 
+def test_what_users_say_of_an_event_is_taken_in_once_and_kept(service: Any, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(600, 3))
+    rows[500] += 12.0
+    for i, row in enumerate(rows):
+        deliver(service, i + 1, row)
+    event = max(service.monitor.events_, key=lambda event: event.severity)
+
+    def say(payload: bytes) -> None:
+        message = example.MQTTMessage(1, b"feedback")
+        message.payload, message.qos = payload, 1
+        service._on_message(service.client, None, message)
+
+    for _ in range(2):
+        say(json.dumps({"accept": event.start}).encode())
+    for wrong in (b"", b"[1]", b'{"accept": 3}', b'{"forget": 500}', b"[" * 5000):
+        say(wrong)
+    assert (service.counts["feedback"], service.counts["malformed"], service.counts["rows"]) == (1, 5, 600)
+    assert service._save()
+    saved = Checkpointer(tmp_path / "model.npz").latest(Monitor)
+    assert [one.feedback for one in saved.events_ if one.start == event.start] == ["accepted"]
+    for i, row in enumerate(np.tile(rows[500], (20, 1))):
+        deliver(service, 601 + i, row)
+    assert not service.monitor.record_.is_alarm.any()
+
+
 def test_features_of_any_kind_become_json() -> None:
     at = np.datetime64("2024-02-28T14:02", "us")
     cause = Cause(0, 0.8, 3.1, 4.6, 4.4, 4.8, "below", 7, at)
