@@ -6,10 +6,10 @@ squared distances.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.jit import jit
 
 # Numbers of a program's stack, and of a row of distances, that are worked on at once.
@@ -38,7 +38,7 @@ _CANCELLED = 1e-2
 
 
 @jit
-def exponentiate(stack: Any, bits: Any, top: Any, scratch: Any, size: Any) -> None:
+def exponentiate(stack: Array, bits: Positions, top: int, scratch: int, size: int) -> None:
     """Replace the first `size` values x of row `top` of a stack by exp(x), in loops that become vector instructions.
 
     NaN stays NaN; results below 2.2e-308 (subnormal) become 0.
@@ -85,15 +85,15 @@ def exponentiate(stack: Any, bits: Any, top: Any, scratch: Any, size: Any) -> No
 
 @jit
 def run_program(
-    codes: Any,
-    operands: Any,
-    constants: Any,
-    depth: Any,
-    others: Any,
-    target: Any,
-    extent: Any,
-    which: Any,
-    slopes: Any,
+    codes: Positions,
+    operands: Positions,
+    constants: Array,
+    depth: int,
+    others: Array,
+    target: Array,
+    extent: tuple[int, int, int, int],
+    which: int,
+    slopes: Array,
 ) -> None:
     """Evaluate a kernel program over a block, one tile of a row at a time, and differentiate it if asked.
 
@@ -198,7 +198,7 @@ def run_program(
 
 
 @jit
-def add_signs(X: Any, Y: Any, weights: Any, sums: Any) -> None:
+def add_signs(X: Array, Y: Array, weights: Array, sums: Array) -> None:
     """Add sum_n w_ni sign(y_ik - x_nk) to `sums` (m, d), for X (n, d), Y (m, d) and weights (n, m)."""
     for i in range(Y.shape[0]):
         for n in range(X.shape[0]):
@@ -209,7 +209,7 @@ def add_signs(X: Any, Y: Any, weights: Any, sums: Any) -> None:
 
 
 @jit
-def _load(stack: Any, top: Any, source: Any, row: Any, column: Any, count: Any, width: Any) -> None:
+def _load(stack: Array, top: int, source: Array, row: int, column: int, count: int, width: int) -> None:
     """Copy a tile of `count` rows of a matrix to one row of the stack."""
     for t in range(count):
         # Slices cost a reference count each, but an index that is a sum of offsets would be tested for being negative
@@ -221,7 +221,7 @@ def _load(stack: Any, top: Any, source: Any, row: Any, column: Any, count: Any, 
 
 
 @jit
-def _store(stack: Any, target: Any, row: Any, column: Any, count: Any, width: Any) -> None:
+def _store(stack: Array, target: Array, row: int, column: int, count: int, width: int) -> None:
     """Copy the bottom row of the stack to a tile of `count` rows of a matrix."""
     for t in range(count):
         block = target[row + t, column : column + width]
@@ -231,7 +231,7 @@ def _store(stack: Any, target: Any, row: Any, column: Any, count: Any, width: An
 
 
 @jit
-def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> None:
+def _raise_to(stack: Array, top: int, scratch: int, exponent: int, size: int) -> None:
     """Raise row `top` of the stack to a whole power other than zero, by squaring."""
     remaining = abs(exponent) - 1
     for j in range(size):
@@ -250,7 +250,7 @@ def _raise_to(stack: Any, top: Any, scratch: Any, exponent: Any, size: Any) -> N
 
 
 @jit
-def _scale_to_one(kind: Any, row: Any, start: Any, stop: Any) -> Any:
+def _scale_to_one(kind: int, row: Array, start: int, stop: int) -> tuple[float, float]:
     """Return the factor and the divisor that scale a row to length 1 without overflow for cosines; else 1 and 1."""
     if kind != COSINE:
         return 1.0, 1.0
@@ -266,7 +266,7 @@ def _scale_to_one(kind: Any, row: Any, start: Any, stop: Any) -> Any:
 
 
 @jit
-def _take_four(X: Any, first: Any, columns: Any, block: Any) -> Any:
+def _take_four(X: Array, first: int, columns: Positions, block: Array) -> int:
     """Copy columns of four rows to a block (4, c), the last row for those beyond the end; return how many there are.
 
     Loops over four rows read what these share once, and no bit of a row's result depends on the rows beside it or on
@@ -281,7 +281,9 @@ def _take_four(X: Any, first: Any, columns: Any, block: Any) -> Any:
 
 
 @jit
-def _add_squares(parts: Any, block: Any, start: Any, stop: Any, of_a: Any, of_b: Any, of_c: Any, of_d: Any) -> Any:
+def _add_squares(
+    parts: Array, block: Array, start: int, stop: int, of_a: Array, of_b: Array, of_c: Array, of_d: Array
+) -> int:
     """Add squared differences of four rows to sums (m,), four columns at a time; return the first column left."""
     m, whole = parts.shape[1], stop - (stop - start) % 4
     a, b, c, d = block[0], block[1], block[2], block[3]
@@ -301,7 +303,7 @@ def _add_squares(parts: Any, block: Any, start: Any, stop: Any, of_a: Any, of_b:
 
 
 @jit
-def _fill_base_matrices(kinds: Any, bounds: Any, parts: Any, block: Any, bases: Any) -> None:
+def _fill_base_matrices(kinds: Positions, bounds: Positions, parts: Array, block: Array, bases: Array) -> None:
     """Write the base matrices between each of four rows and the targets, bases (4, b, 1, m)."""
     m = parts.shape[1]
     for p in range(kinds.size):
@@ -331,7 +333,7 @@ def _fill_base_matrices(kinds: Any, bounds: Any, parts: Any, block: Any, bases: 
 
 
 @jit
-def _fill_own_values(kinds: Any, bounds: Any, row: Any, bases: Any) -> None:
+def _fill_own_values(kinds: Positions, bounds: Positions, row: Array, bases: Array) -> None:
     """Write the values (b, 1, 1) of all base matrices between a row and itself."""
     for p in range(kinds.size):
         kind, start, stop = kinds[p], bounds[p], bounds[p + 1]
@@ -347,7 +349,7 @@ def _fill_own_values(kinds: Any, bounds: Any, row: Any, bases: Any) -> None:
 
 
 @jit
-def _unpack(plan: Any) -> Any:
+def _unpack(plan: Positions) -> tuple[int, Positions, Positions, Positions, Positions, Positions]:
     """Return depth, codes, operands, kinds, bounds and columns of a plan; see `project_rows`."""
     depth, s, b = plan[0], plan[1], plan[2]
     codes, operands, rest = plan[3 : 3 + s], plan[3 + s : 3 + 2 * s], plan[3 + 2 * s :]
@@ -355,7 +357,7 @@ def _unpack(plan: Any) -> Any:
 
 
 @jit
-def fill_rows(plan: Any, parts: Any, X: Any, out: Any) -> None:
+def fill_rows(plan: Positions, parts: Array, X: Array, out: Array) -> None:
     """Write the base matrices (b, n, m) of rows; the rest as in `project_rows`."""
     _, _, _, kinds, bounds, columns = _unpack(plan)
     block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, parts.shape[1]))
@@ -367,7 +369,9 @@ def fill_rows(plan: Any, parts: Any, X: Any, out: Any) -> None:
 
 
 @jit
-def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offset: Any, out: Any) -> Any:
+def project_rows(
+    plan: Positions, constants: Array, parts: Array, X: Array, axes: Array, offset: Array, out: Array
+) -> bool:
     """Project rows onto axes, k(x, Z) P - offset; return whether all projections are finite.
 
     Notation:
@@ -403,7 +407,7 @@ def project_rows(plan: Any, constants: Any, parts: Any, X: Any, axes: Any, offse
 
 
 @jit
-def _solve_four(factor: Any, first: Any, second: Any, third: Any, fourth: Any, lengths: Any) -> None:
+def _solve_four(factor: Array, first: Array, second: Array, third: Array, fourth: Array, lengths: Array) -> None:
     """Replace four rows (m,) of kernel values by coordinates L^-1 k, and write their squared lengths (4,)."""
     lengths[:] = 0.0
     for j in range(len(factor)):
@@ -425,7 +429,7 @@ def _solve_four(factor: Any, first: Any, second: Any, third: Any, fourth: Any, l
 
 
 @jit
-def explained_energies(factor: Any, values: Any, out: Any) -> None:
+def explained_energies(factor: Array, values: Array, out: Array) -> None:
     """Write |L^-1 k|^2 of each row of kernel values; factor (m, m), values (n, m), out (n,)."""
     block, lengths = np.empty((4, len(factor))), np.empty(4)
     for i in range(0, len(values), 4):
@@ -437,7 +441,7 @@ def explained_energies(factor: Any, values: Any, out: Any) -> None:
 
 
 @jit
-def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out: Any) -> Any:
+def measure_rows(plan: Positions, constants: Array, parts: Array, X: Array, factor: Array, out: Array) -> bool:
     """Measure squared distances of rows to the span of the targets; return whether all are finite.
 
     A distance is k(x, x) less the explained energy |L^-1 k(x, Z)|^2, and never negative. No bit depends on rows beside.
@@ -471,7 +475,7 @@ def measure_rows(plan: Any, constants: Any, parts: Any, X: Any, factor: Any, out
 
 
 @jit
-def multiply_rows(X: Any, origin: Any, Wt: Any, out: Any) -> None:
+def multiply_rows(X: Array, origin: Array, Wt: Array, out: Array) -> None:
     """Write W (x - o) for each row x, in an order that does not depend on the rows beside it.
 
     Numbers that overflow on both sides, which have no sum, count as infinite: such rows are far from all others.
@@ -513,7 +517,7 @@ def multiply_rows(X: Any, origin: Any, Wt: Any, out: Any) -> None:
 
 
 @jit
-def compare_directly(kind: Any, X: Any, Yt: Any, target: Any, row: Any, column: Any) -> None:
+def compare_directly(kind: int, X: Array, Yt: Array, target: Array, row: int, column: int) -> None:
     """Write squared distances, absolute (L1) distances, or numbers of equal features, each a sum over the features.
 
     Notation: kind, SQUARED, ABSOLUTE or EQUAL; X (rows, d); Yt (d, columns), transposed; target (n, m) takes the block.
@@ -541,7 +545,7 @@ def compare_directly(kind: Any, X: Any, Yt: Any, target: Any, row: Any, column: 
 
 
 @jit
-def finish_squared_distances(X: Any, Y: Any, xx: Any, yy: Any, target: Any, row: Any, column: Any) -> None:
+def finish_squared_distances(X: Array, Y: Array, xx: Array, yy: Array, target: Array, row: int, column: int) -> None:
     """Turn inner products of centred rows into squared distances, right to nearly the last digit.
 
     Notation: X (rows, d) and Y (columns, d), the rows themselves, not centred; xx (rows,) and yy (columns,), squared
@@ -576,7 +580,7 @@ def finish_squared_distances(X: Any, Y: Any, xx: Any, yy: Any, target: Any, row:
 
 
 @jit
-def mirror_lower(square: Any, row: Any, column: Any, rows: Any, columns: Any) -> None:
+def mirror_lower(square: Array, row: int, column: int, rows: int, columns: int) -> None:
     """Copy the entries of a block of a square matrix that lie below the diagonal to their mirror image, in place.
 
     Tiles of 8 x 8 are one cache line wide on both sides, and writes run along memory.

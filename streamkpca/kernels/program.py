@@ -96,7 +96,7 @@ class PairwiseMatrix:
         elif self.base in (Base.INNER, Base.COSINE) or right.norms is not None:
             with np.errstate(all="ignore"):
                 np.matmul(left.used, right.used.T, out=block)
-            if right.norms is not None:
+            if left.norms is not None and right.norms is not None:
                 loops.finish_squared_distances(left.rows, right.rows, left.norms, right.norms, target, row, column)
         else:
             loops.compare_directly(self.base.value, left.rows, np.ascontiguousarray(right.rows.T), target, row, column)
