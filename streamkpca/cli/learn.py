@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamkpca import StreamingKernelPCA
 from streamkpca._core.arrays import Array
 from streamkpca.cli.console import Signals, print_json, print_result
-from streamkpca.cli.models import Autosave, ModelFile, check_target, is_among, n_learned, read_saved
+from streamkpca.cli.models import Autosave, check_target, is_among, n_learned, read_saved
 from streamkpca.cli.options import MODEL_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, make_model, open_tables, tell_bad
 from streamkpca.cli.reports import model_facts, show_model
@@ -34,14 +34,13 @@ def fit(
         raise click.UsageError("--from-start needs a model to continue; give --resume too")
     if model is not None:
         check_target(model, files)
-    file = ModelFile(model) if model else None
     saved = read_saved(model, fitted=False, alone=True) if model and resume and Path(model).exists() else None
     if saved:
         refuse_given({"units", *MODEL_PARAMETERS}, f"the model in {model} keeps the parameters that it began with")
     learner = saved.model if saved else make_model(options)
     if save_every is None:
         save_every = FOLLOW_SECONDS if options["follow"] else math.inf
-    autosave = Autosave(file, save_every, saved)
+    autosave = Autosave(model, save_every, saved)
     signals, n_before = Signals(), n_learned(learner)
     tables = open_tables(
         files,

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import click
 
 from streamkpca import CheckpointError, StreamingKernelPCA, load
-from streamkpca._core.files import try_lock
 from streamkpca.cli.tables import Batch, Reading, Table
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.periods import n_features_of
@@ -20,7 +19,6 @@ from streamkpca.monitoring.periods import n_features_of
 NOTES: Final = "command"
 # A model that learns a file a day must not grow for ever.
 _MOST_PLACES = 1000
-_LONGEST_LOCK = 30.0
 
 
 class Saved(NamedTuple):
@@ -100,71 +98,22 @@ def _reading_of(notes: Any) -> Reading:
         return Reading()
 
 
-class ModelFile:
-    """The file of a model, which is not replaced if another process has saved a model there meanwhile.
-
-    The file is known as it was when the object was made, or last written.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._known = self._state()
-
-    def replace(self, write: Callable[[str], object]) -> None:
-        """Let `write` replace the file, unless another process has; then write a new one beside it, and say so."""
-        target = Path(os.path.realpath(self.path))
-        with _only_writer(target.parent):
-            if (found := self._state()) is None or found == self._known:
-                write(self.path)
-                self._known = self._state()
-                return
-        kept = target.with_name(f"{target.stem}-{os.getpid()}{target.suffix}")
-        write(str(kept))
-        raise ValueError(
-            f"{self.path}: another process has saved a model there since this one began; to lose neither, this one's "
-            f"model was saved as {kept}; let one process at a time learn into a file"
-        )
-
-    def _state(self) -> tuple[int, int, int, int] | None:
-        with suppress(OSError):
-            found = os.stat(self.path)
-            return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
-        return None
-
-
-@contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    """Let one process at a time replace models in a folder, where the system can lock folders."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        yield
-        return
-    try:
-        # A stopped process must not stop all others for ever.
-        deadline = time.monotonic() + _LONGEST_LOCK
-        while try_lock(descriptor) is False and time.monotonic() < deadline:
-            time.sleep(0.02)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 class Autosave:
-    """A model's file while the model learns: when to save it, and the notes beside it. A `file` of None saves nothing.
+    """The file of a model that learns: when it is saved, and the notes beside it. A `path` of None saves nothing.
 
-    `before` is the model that goes on. A monitor that was saved with a model is only kept if it is what learns, as its
-    thresholds belong to one state of the model.
+    The file is not replaced if another process has saved a model there since it was opened. `before` is the model that
+    goes on. A monitor that was saved with a model is only kept if it is what learns, as its thresholds belong to one
+    state of the model.
     """
 
-    def __init__(self, file: ModelFile | None, seconds: float, before: Saved | None) -> None:
-        self._file, self._seconds, self.path = file, seconds, file and file.path
+    def __init__(self, path: str | None, seconds: float, before: Saved | None) -> None:
+        self.path, self._seconds, self._known = path, seconds, path and _state_of(path)
         self.reading = before.reading if before else Reading()
         self.places = dict(before.places) if before else {}
         self._extra = before.extra if before and before.extra is not None else {}
-        if file and not isinstance(self._extra, dict):
+        if path and not isinstance(self._extra, dict):
             raise ValueError(
-                f"{file.path}: expected the object saved beside the model (extra) to be a dictionary, to which notes "
+                f"{path}: expected the object saved beside the model (extra) to be a dictionary, to which notes "
                 f"can be added, but got {self._extra!r}; save the model again from Python with a dictionary"
             )
         self._n_new, self._saved_at = 0, time.monotonic()
@@ -185,15 +134,33 @@ class Autosave:
 
     def save(self, learner: StreamingKernelPCA | Monitor) -> None:
         """Save the model in place of its last file, which stays if writing fails."""
-        if self._file is not None:
-            extra = with_notes(self._extra, self.reading, self.places)
-            self._file.replace(lambda path: learner.save(path, extra))
         self._n_new, self._saved_at = 0, time.monotonic()
+        if self.path is None:
+            return
+        target, extra = Path(os.path.realpath(self.path)), with_notes(self._extra, self.reading, self.places)
+        if _state_of(self.path) in (None, self._known):
+            learner.save(self.path, extra)
+            self._known = _state_of(self.path)
+            return
+        kept = target.with_name(f"{target.stem}-{os.getpid()}{target.suffix}")
+        learner.save(str(kept), extra)
+        raise ValueError(
+            f"{self.path}: another process has saved a model there since this one began; to lose neither, this one's "
+            f"model was saved as {kept}; let one process at a time learn into a file"
+        )
 
     def save_if_due(self, learner: StreamingKernelPCA | Monitor) -> None:
         """Save the model if rows were noted since the last time, and enough seconds have passed."""
         if self._n_new and time.monotonic() - self._saved_at >= self._seconds:
             self.save(learner)
+
+
+def _state_of(path: str) -> tuple[int, int, int, int] | None:
+    """Return what tells a file from one that replaced it; None if there is none."""
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return None
 
 
 def note_reading(table: Table) -> Reading:

@@ -15,7 +15,7 @@ from streamkpca.cli.console import Signals, print_facts, print_json, print_warni
 from streamkpca.cli.decisions import tell_look, write_command
 from streamkpca.cli.found import Facts, Found, event_of, tell, tell_list
 from streamkpca.cli.learn import make_writer, row_columns
-from streamkpca.cli.models import Autosave, ModelFile, Saved, check_target, read_saved
+from streamkpca.cli.models import Autosave, Saved, check_target, read_saved
 from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, list_machines, open_tables, tell_bad
 from streamkpca.cli.reports import check_picture, write_picture
@@ -40,8 +40,9 @@ def score(files: Sequence[str], model: str | None, **options: Any) -> None:
             f"without one, in one pass: streamkpca watch {shlex.join(files)}"
         )
     for one, its_files, its in _each_machine(files, {"model": model, **options}):
-        saved = read_saved(one)
-        _go_through(its_files, _monitor_of(saved, one, its), saved, None, inputs=[*files, one], **its)
+        saved = read_saved(one)._replace(places={})
+        monitor = _monitor_of(saved, one, its)
+        _go_through(its_files, monitor, saved, Autosave(None, math.inf, saved), inputs=[*files, one], **its)
 
 
 def watch(files: Sequence[str], model: str | None, from_start: bool, **options: Any) -> None:
@@ -96,7 +97,7 @@ def _watch_one(
         # Rows without gaps are scored and learned as they are without this.
         saved = Saved(Monitor().model.set_params(on_missing="marginal"))
         monitor = _monitor_of(saved, "", options)
-    keeper = Autosave(ModelFile(model) if model else None, FOLLOW_SECONDS if options["follow"] else math.inf, saved)
+    keeper = Autosave(model, FOLLOW_SECONDS if options["follow"] else math.inf, saved)
     for number in accept:
         monitor.accept(event_of(monitor, number))
     for number in confirm:
@@ -119,7 +120,7 @@ def _go_through(
     files: Sequence[str],
     monitor: Monitor,
     saved: Saved,
-    keeper: Autosave | None,
+    keeper: Autosave,
     *,
     inputs: Sequence[str],
     save: str | None,
@@ -132,7 +133,7 @@ def _go_through(
     """Let a monitor score the rows of a file, and learn those that are to be learned; tell what it finds."""
     if plot:
         check_picture(plot, inputs)
-    on_missing, places = monitor.model.on_missing, saved.places if keeper else {}
+    on_missing, places = monitor.model.on_missing, saved.places
     # One pass does not come back, so a bad row must not stop it.
     options["on_bad_rows"] = options["on_bad_rows"] or "skip"
     tables = open_tables(files, options, saved=saved, places=places, looks=looks, on_missing=on_missing)
@@ -174,17 +175,16 @@ def _go_through(
                     batch.position["results"] = [os.path.realpath(save), writer.n_bytes]
             if tells and (as_json or follows):
                 _tell_news(found, live=follows, as_json=as_json)
-            if keeper:
-                keeper.note(table, batch)
-                keeper.save_if_due(monitor)
-        if keeper and found.n_rows:
+            keeper.note(table, batch)
+            keeper.save_if_due(monitor)
+        if found.n_rows:
             keeper.save(monitor)
     tell_bad(tables)
     if tells:
         _conclude(found, as_json=as_json, follows=follows)
     if plot and found.n_rows:
         write_picture(found.draw(), plot, dots_per_inch=150)
-    for what, name in (("Picture", plot), ("Results", save), ("Model", keeper.path if keeper else None)):
+    for what, name in (("Picture", plot), ("Results", save), ("Model", keeper.path)):
         if tells and name and not as_json:
             click.echo(f"{what}: {name}")
     signals.leave_if_stopped(f"after {found.n_rows:,} rows")

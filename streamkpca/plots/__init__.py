@@ -9,10 +9,4 @@ from streamkpca.plots.novelty import draw_novelty
 from streamkpca.plots.projections import draw_projections
 from streamkpca.plots.spectra import draw_spectrum
 
-__all__ = [
-    "draw_event",
-    "draw_novelty",
-    "draw_projections",
-    "draw_spectrum",
-    "make_figure",
-]
+__all__ = ["draw_event", "draw_novelty", "draw_projections", "draw_spectrum", "make_figure"]
