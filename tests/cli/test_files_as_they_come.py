@@ -286,6 +286,14 @@ def test_a_day_and_its_hour_are_one_time_in_any_order_and_also_if_they_look_like
             np.testing.assert_array_equal(read(table)[2], np.array(["2026-05-01T12:00", "2026-05-01T12:10"], "M8[ns]"))
 
 
+def test_times_that_white_space_cuts_in_five_are_one_time():
+    table = opened(text(form="{t:%a %b %e %H:%M:%S %Y}  {0} {1} {2}"))
+    assert (table.time_names, table.names) == (("0", "1", "2", "3", "4"), ("5", "6", "7"))
+    _, found, times = read(table)
+    np.testing.assert_array_equal(found, numbers())
+    np.testing.assert_array_equal(times, START + np.arange(70) * TEN)
+
+
 def test_the_column_that_moves_is_the_time():
     table = opened(text("commissioned,time,a,b,c", form="2020-01-01,{t},{0},{1},{2}"))
     assert (table.time_names, table.names) == (("time",), ("a", "b", "c"))

@@ -103,6 +103,11 @@ def _dates(names: Sequence[str], cells: Cells, forms: Forms) -> Iterator[Found]:
                 if found is not None and has_clock(found[0]):
                     yield (j, k), *found
     for j in cells:
+        # White space cuts such times in five.
+        if forms.get(j) is None and all(k in cells for k in range(j, j + 5)):
+            found = find_form([cells[k] for k in range(j, j + 5)])
+            if found is not None and found[0].startswith("%a"):
+                yield tuple(range(j, j + 5)), *found
         if _YEAR_NAME.fullmatch(names[j]):
             n = 1
             while n < 6 and j + n in cells and names[j + n].lower().startswith(_DATE_NAMES[n - 1]) and forms.get(j + n):

@@ -7,6 +7,7 @@ slow pipe would wait for a full block.
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -268,7 +269,8 @@ class JsonReader(TextReader):
             except ValueError as error:
                 fault = fault or f"{source.name}, line {i}: {error}"
         if not rows:
-            raise TableError(fault)
+            remedy = f"for an array of rows, jq -c '.[]' {shlex.quote(str(source.path))} | streamkpca watch -"
+            raise TableError(f"{fault}; {remedy}")
         named = list(rows[0]) != [str(j) for j in range(len(rows[0]))]
         super().__init__(source, list(dict.fromkeys(chain(*rows, more if named else ()))), named=named)
         self.dialect = {}
@@ -291,9 +293,9 @@ def _row(line: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"is not JSON ({error}); write one object or array a line (jq -c '.[]')") from None
+        raise ValueError(f"is not JSON ({error}); write one object or array a line") from None
     if isinstance(row, list) and any(isinstance(one, dict) for one in row):
-        raise ValueError("is an array of rows; write one object a line (jq -c '.[]')")
+        raise ValueError("is an array of rows; write one object a line")
     if not isinstance(row, dict | list) or not row:
         raise ValueError(f"expected an object or an array with values but got {line[:40]!r}")
     return dict(_flatten(row, ""))
