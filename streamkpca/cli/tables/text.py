@@ -268,7 +268,7 @@ class JsonReader(TextReader):
                 rows += [_row(text)] if text.strip() else []
             except ValueError as error:
                 fault = fault or f"{source.name}, line {i}: {error}"
-        if not rows:
+        if not rows or (fault and decode(self._sample).lstrip().startswith("[")):
             remedy = f"for an array of rows, jq -c '.[]' {shlex.quote(str(source.path))} | streamkpca watch -"
             raise TableError(f"{fault}; {remedy}")
         named = list(rows[0]) != [str(j) for j in range(len(rows[0]))]
