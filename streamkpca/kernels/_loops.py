@@ -6,6 +6,7 @@ squared distances.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +85,12 @@ def exponentiate(stack: Array, bits: Positions, top: int, scratch: int, size: in
 
 
 @jit
+def vary(number: int) -> Any:
+    """Return a number that is no constant: constants have types of their own, for which a loop is compiled again."""
+    return np.int64(number)
+
+
+@jit
 def run_program(
     codes: Positions,
     operands: Positions,
@@ -123,7 +130,7 @@ def run_program(
         for start in range(0, columns, TILE):
             width = min(TILE, columns - start)
             size = count * width
-            top = -1
+            top = vary(-1)
             for step in range(codes.size):
                 code, operand = codes[step], operands[step]
                 a, b = constants[step, 0], constants[step, 1]
@@ -394,7 +401,9 @@ def project_rows(
         _fill_base_matrices(kinds, bounds, parts, block, bases)
         for t in range(count):
             values, others = bases[t, 0], bases[t, 1:]
-            run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
+            run_program(
+                codes, operands, constants, depth, others, values, (vary(0), vary(0), vary(1), m), vary(-1), values
+            )
             kernel_row = values[0]
             for a in range(q):
                 coordinate, axis = 0.0, axes[a]
@@ -460,12 +469,24 @@ def measure_rows(plan: Positions, constants: Array, parts: Array, X: Array, fact
         _fill_base_matrices(kinds, bounds, parts, block, bases)
         for t in range(4):
             values, others = bases[t, 0], bases[t, 1:]
-            run_program(codes, operands, constants, depth, others, values, (0, 0, 1, m), -1, values)
+            run_program(
+                codes, operands, constants, depth, others, values, (vary(0), vary(0), vary(1), m), vary(-1), values
+            )
         _solve_four(factor, bases[0, 0, 0], bases[1, 0, 0], bases[2, 0, 0], bases[3, 0, 0], lengths)
         for t in range(count):
             if varies or i + t == 0:
                 _fill_own_values(kinds, bounds, block[t], own)
-                run_program(codes, operands, constants, depth, own[1:], own[0], (0, 0, 1, 1), -1, own[0])
+                run_program(
+                    codes,
+                    operands,
+                    constants,
+                    depth,
+                    own[1:],
+                    own[0],
+                    (vary(0), vary(0), vary(1), vary(1)),
+                    vary(-1),
+                    own[0],
+                )
             distance = own[0, 0, 0] - lengths[t]
             # Written so that NaN stays NaN.
             out[0, i + t] = 0.0 if distance < 0.0 else distance
