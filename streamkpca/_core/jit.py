@@ -1,13 +1,17 @@
 """The one decorator for compiled loops."""
 
 import ctypes
+import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any, TypeVar
 
 import numba
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_LOGGER = logging.getLogger("streamkpca")
 
 # The full set would let the compiler assume that no NaN and no infinity exist, and every guard
 # against them would be compiled away.
@@ -30,6 +34,12 @@ def check_interpreter() -> None:
 check_interpreter()
 
 
+@cache
+def _say_once() -> None:
+    """Say why the first calls after an installation take long; a program that shows no warnings hides it."""
+    _LOGGER.warning("compiling loops, for some seconds and once for this installation; see streamkpca.compilation")
+
+
 class _ForgivingCache:
     """Numba's cache on disk, with a damaged entry treated as a missing one; `unsaved` counts loops not saved.
 
@@ -50,13 +60,16 @@ class _ForgivingCache:
         try:
             found = self._cache.load_overload(signature, target)
             # The lookup is by argument types alone, so they must match.
-            if found is None or tuple(found.signature.args) == tuple(signature):
-                return found
+            is_damaged = found is not None and tuple(found.signature.args) != tuple(signature)
         except Exception:  # noqa: BLE001, RUF100 - damaged bytes unpickle to anything, and raise anything
-            pass
-        with suppress(OSError):
-            self._cache.flush()
-        return None
+            found, is_damaged = None, True
+        if is_damaged:
+            found = None
+            with suppress(OSError):
+                self._cache.flush()
+        if found is None:
+            _say_once()
+        return found
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Save machine code, unless the disk is full or the folder is no longer writable."""

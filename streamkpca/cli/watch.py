@@ -20,7 +20,6 @@ from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, list_machines, open_tables, tell_bad
 from streamkpca.cli.reports import check_picture, write_picture
 from streamkpca.cli.tables import Table
-from streamkpca.compilation import cache_folder
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.monitor import LASTING
 
@@ -141,8 +140,6 @@ def _go_through(
     if looks:
         _refuse_machines(table)
         tell_look(table)
-        if (folder := cache_folder()) and not any(folder.rglob("*.nbi")):
-            click.echo("The first run compiles loops, some fifteen seconds", err=True)
     begun = places.get(os.path.realpath(table.path))
     if table.time_names and begun is None:
         # Another file may begin before the last one ended.
