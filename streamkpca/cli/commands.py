@@ -38,7 +38,7 @@ def demo(**options: Any) -> None:
     """
     from streamkpca.cli.demo import run_demo
 
-    run_demo(**options)
+    run_demo(watch, **options)
 
 
 @click.command()

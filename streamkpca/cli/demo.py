@@ -49,10 +49,8 @@ def simulate_week() -> Week:
     return Week(times, rows, np.isin(np.arange(_MINUTES), [stuck, late, loose]))
 
 
-def run_demo(out: str, as_json: bool) -> None:
+def run_demo(watch: click.Command, out: str, as_json: bool) -> None:
     """Write the week as CSV, and watch it as a user would."""
-    from streamkpca.cli.commands import watch
-
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     week, file = simulate_week(), str(folder / "machine.csv")
