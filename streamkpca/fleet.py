@@ -53,6 +53,8 @@ _LEAST_COMPONENT = 0.01
 _N_DIRECTIONS = 8
 # Share of the variance that is added along every direction: with 1e-2, phases of 0.1 rad were missed.
 _RIDGE = 1e-4
+# The same where noise is measured: with 1e-4, half of the noise on a torus was missed whose machines had moved atoms.
+_NOISE_RIDGE = 3e-3
 # Features move by this share of their deviation among the atoms.
 _STEP = 0.1
 # Statistics beyond this many deviations do not decide what is usual.
@@ -374,13 +376,14 @@ def _statistics(fleet: _Fleet, usual: Flags) -> tuple[Array, Array]:
     variances, axes = np.linalg.eigh(within)
     total = float(np.trace(within))
     n_slopes = min(_N_SLOPES, int((variances > _LEAST_COMPONENT * total).sum()))
-    axes /= np.sqrt(np.maximum(variances, 0.0) + _RIDGE * total)
+    variances = np.maximum(variances, 0.0)
+    smoother = axes / np.sqrt(variances + _NOISE_RIDGE * total)
+    axes /= np.sqrt(variances + _RIDGE * total)
     components = axes[:, len(axes) - n_slopes :]
-    responses = fleet.responses @ axes
-    means = responses.mean(axis=1)
+    means = (fleet.responses @ axes).mean(axis=1)
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-300)
-    _, lengths, directions = np.linalg.svd(responses, full_matrices=False)
-    along = (lengths[:, :_N_DIRECTIONS, None] * directions[:, :_N_DIRECTIONS]) @ axes.T
+    _, lengths, directions = np.linalg.svd(fleet.responses @ smoother, full_matrices=False)
+    along = (lengths[:, :_N_DIRECTIONS, None] * directions[:, :_N_DIRECTIONS]) @ smoother.T
     mean_axes = means @ axes.T
     values = np.empty((len(fleet.machines), len(means), 2 + components.shape[1]))
     for own, machine in zip(values, fleet.machines, strict=True):
