@@ -2,6 +2,7 @@
 
 import math
 import re
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy as np
 from streamkpca._core.parameters import check_choice, check_flag
 from streamkpca._version import __version__
 from streamkpca.export.c_kernel import (
+    WIDTH,
     KernelText,
     Source,
     comment_safe,
-    described,
     find_largest_logarithm,
     listed,
     scaled_value,
@@ -90,7 +91,7 @@ def to_c(
 
     Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root; novelty: to
     k(x, x) and itself), unless atoms nearly depend on each other. Answers in "float" equal them to
-    some 1e-6 to 1e-3. A row with NaN gives NaN and counts as novel, unless the compiler is given -ffast-math.
+    some 1e-6 to 1e-3. A row with NaN gives NaN, unless the compiler is given -ffast-math.
 
     Examples
     --------
@@ -284,7 +285,7 @@ def _header(source: Source, formula: Formula, kernel: KernelText, scales: Scales
     lines += [
         *listed(learned),
         "",
-        *(line for head, use in source.uses.items() for line in described(f"{head};", use)),
+        *(f"{head};\n *     " + "\n *     ".join(textwrap.wrap(use, WIDTH - 4)) for head, use in source.uses.items()),
     ]
     lines += ["", *listed(promises)]
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"

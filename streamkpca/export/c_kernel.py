@@ -266,11 +266,6 @@ def listed(facts: dict[str, str], indent: int = 10) -> list[str]:
     return [line for what, fact in facts.items() for line in wrapper.wrap(f"{what:<{indent}}{fact}")]
 
 
-def described(head: str, use: str) -> list[str]:
-    """List a function and what it does, in lines of a comment."""
-    return [head, *(f"    {line}" for line in textwrap.wrap(use, WIDTH - 4, break_on_hyphens=False))]
-
-
 def comment_safe(names: list[str]) -> str:
     r"""Spell names in ASCII, as JSON does, so that none ends a comment or is a trigraph: \/ for the slash."""
     text = re.sub(r"(?<=/)\*", r"\\u002a", json.dumps(names)[1:-1])

@@ -1,5 +1,6 @@
 """A model as one C file that goes on learning: its tables, before the template `device.c`."""
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from math import prod
@@ -10,7 +11,7 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_real
 from streamkpca._version import __version__
-from streamkpca.export.c_kernel import comment_safe, described, listed
+from streamkpca.export.c_kernel import comment_safe, listed
 from streamkpca.export.device_state import (
     CONSTANTS,
     LEAST_RESIDUAL,
@@ -34,29 +35,6 @@ from streamkpca.models.streaming import StreamingKernelPCA
 _STEP = 0.02
 # Candidates are drawn from this many rows or more, and judged by at least some batches of the rows that follow.
 _ROWS_TO_DRAW, _ROWS_OF_BATCH, _LEAST_BATCHES = 8, 64, 4
-
-_USES = {
-    "int kpca_update(const float x[{d}]);": "scores a row, then learns it; 0 if it is usual, 1 if it is at a novel "
-    "place, 2 if its numbers break the relation, -1 if it was refused and only counted: NaN, infinite, or farther than "
-    "1e7 units away.",
-    "float kpca_novelty(const float x[{d}]);": "scores a row without learning it; NaN if it would be refused.",
-    "float kpca_rarity(const float x[{d}]);": "in how many rows one is as odd, by its place or by the relation of its "
-    "numbers; the same.",
-    "int kpca_explain(const float x[{d}], float expected[{d}], float terms[{d}]);": "writes what is expected of each "
-    "number, given the others, and how surprising it is, and returns the position of the most surprising one. Numbers "
-    "that are not finite count as means.",
-    "void kpca_reset(void);": "begins again with what the file says; what is saved stays until the next save.",
-    "int kpca_load(int (*read)(int slot, uint32_t at, unsigned char bytes[32], uint32_t count));": "restores the "
-    "newest state of two slots. To be called before the first row. The caller's read fills bytes from a position in "
-    "slot 0 or 1; 0 for success. Returns 0; 1 if the other slot holds a state from home that was made from an older "
-    "one than the newest, and so was not taken; -1 if neither slot holds a whole state of this file, and nothing "
-    "changes, or if one that did could not be read again, and nothing is saved until load succeeds; -2 if rows were "
-    "learned since the last save, and nothing changes: save them, or call reset.",
-    "int kpca_save(int (*write)(int slot, uint32_t at, const unsigned char bytes[32], uint32_t count));": "writes the "
-    "state in order over the slot that does not hold the newest one, which a power cut leaves; 0 for success, -1 if "
-    "write fails, or before load. Erase the slot when position 0 comes.",
-    "int kpca_slot(void);": "the slot that the next save overwrites, where a state from home belongs; -1 before load.",
-}
 
 
 def learning_file(model: Any, *, name: str, return_period: float) -> str:
@@ -93,9 +71,12 @@ def learning_file(model: Any, *, name: str, return_period: float) -> str:
     }
     begun = [field for field in MEMORY if not field.name.startswith(("candidate", "waiting"))]
     words = [f"{word:#x}u" for word in np.frombuffer(record, "<u4", n_constant_words).tolist()]
+    template = files("streamkpca.export").joinpath("device.c").read_text(encoding="ascii")
+    _, uses, body = re.split(r"/\* @uses@\n|\*/\n\n(?=/\* @tables@ \*/)", template)
+    uses = uses.replace("kpca_d", str(d))
     tables = [
         "#include <math.h>\n#include <stdint.h>\n",
-        "".join(head.format(d=d) + "\n" for head in _USES),
+        "".join(f"{line}\n" for line in uses.splitlines() if not line.startswith(" ")),
         f"#define kpca_IS_RBF {int(is_rbf)}\n",
         "enum { " + ", ".join(f"kpca_{what} = {size}" for what, size in sizes.items()) + " };\n",
         "".join(_table(what, np.asarray(number, dtype=np.float32)) for what, number in numbers.items()),
@@ -105,10 +86,8 @@ def learning_file(model: Any, *, name: str, return_period: float) -> str:
         + ",\n".join(f"    /* {field.name} */ {_spelled(values[field.name], field.kind)}" for field in begun)
         + "\n};\n",
     ]
-    template = files("streamkpca.export").joinpath("device.c").read_text(encoding="ascii")
-    body = template[template.index("/* @tables@ */") :].replace("/* @tables@ */", "\n".join(tables))
-    body = body.replace("/* @relation@ */", relation_text("float"))
-    return (_header(model, values, return_period) + body).replace("kpca_", f"{name}_")
+    body = body.replace("/* @tables@ */", "\n".join(tables)).replace("/* @relation@ */", relation_text("float"))
+    return (_header(model, values, return_period, uses) + body).replace("kpca_", f"{name}_")
 
 
 def _members(fields: Sequence[Field], m: int, d: int) -> str:
@@ -133,7 +112,7 @@ def _wrapped(words: list[str]) -> str:
     return ",\n    ".join(", ".join(words[start : start + 8]) for start in range(0, len(words), 8))
 
 
-def _header(model: StreamingKernelPCA, values: dict[str, Any], return_period: float) -> str:
+def _header(model: StreamingKernelPCA, values: dict[str, Any], return_period: float, uses: str) -> str:
     m, d, half_life = values["max_atoms"], values["n_features"], values["half_life"]
     n_memory = 4 * sum(prod(shape_of(field, m, d)) for field in MEMORY)
     names = getattr(model, "feature_names_in_", None)
@@ -156,6 +135,5 @@ def _header(model: StreamingKernelPCA, values: dict[str, Any], return_period: fl
         "Use": "C99, one caller at a time: the state is one static object.",
     }
     lines = [f"Kernel PCA that learns row by row, written by streamkpca {__version__}.", "", *listed(facts), ""]
-    for head, use in _USES.items():
-        lines += described(head.format(d=d), use)
+    lines += uses.splitlines()
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n\n"

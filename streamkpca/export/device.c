@@ -1,5 +1,31 @@
 /* Learning on a device: the template of the C file, see c_learning.py. Every name begins with kpca_. */
 
+/* @uses@
+int kpca_update(const float x[kpca_d]);
+    scores a row, then learns it; 0 if it is usual, 1 if it is at a novel place, 2 if its numbers break the
+    relation, -1 if it was refused and only counted: NaN, infinite, or farther than 1e7 units away.
+float kpca_novelty(const float x[kpca_d]);
+    scores a row without learning it; NaN if it would be refused.
+float kpca_rarity(const float x[kpca_d]);
+    in how many rows one is as odd, by its place or by the relation of its numbers; the same.
+int kpca_explain(const float x[kpca_d], float expected[kpca_d], float terms[kpca_d]);
+    writes what is expected of each number, given the others, and how surprising it is, and returns the
+    position of the most surprising one. Numbers that are not finite count as means.
+void kpca_reset(void);
+    begins again with what the file says; what is saved stays until the next save.
+int kpca_load(int (*read)(int slot, uint32_t at, unsigned char bytes[32], uint32_t count));
+    restores the newest state of two slots. To be called before the first row. The caller's read fills bytes
+    from a position in slot 0 or 1; 0 for success. Returns 0; 1 if the other slot holds a state from home that
+    was made from an older one than the newest, and so was not taken; -1 if neither slot holds a whole state
+    of this file, and nothing changes, or if one that did could not be read again, and nothing is saved until
+    load succeeds; -2 if rows were learned since the last save, and nothing changes: save them, or call reset.
+int kpca_save(int (*write)(int slot, uint32_t at, const unsigned char bytes[32], uint32_t count));
+    writes the state in order over the slot that does not hold the newest one, which a power cut leaves; 0 for
+    success, -1 if write fails, or before load. Erase the slot when position 0 comes.
+int kpca_slot(void);
+    the slot that the next save overwrites, where a state from home belongs; -1 before load.
+*/
+
 /* @tables@ */
 
 enum {
