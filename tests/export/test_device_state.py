@@ -197,7 +197,11 @@ def test_a_device_that_was_sent_a_model_answers_as_it_does(fleet, folder):
     model, states = fleet
     union = merge(model, *(from_device(state, model) for state in states))
     device = started(folder, model)
-    assert device.load(to_device(union, states[0])) == 0
+    sent = to_device(union, states[0])
+    # The relation stays that of the device.
+    for name in ("scales", "mean"):
+        np.testing.assert_array_equal(decode(sent)[name], decode(states[0])[name])
+    assert device.load(sent) == 0
     rows = np.concatenate([RING[:50], AWAY[:50]])
     np.testing.assert_allclose(device.numbers_of("novelty", rows), union.novelty(rows), rtol=1e-2, atol=1e-4)
 
@@ -210,7 +214,7 @@ def test_alarms_of_a_device_stay_rare_when_it_is_sent_a_union(fleet, folder):
         for state, rows in zip(states, (RING[5000:], AWAY[:4000]), strict=True):
             device = started(folder, model)
             assert device.load(to_device(union, state)) == 0
-            alarms = device.learn(rows) == 1
+            alarms = device.learn(rows) > 0
             assert alarms.mean() < 0.06
             # The gateway's threshold alone would give a tenth of alarms at the other place.
             assert alarms[:300].mean() < (0.1 if len(union.state_.summary.reservoir) else 0.5)
