@@ -23,7 +23,7 @@ LEAST_ROWS: Final = 64
 # The table of more features is larger than that of most models' atoms.
 MOST_FEATURES: Final = 256
 # Sampled rows that had no part in the choice of atoms are enough, if there are as many. With 250, the share of healthy
-# rows that were once in 100 had a deviation of 0.7 percent from stream to stream; with 1,000 and the others beside, 0.2.
+# rows that were once in 100 deviated by 0.7 percent from stream to stream; with 1,000, for which others count, by 0.2.
 _ENOUGH = 1000
 # Parts of the sample that are left out in turn, to be predicted by the others.
 _N_FOLDS = 4

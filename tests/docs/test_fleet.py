@@ -46,7 +46,7 @@ def test_the_fleet_learns_as_the_page_shows(tmp_path: Path, monkeypatch: pytest.
             Path("main.c").write_text(code, encoding="utf-8")
             for prototype in re.findall(r"^int pump_\w+\(.*\);$", code, re.MULTILINE):
                 assert prototype in Path("pump.c").read_text(encoding="utf-8")
-        else:
+        elif language == "sh":
             for line in code.splitlines():
                 shell(line)
     # What was sent goes on, and comes home again.
