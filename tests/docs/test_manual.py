@@ -17,6 +17,7 @@ import pytest
 import test_documentation
 from commands import run
 
+from streamkpca.cli.demo import simulate_week
 from streamkpca.kernels import RBF
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,8 @@ def names_for(page: str) -> dict[str, Any]:
         rows = np.random.default_rng(0).normal(size=(25_000, 3))
         yield from np.array_split(rows[offset:], 10)
 
-    return {"batches_from": batches_from} if page == "services.md" else {}
+    supposed = {"services.md": {"batches_from": batches_from}, "index.md": {"rows": simulate_week().readings}}
+    return supposed.get(page, {})
 
 
 def require_libraries(code: str) -> None:
@@ -143,7 +145,7 @@ def arguments_of(line: str) -> list[str]:
 def write_tables() -> None:
     """Write the files of rows that the pages name."""
     random = np.random.default_rng(0)
-    for name in ("readings", "yesterday", "today", "tomorrow", "log", "server"):
+    for name in ("readings", "yesterday", "today", "tomorrow", "log", "server", "machine"):
         load = random.normal(size=600)
         faults = np.where(np.arange(600) > 590, 1, 0)
         columns = {"load": load, "heat": 2 * load + 9 * faults}
