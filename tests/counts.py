@@ -22,29 +22,29 @@ PACKAGE = ROOT / "streamkpca"
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
     "(top)": 750,
-    "_core": 752,
+    "_core": 765,
     "adapters": 392,
     "changes": 700,
-    "checkpoint": 612,
-    "cli": 3_500,
+    "checkpoint": 611,
+    "cli": 3_550,
     "components": 1_702,
     "dictionary": 1_173,
     "export": 1_550,
-    "kernels": 1_908,
+    "kernels": 1_927,
     "models": 1_420,
     "monitoring": 1_750,
     "plots": 450,
-    "rows": 496,
-    "stream": 1_397,
+    "rows": 494,
+    "stream": 1_399,
 }
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 44,
-    "lines of code": 18_300,
+    "lines of code": 18_400,
     "lines of docstrings": 8_100,
     "lines of several constants": 24,
-    "lines of tests": 24_700,
+    "lines of tests": 24_800,
     "words to avoid": 58,
 }
 

@@ -9,6 +9,8 @@ import numpy as np
 
 # The largest number of rows, columns or atoms, in checkpoints too; int64 and float64 can hold it.
 _LARGEST_INTEGER = 2**60
+# Letters of a value that an error prints: the text of a kernel with many numbers may take megabytes.
+_MOST_LETTERS = 200
 
 
 def check_integer(name: str, value: Any, *, least: int, most: int | None = _LARGEST_INTEGER, where: str) -> int:
@@ -100,3 +102,9 @@ def is_real(value: Any) -> TypeGuard[Real]:
 def _show(number: Any) -> str:
     # Python refuses to print integers of more than 4,300 digits, and a shorter text reads better anyway.
     return repr(number) if number < 10**30 else f"one of {int(number).bit_length()} bits"
+
+
+def show(value: Any) -> str:
+    """Print the beginning of a value for an error."""
+    text = repr(value)
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}..."

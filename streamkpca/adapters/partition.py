@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from streamkpca._core.arrays import Array, Flags
 from streamkpca.aggregate import Aggregate
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 
@@ -66,7 +66,7 @@ def merge(states: Sequence[Aggregate]) -> Aggregate:
     return states[0].zero().merge(*states)
 
 
-def select_answered(rows: Any, model: Any) -> npt.NDArray[np.bool_]:
+def select_answered(rows: Any, model: Any) -> Flags:
     """Tell which rows (n, d) a model is asked about: not those that it leaves out when it learns."""
     skips, on_missing = getattr(model, "on_bad_rows", "raise") == "skip", getattr(model, "on_missing", "raise")
     if not skips and on_missing != "skip":
@@ -81,7 +81,7 @@ def answer_names(model: Any) -> list[str]:
     return ["novelty", *model.get_feature_names_out().tolist()]
 
 
-def answers(rows: Any, model: Any) -> npt.NDArray[np.float64]:
+def answers(rows: Any, model: Any) -> Array:
     """Return the novelty and the projections of rows; NaN for rows that the model leaves out when it learns."""
     found = np.full((len(rows), len(answer_names(model))), np.nan)
     asked = select_answered(rows, model)

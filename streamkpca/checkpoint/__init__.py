@@ -13,8 +13,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.parameters import show
 from streamkpca.checkpoint.archive import TYPES, header_text, parse_header, read_archive, write_archive
-from streamkpca.checkpoint.fields import Context, record_fields, restore_part, show
+from streamkpca.checkpoint.fields import Context, record_fields, restore_part
 from streamkpca.checkpoint.table import STATE
 from streamkpca.dictionary.basis import Basis
 from streamkpca.errors import CheckpointError

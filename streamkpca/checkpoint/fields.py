@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.parameters import show
 from streamkpca.errors import CheckpointError
 
 AnyArray = npt.NDArray[Any]
@@ -273,9 +274,3 @@ def _check_array(key: str, entry: Field, value: Any, context: Context) -> AnyArr
     if dtype != "|b1" and not RULES[rule](value):
         raise CheckpointError(f"{key}: its numbers should be {', '.join(filter(None, ('finite', rule)))}, and are not")
     return value
-
-
-def show(value: Any) -> str:
-    """Return the beginning of a value's text."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -21,7 +21,7 @@ from streamkpca.kernels import Kernel
 _LARGEST_DECAY = 1e12
 
 # Share of the variance on the axes that "auto" may lose of the rows seen, to lose at most 1% of others. On held-out
-# halves of three data sets with 89 to 898 rows, 100 atoms lost .3 to 2.7 times what they lost of the rows seen.
+# halves of three data sets with 89 to 898 rows, 100 atoms lost 0.3 to 2.7 times what they lost of the rows seen.
 _MOST_LOST = 0.01 / 3.0
 
 
@@ -201,7 +201,7 @@ def refit(
     )
     active_atoms = candidates.rows[used]
     # Novelty is the distance to the span of all atoms of a stream: with 32 of 256 atoms active the average
-    # precision on a simulated plant's faults fell from .75 to .30. A batch has no atoms but the active ones.
+    # precision on a simulated plant's faults fell from 0.75 to 0.30. A batch has no atoms but the active ones.
     span = (candidates.rows, candidates.coordinates) if candidates.are_atoms else (active_atoms, factor)
     # A row of kernel values times L^-T is its coordinates, so L^-T axes are coefficients over the atoms.
     projection = solve_transposed(factor, found.axes.T).T

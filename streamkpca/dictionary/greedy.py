@@ -13,8 +13,8 @@ from streamkpca.kernels import Kernel
 Criterion = Literal["residual", "original"]
 
 # Atoms chosen from one pool of candidates before a new one is drawn. On 7,291 USPS digits (100 atoms, pools of 1,024),
-# ten atoms from each pool left .1076 of the energy unexplained in 2.5 s, one atom from each .1067 in 25 s, and all rows
-# as candidates .1057.
+# ten atoms from each pool left 0.1076 of the energy unexplained in 2.5 s, and one atom from each 0.1067 in 25 s. All
+# rows as candidates left 0.1057.
 _ATOMS_PER_POOL = 10
 
 

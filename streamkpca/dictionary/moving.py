@@ -1,6 +1,6 @@
 """Atoms that move: from rows of the stream to points that leave less of it unexplained.
 
-`Unexplained` is what atoms leave unexplained of a sample, with its gradient; `move_atoms` descends along it.
+`Unexplained` is what atoms leave unexplained of a sample, with its gradient; `descend` moves along it.
 """
 
 import operator
@@ -228,12 +228,12 @@ def move_basis(basis: Basis, rows: Array, weights: Array, *, n_evaluations: int)
 
     Returns the new basis, the positions (k,) of its atoms in the old one, as atoms may have met, and which have moved.
     """
-    atoms = move_atoms(basis.kernel, basis.atoms, basis.complete(rows), weights, n_evaluations=n_evaluations)
+    atoms = descend(basis.kernel, basis.atoms, basis.complete(rows), weights, n_evaluations=n_evaluations)
     moved, kept = Basis.empty(basis.kernel, atoms.shape[1], basis.distribution).extend(atoms)
     return moved, kept, (moved.atoms != basis.atoms[kept]).any(axis=1)
 
 
-def move_atoms(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_evaluations: int) -> Array:
+def descend(kernel: Kernel, atoms: Array, rows: Array, weights: Array, *, n_evaluations: int) -> Array:
     """Move atoms (m, d) so that they leave less unexplained of rows (n, d) of weights (n,); return them.
 
     L-BFGS (J. Nocedal, S. Wright, "Numerical Optimization", 2006, algorithms 7.4 and 3.1) with the curvature of each

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
-from streamkpca._core.parameters import check_integer, check_real, is_real
+from streamkpca._core.parameters import check_integer, check_real, is_real, show
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import views
 from streamkpca.kernels.program import Program, ProgramBuilder
-from streamkpca.kernels.views import FeatureView, UnitMatrix, Units, show
+from streamkpca.kernels.views import FeatureView, UnitMatrix, Units
 from streamkpca.rows.validation import as_sample_weight, check_parts
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.

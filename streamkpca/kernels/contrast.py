@@ -29,7 +29,7 @@ _RANK_TOLERANCE = 1e-11
 _ROUNDING = 1e-12
 
 
-class Swaps(NamedTuple):
+class PermutedRows(NamedTuple):
     """Known rows (k, d), held-out rows (h, d) of weights (h,), copies (s, d), and the rows (s,) they are copies of."""
 
     known: Array
@@ -39,7 +39,7 @@ class Swaps(NamedTuple):
     of: Indices
 
 
-def swap_numbers(X: Array, weights: Array | None) -> Swaps:
+def permute_features(X: Array, weights: Array | None) -> PermutedRows:
     """Hold out half of some rows (n, d), and copy each held-out row with one number replaced by that of another.
 
     Every other quarter is known, as neighbours in time resemble each other.
@@ -52,37 +52,37 @@ def swap_numbers(X: Array, weights: Array | None) -> Swaps:
     row_weights = np.ones(len(held_out)) if weights is None else weights[chosen][~is_known]
     varying = np.flatnonzero(held_out.min(axis=0) < held_out.max(axis=0)) if len(held_out) else np.empty(0, np.intp)
     if len(held_out) < _LEAST_HELD_OUT or not len(varying):
-        return Swaps(known, held_out, row_weights, held_out[:0], np.empty(0, dtype=np.intp))
+        return PermutedRows(known, held_out, row_weights, held_out[:0], np.empty(0, dtype=np.intp))
     random = np.random.default_rng(0)
     of = np.tile(np.arange(len(held_out)), _COPIES)
     columns, donors = random.choice(varying, len(of)), random.integers(len(held_out), size=len(of))
     copies = held_out[of]
     copies[np.arange(len(of)), columns] = held_out[donors, columns]
     differs = (copies != held_out[of]).any(axis=1)
-    return Swaps(known, held_out, row_weights, copies[differs], of[differs])
+    return PermutedRows(known, held_out, row_weights, copies[differs], of[differs])
 
 
-def contrast(program: Program, swaps: Swaps) -> float:
-    """Return how well copies are told from held-out rows: .5 where the kernel sees no difference, 1 where all are.
+def contrast(program: Program, permuted: PermutedRows) -> float:
+    """Return how well copies are told from held-out rows: 0.5 where the kernel sees no difference, 1 where all are.
 
     It is the area under the ROC curve: the probability that a copy is more novel than a row. Among equal ones, a copy
     is in the middle. Novelty is the share of a row's energy outside the span of the known rows.
     """
-    if not len(swaps.copies):
+    if not len(permuted.copies):
         return 0.5
     with one_blas_thread(), np.errstate(all="ignore"):
-        gram = program.gram(swaps.known)
+        gram = program.gram(permuted.known)
         factor, pivots, rank, _ = dpstrf(gram, lower=1, tol=_RANK_TOLERANCE * float(np.max(np.diagonal(gram))))
         factor = np.ascontiguousarray(np.tril(factor[:rank, :rank]))
-        known = swaps.known[pivots[:rank] - 1]
-        usual, odd = (_log_share(program, factor, known, rows) for rows in (swaps.held_out, swaps.copies))
+        known = permuted.known[pivots[:rank] - 1]
+        usual, odd = (_log_share(program, factor, known, rows) for rows in (permuted.held_out, permuted.copies))
     order = np.argsort(usual)
     # A copy is more novel than all rows of which a larger share is explained.
-    total = np.concatenate([[0.0], np.cumsum(swaps.weights[order])])
+    total = np.concatenate([[0.0], np.cumsum(permuted.weights[order])])
     explained = usual[order]
     more, as_many = (np.searchsorted(explained, odd, side=side) for side in ("right", "left"))
     taken = 0.5 * (total[more] + total[as_many]) / total[-1]
-    return float(np.average(1.0 - taken, weights=swaps.weights[swaps.of]))
+    return float(np.average(1.0 - taken, weights=permuted.weights[permuted.of]))
 
 
 def least_change(contrasts: Array, n_held_out: int) -> int:

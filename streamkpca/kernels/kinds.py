@@ -6,12 +6,12 @@ import sys
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, NoReturn
 
-from streamkpca._core.parameters import check_integer, check_real
+from streamkpca._core.parameters import check_integer, check_real, show
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import base
 from streamkpca.kernels.base import DEEPEST, Kernel, OnColumns
 from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder
-from streamkpca.kernels.views import FeatureView, show
+from streamkpca.kernels.views import FeatureView
 from streamkpca.kernels.widths import WidthKernel
 
 # exp(-t) is 0 long before this t; an infinite t would give infinity times 0.
@@ -35,7 +35,7 @@ class RBF(WidthKernel):
     -----
     "contrast" holds out half of the rows, and copies them with one number of each replaced by that of another row. It
     takes the smallest of seven widths, from that of "spread" to one 32 times larger, whose novelty tells the copies
-    from the rows nearly as well as the best does: by .9 of its area under the ROC curve above 1/2. With fewer than 32
+    from the rows nearly as well as the best does: by 0.9 of its area under the ROC curve above 1/2. With fewer than 32
     rows, or where no width is better, the rule is "spread".
 
     References

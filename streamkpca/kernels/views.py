@@ -9,7 +9,7 @@ import numpy.typing as npt
 from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import one_blas_thread
-from streamkpca._core.parameters import check_choice, check_integer, check_real, is_real
+from streamkpca._core.parameters import check_choice, check_integer, check_real, is_real, show
 from streamkpca.kernels import _loops as loops
 
 UNIT_RULES = ("range", "std", "whitened")
@@ -341,9 +341,3 @@ def _check_entries(entries: Array) -> Array:
             f"{float(entries[row, column])!r} in row {row}, column {column}; check how the matrix was computed"
         )
     return entries
-
-
-def show(value: Any) -> str:
-    """Print a value for an error; the text of one with many numbers or parts may take megabytes."""
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."

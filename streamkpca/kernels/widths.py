@@ -8,7 +8,7 @@ from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_choice, check_real
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.contrast import contrast, least_change, swap_numbers
+from streamkpca.kernels.contrast import contrast, least_change, permute_features
 
 RULES = ("contrast", "spread", "scale", "median")
 # How many times wider than "spread" are the widths that "contrast" compares: 1 to 32, in steps of a factor of 3.2 in
@@ -128,7 +128,7 @@ class WidthKernel(Kernel):
     def _compare_widths(self, X: Array, weights: Array | None) -> tuple[Array, Array, int]:
         """Return widths (g,) from the usual one on, their contrasts (g,), and the number of held-out rows."""
         widths = self._wider(typical_distance(X, "spread", squared=self._squared, weights=weights), _FACTORS)
-        swaps = swap_numbers(X, weights)
+        swaps = permute_features(X, weights)
         kernels = (self.with_parameter(self._width, float(width)) for width in widths)
         return widths, np.array([contrast(kernel.program, swaps) for kernel in kernels]), len(swaps.held_out)
 

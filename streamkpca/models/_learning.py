@@ -27,11 +27,11 @@ def learn_rows(state: State | None, X: Any, sample_weight: Any, settings: Settin
     """Return the state (None before the first row) after rows of any kind, which are checked first."""
     if state is not None:
         check_continued(state, settings, where)
-    state, rows, weights, n_rejected = check_rows(state, X, sample_weight, settings, where)
+    state, rows, weights, n_rejected = prepare_rows(state, X, sample_weight, settings, where)
     return with_rows(state, rows, weights, settings, n_rejected)
 
 
-def check_rows(
+def prepare_rows(
     state: State | None, X: Any, sample_weight: Any, settings: Settings, where: str
 ) -> tuple[State, validation.Rows, Array | float, int]:
     """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""

@@ -22,7 +22,7 @@ from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, plainly, require
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, warn_of_empty_axes
-from streamkpca.models._learning import StateCell, check_rows, learn_batches, learn_rows
+from streamkpca.models._learning import StateCell, learn_batches, learn_rows, prepare_rows
 from streamkpca.models._params import argument_reader, constructor_parameters, explain_unknown_arguments
 from streamkpca.rows.validation import Names, arrow_table, is_arrow
 from streamkpca.stream.calibration import calibrate, rows_for_level
@@ -237,7 +237,7 @@ class StreamingKernelPCA(Estimator):
         del y
         where = "StreamingKernelPCA.fit"
         settings, X = self.settings(where), arrow_table(X, where)
-        state, rows, weights, n_rejected = check_rows(None, X, sample_weight, settings, where)
+        state, rows, weights, n_rejected = prepare_rows(None, X, sample_weight, settings, where)
         if not np.any(weights):
             raise ValueError(
                 f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
@@ -448,7 +448,7 @@ class StreamingKernelPCA(Estimator):
         A split-conformal level [1]_ of the scores of rows that the model has not learned from: sampled rows that the
         atoms were not chosen from, and rows that came after the last refit. While there are too few, runs of rows are
         scored without the atoms that they became. A share `quantile` of later rows stays below it if they are
-        exchangeable with those of the stream, up to chance: 3 of 300 rows decide about .99. `Monitor` has thresholds
+        exchangeable with those of the stream, up to chance: 3 of 300 rows decide about 0.99. `Monitor` has thresholds
         for streams that change.
 
         References

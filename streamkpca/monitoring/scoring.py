@@ -18,7 +18,7 @@ from streamkpca.monitoring.causes import Healthy
 from streamkpca.monitoring.periods import Period, check_knows_phases, kernel_with_phases, n_phases, with_phases
 from streamkpca.monitoring.state import MonitorState
 from streamkpca.rows.times import Times
-from streamkpca.rows.validation import finite_rows, rows_with_numbers
+from streamkpca.rows.validation import usable_rows
 from streamkpca.stream.state import State, check_range, latest_axes
 
 # Numbers of a row up to which each is predicted by the others, as that takes the square of their number.
@@ -113,9 +113,9 @@ class Scorer:
         Those of planned windows are not, nor those without numbers enough.
         """
         if self.model.on_missing == "marginal":
-            bad = ~rows_with_numbers(rows)
+            bad = ~usable_rows(rows, gaps=True)
         elif "skip" in (self.model.on_bad_rows, self.model.on_missing):
-            bad = ~finite_rows(rows)
+            bad = ~usable_rows(rows, gaps=False)
         else:
             # Rows are refused with a number that is not finite.
             bad = np.zeros(len(rows), dtype=bool)

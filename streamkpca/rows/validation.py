@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamkpca._core._loops import all_finite
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Flags
 
 # Numbers of a part of the rows.
 _PART_NUMBERS = 2**19
@@ -291,37 +291,32 @@ def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) 
     """
     if not isinstance(rows, RowParts) and all_finite(rows):
         return rows, weights, 0
-    usable = rows_with_numbers if gaps else finite_rows
-    good = np.concatenate([usable(part) for _, part in parts_of(rows)])
+    good = np.concatenate([usable_rows(part, gaps=gaps) for _, part in parts_of(rows)])
     n_bad = len(rows) - int(np.count_nonzero(good))
     if not n_bad and not gaps:
         return rows, weights, 0
 
     def clean(part: Array) -> Array:
-        kept = np.where(usable(part)[:, None], part, 0.0)
+        kept = np.where(usable_rows(part, gaps=gaps)[:, None], part, 0.0)
         # One NaN for all: what sets the others apart would decide which rows are drawn into samples.
         return np.where(np.isnan(kept), np.nan, kept)
 
     return _change_rows(rows, clean), np.where(good, weights, 0.0) if n_bad else weights, n_bad
 
 
-def finite_rows(rows: Array) -> npt.NDArray[np.bool_]:
-    """Tell which rows (n, d) have nothing but finite numbers."""
-    finite: npt.NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(rows), axis=1)
-    return finite
-
-
-def rows_with_numbers(rows: Array) -> npt.NDArray[np.bool_]:
-    """Tell which rows (n, d) have a finite number and no infinite one."""
-    usable = np.logical_and(np.isfinite(rows).any(axis=1), ~np.isinf(rows).any(axis=1))
-    return np.asarray(usable)
+def usable_rows(rows: Array, *, gaps: bool) -> Flags:
+    """Tell which rows (n, d) a model can use: those of finite numbers; with `gaps`, those of some, and NaN."""
+    finite = np.isfinite(rows)
+    return np.asarray(
+        finite.any(axis=1) & ~np.isinf(rows).any(axis=1) if gaps else np.logical_and.reduce(finite, axis=1)
+    )
 
 
 def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
     """Round rows (n, d) to single precision; they stay float64.
 
     Each number moves by at most 6e-8, relative, or by 1e-45. Numbers beyond the range of float32 raise ValueError if
-    `finite` is True, and become infinite otherwise. Kernel values are not rounded: that moved distances by up to .8%.
+    `finite` is True, and become infinite otherwise. Kernel values are not rounded: that moved distances by up to 0.8%.
     """
     if finite:
         for place, part in parts_of(rows):

@@ -63,7 +63,7 @@ _OPTIMISM = 2.5
 def advance_block(
     summary: Summary, rows: Array, weights: Array, settings: Settings, block: Block | None = None
 ) -> Summary:
-    """Search for atoms if that is due, then record a block (B, d).
+    """Let rows decay, test for a drift, search a block (B, d) for atoms if that is due, and record it.
 
     `block` is made of the same rows by `Summary.prepare`, possibly before the atoms changed.
     O(B m (d + m)), and O(n m (d + m)) more for a search with n sampled rows; O(B^2 (d + m)) while the budget lasts.
@@ -82,30 +82,35 @@ def advance_block(
     # With zero tolerance every independent row is admitted, even if its residual is tiny beside the block's energy.
     if settings.tolerance > 0.0 and block.unexplained <= tolerated:
         return summary.record_block(block, times[0])
-    moves_atoms = settings.moves_atoms and can_move(summary.basis.kernel)
-    interval = MOVING_INTERVAL if moves_atoms else ROWS_INTERVAL
     if settings.max_atoms is None:
         return search_block(summary, block, None, tolerated, moves_atoms=False).record_block(block, times[0])
-    if not summary.schedule.is_due(block, summary.n_rows, interval):
-        skipped = replace(summary, schedule=summary.schedule.record_skip(block, summary.n_rows))
-        return skipped.record_block(block, times[0])
-    before = summary.basis.size
-    fades = settings.half_life is not None
+    moves_atoms = settings.moves_atoms and can_move(summary.basis.kernel)
+    if summary.schedule.is_due(block, summary.n_rows, MOVING_INTERVAL if moves_atoms else ROWS_INTERVAL):
+        return _renew_atoms(summary, block, times[0], settings, tolerated, moves_atoms=moves_atoms)
+    skipped = replace(summary, schedule=summary.schedule.record_skip(block, summary.n_rows))
+    return skipped.record_block(block, times[0])
+
+
+def _renew_atoms(
+    summary: Summary, block: Block, times: Array, settings: Settings, tolerated: float, *, moves_atoms: bool
+) -> Summary:
+    """Search a block for atoms within the budget, record it, let atoms move, and plan the next search."""
+    assert settings.max_atoms is not None
+    before, fades, interval = summary.basis.size, settings.half_life is not None, ROWS_INTERVAL
     summary = search_block(summary, block, settings.max_atoms, tolerated, moves_atoms=moves_atoms, fades=fades)
     found = block if block.is_current_for(summary.basis) else Block(summary.basis, block.rows, block.weights)
-    summary = summary.record_block(found, times[0])
+    summary = summary.record_block(found, times)
     if moves_atoms:
         summary = move_atoms(summary)
-        interval = _find_move_interval(summary, settings.half_life, len(rows))
+        interval = _find_move_interval(summary, settings.half_life, len(block.rows))
     spread = spread_of(np.maximum(block.project().residual, 0.0), block.weights)
     # How much rows usually leave must be known after the search: before it, a drift would pass as usual.
     usual = usual_residual(summary, moves_atoms=moves_atoms)
     usual = usual if moves_atoms else max(usual, found.mean_residual)
     # While blocks fill the budget, each is searched.
     has_room = before < summary.basis.size < settings.max_atoms
-    return replace(
-        summary, schedule=summary.schedule.record_search(summary.n_rows, usual, spread, interval, again=has_room)
-    )
+    schedule = summary.schedule.record_search(summary.n_rows, usual, spread, interval, again=has_room)
+    return replace(summary, schedule=schedule)
 
 
 def record_block(summary: Summary, rows: Array, weights: Array, half_life: float | None) -> Summary:

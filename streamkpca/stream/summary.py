@@ -91,7 +91,7 @@ class ResidualTrend:
 
 LONGEST_PAUSE = 1024
 # A block may be searched before the end of the pause if, by two standard errors, it leaves more than the usual residual
-# and this share of it. With .1, digits that came class by class were explained worse.
+# and this share of it. With 0.1, digits that came class by class were explained worse.
 _UNUSUAL = 0.05
 
 

@@ -10,7 +10,7 @@ from strategies import FEWER, kernel_cases, rows
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca.dictionary import moving
 from streamkpca.dictionary.basis import Basis
-from streamkpca.dictionary.moving import Unexplained, can_move, move_atoms, move_basis
+from streamkpca.dictionary.moving import Unexplained, can_move, descend, move_basis
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
 
 UNITS = np.array([2.0, 0.25, 10.0])
@@ -167,8 +167,8 @@ def test_weights_are_copies_of_rows():
 @pytest.mark.parametrize(("kernel", "factor"), list(zip(SMOOTH, [1e-100, 1e20, 1e100], strict=True)))
 def test_only_shares_of_weights_matter(kernel, factor):
     X, weights, atoms = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5)
-    expected = move_atoms(kernel, atoms, X, weights, n_evaluations=6)
-    scaled = move_atoms(kernel, atoms, X, factor * weights, n_evaluations=6)
+    expected = descend(kernel, atoms, X, weights, n_evaluations=6)
+    scaled = descend(kernel, atoms, X, factor * weights, n_evaluations=6)
     np.testing.assert_allclose(scaled, expected, rtol=1e-7, atol=1e-9)
 
 
@@ -221,7 +221,7 @@ def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
 
     theirs = minimize(value, X[:m].ravel(), method="L-BFGS-B", options={"maxiter": 200, "maxfun": 10**5}).fun
     start = value(X[:m].ravel())
-    ours = value(move_atoms(kernel, X[:m], X, weights, n_evaluations=80).ravel())
+    ours = value(descend(kernel, X[:m], X, weights, n_evaluations=80).ravel())
     assert ours <= theirs + 0.03 * (start - theirs)
 
 
@@ -299,8 +299,8 @@ def test_no_move_loses(data, X, case, m):
 def test_the_order_of_atoms_is_kept(seed, kernel):
     X, weights = rows_of(seed, 50), weights_of(seed, 50)
     order = np.random.default_rng(seed).permutation(5)
-    moved = move_atoms(kernel, X[:5], X, weights, n_evaluations=4)
-    permuted = move_atoms(kernel, X[:5][order], X, weights, n_evaluations=4)
+    moved = descend(kernel, X[:5], X, weights, n_evaluations=4)
+    permuted = descend(kernel, X[:5][order], X, weights, n_evaluations=4)
     np.testing.assert_allclose(permuted, moved[order], atol=1e-4)
 
 
@@ -308,14 +308,14 @@ def test_atoms_that_nothing_improves_stay_to_the_bit():
     # One atom in the middle of rows that lie evenly around it.
     X = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
     for kernel in (RBF(0.1), RationalQuadratic(1.0, length_scale=3.0)):
-        np.testing.assert_array_equal(move_atoms(kernel, np.zeros((1, 2)), X, np.ones(4), n_evaluations=6), [[0, 0]])
+        np.testing.assert_array_equal(descend(kernel, np.zeros((1, 2)), X, np.ones(4), n_evaluations=6), [[0, 0]])
 
 
 def test_atoms_stay_where_no_row_can_be_explained():
     atoms = rows_of(1, 3)
     for X, weights in ((rows_of(0, 5), np.zeros(5)), (np.zeros((5, 3)), np.ones(5)), (np.empty((0, 3)), np.empty(0))):
-        assert move_atoms(Linear(), atoms, X, weights, n_evaluations=6) is atoms
-    assert move_atoms(Linear(), atoms[:0], rows_of(0, 5), np.ones(5), n_evaluations=6).shape == (0, 3)
+        assert descend(Linear(), atoms, X, weights, n_evaluations=6) is atoms
+    assert descend(Linear(), atoms[:0], rows_of(0, 5), np.ones(5), n_evaluations=6).shape == (0, 3)
     assert_no_worse(RBF(0.3), atoms[:0], rows_of(0, 5), np.ones(5))
 
 
@@ -383,6 +383,6 @@ def test_threads_do_not_change_a_bit(kernel, monkeypatch):
     for n_threads in (1, 2, 5):
         monkeypatch.setattr(moving, "blas_threads", lambda n=n_threads: n)
         with one_blas_thread():
-            found.append(move_atoms(kernel, X[:10], X, weights, n_evaluations=5))
+            found.append(descend(kernel, X[:10], X, weights, n_evaluations=5))
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])

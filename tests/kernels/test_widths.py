@@ -9,7 +9,7 @@ from scipy.spatial.distance import pdist
 from sklearn.svm import SVC
 
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
-from streamkpca.kernels.contrast import contrast, least_change, swap_numbers
+from streamkpca.kernels.contrast import contrast, least_change, permute_features
 from streamkpca.kernels.widths import typical_distance
 
 # Typical distances
@@ -145,7 +145,7 @@ def test_copies_are_held_out_rows_with_one_number_of_another(seed, n, d):
     if d > 1:
         X[:, 0] = 3.0
     weights = np.random.default_rng(seed).uniform(0.5, 2.0, n)
-    known, held_out, a, copies, of = swap_numbers(X, weights)
+    known, held_out, a, copies, of = permute_features(X, weights)
     places = {row.tobytes(): place for place, row in enumerate(X)}
     at_known, at_held_out = ([places[row.tobytes()] for row in part] for part in (known, held_out))
     # Half of at most 1,024 rows are held out, up to one row at the ends of each of two quarters, in the order of the
@@ -165,7 +165,7 @@ def test_copies_are_held_out_rows_with_one_number_of_another(seed, n, d):
         assert copy[column] in held_out[:, column]
     # Constant columns are never swapped, as nothing would change.
     assert d == 1 or not differs[:, 0].any()
-    again = swap_numbers(X, weights)
+    again = permute_features(X, weights)
     np.testing.assert_array_equal(again.copies, copies)
 
 
@@ -193,7 +193,7 @@ def test_far_away_nothing_underflows():
     X = correlated(n=200, causes=2, d=3)
     narrow = RBF(50.0)
     assert narrow.matrix(X[:100], X[100:]).min() == 0.0
-    assert 0.5 <= contrast(narrow.program, swap_numbers(X, None)) <= 1.0
+    assert 0.5 <= contrast(narrow.program, permute_features(X, None)) <= 1.0
 
 
 def test_the_first_width_that_is_nearly_the_best_is_taken():
