@@ -52,6 +52,13 @@ def names_for(page: str) -> dict[str, Any]:
     return supposed.get(page, {})
 
 
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_code_fits_beside_the_contents(page: str) -> None:
+    """A page beside its lists of contents, on a screen of 1,280 pixels, shows 88 letters of code."""
+    long = [line for language, code in blocks(page) if language == "python" for line in code.split("\n")]
+    assert [line for line in long if len(line) > 88] == []
+
+
 def require_libraries(code: str) -> None:
     imported = set(re.findall(r"^ *(?:from|import) (\w+)", code, re.MULTILINE))
     if "plots" in code:
