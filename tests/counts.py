@@ -29,8 +29,8 @@ LINES = {
     "cli": 3_550,
     "components": 1_702,
     "dictionary": 1_173,
-    "export": 1_550,
-    "kernels": 1_927,
+    "export": 1_500,
+    "kernels": 1_931,
     "models": 1_420,
     "monitoring": 1_750,
     "plots": 450,
@@ -40,12 +40,12 @@ LINES = {
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
     "aliases of Array": 0,
-    "functions named by participles": 44,
+    "functions named by participles": 43,
     "lines of code": 18_400,
     "lines of docstrings": 8_100,
     "lines of several constants": 24,
     "lines of tests": 24_800,
-    "words to avoid": 58,
+    "words to avoid": 59,
 }
 
 # Participles that do not end in -ed or -ing.

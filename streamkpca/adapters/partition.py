@@ -12,7 +12,7 @@ from streamkpca._core.arrays import Array, Flags
 from streamkpca.aggregate import Aggregate
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 
-# They settle the kernel's scale, and all states begin with their atoms. After half as many, every later state took a
+# Rows that settle the kernel's scale; all states begin with their atoms. After half as many, every later state took a
 # quarter longer, as its own search had not come to rest; after more, it was no quicker.
 FIRST_ROWS: Final = 10_240
 # States merged in one task.

@@ -18,7 +18,7 @@ from streamkpca.components.likelihood import GramModel, Problem, Statistics, sta
 
 # Up to this many active candidates, inner products with them are cheaper than features.
 _FEW = 128
-# They are also cheaper up to this many active candidates for each coordinate.
+# Active candidates for each coordinate up to which inner products with them are cheaper than features, too.
 _FEW_OF = 0.5
 # Generous for the rounding of sums of a few hundred products.
 _ROUNDING = 64.0 * float(np.finfo(float).eps)

@@ -13,7 +13,7 @@ from streamkpca.kernels.program import PreparedKernel, explained_energies
 
 # From this share of k(x, x) on that is explained, no kernel value that counts has underflowed.
 _LEAST_SHARE = 1e-200
-# The same for explained energies themselves.
+# From this explained energy on, no kernel value that counts has underflowed.
 _LEAST_ENERGY = 1e-280
 
 

@@ -9,8 +9,8 @@ from scipy.linalg import eigh
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
+from streamkpca.kernels.gradients import has_gradients, is_of_squared_distances, values_and_gradients
 from streamkpca.kernels.kinds import category_columns
-from streamkpca.kernels.program import has_gradients, is_of_squared_distances, values_and_gradients
 from streamkpca.kernels.views import FeatureView
 
 # Iteration stops where a step gains less than this share of the inner product with the point.

@@ -175,7 +175,7 @@ def _repeat(
 _LEAST_SHARE = 1e-10
 # Factor of the noise variance from one fit to the next, until enough candidates are active.
 _COARSE_STEP = 0.5
-# The same near the number that is wanted.
+# Factor of the noise variance from one fit to the next, near the number of candidates that is wanted.
 _FINE_STEP = 0.97
 # Fits near the noise variance that a search starts from.
 _FITS_NEAR_START = 8

@@ -19,8 +19,7 @@ from streamkpca.dictionary._loops import scale_values, sum_of_squares, weigh
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import gram_of
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.program import (
-    Program,
+from streamkpca.kernels.gradients import (
     curvature_by_rows,
     gradient_by_rows,
     has_gradients,
@@ -28,6 +27,7 @@ from streamkpca.kernels.program import (
     own_gradient,
     values_and_gradients,
 )
+from streamkpca.kernels.program import Program
 
 # Rounding in single precision.
 _SINGLE = float(np.finfo(np.float32).eps)
@@ -54,7 +54,7 @@ _SHORTER = 0.3
 
 # The descent ends when a step gains less than this share of what is unexplained.
 _WORTHWHILE = 1e-3
-# It also ends when less than this share of the energy, of which the ridge is a part, is unexplained.
+# The descent ends when less than this share of the energy, of which the ridge is a part, is unexplained.
 _EXPLAINED = 1e-6
 
 # The span of this many atoms near each holds most of what that of all atoms holds of the directions in which it can

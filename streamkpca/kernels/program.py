@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Indices
+from streamkpca._core.arrays import Array
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
 from streamkpca.rows.validation import parts_of
@@ -441,87 +441,3 @@ def explained_energies(factor: Array, values: Array) -> Array:
     out = np.empty(len(values))
     loops.explained_energies(factor, values, out)
     return out
-
-
-# Derivatives of kernel values by the base matrices, and of these by rows
-
-
-def has_gradients(program: Program) -> bool:
-    """Say whether a kernel has derivatives: it calls no function of the caller."""
-    return all(matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
-
-
-def is_of_squared_distances(program: Program) -> bool:
-    """Say whether a kernel is a function of squared distances alone."""
-    return all(matrix.base is Base.SQUARED for matrix in program.base_matrices)
-
-
-def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, list[Array]]:
-    """Evaluate a kernel with `has_gradients` for X (n, d), Y (m, d), and its derivative (n, m) by each base matrix.
-
-    At a cusp, as Matern of smoothness 1/2 has one at distance 0, the derivative counts as 0.
-    """
-    values, gradients = program.differentiate(program.base_values(X, Y))
-    return values, list(gradients)
-
-
-def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array) -> Array:
-    """Differentiate sum_ni w_ni t(x_n, y_i), with t the entries of a base matrix, by the rows y_i.
-
-    X (n, d), Y (m, d) and `weights` (n, m) give (m, d), at the cusps of L1 distances the mean of both sides; O(n m d).
-    """
-    if matrix.base is Base.EQUAL:
-        # Categories have no direction to move in.
-        return np.zeros(Y.shape)
-    origin = matrix.origin(Y)
-    x, y = matrix.view.of(X, origin), matrix.view.of(Y, origin)
-    if matrix.base is Base.SQUARED:
-        # Differences from a common point, as all digits would cancel far from the origin.
-        centre = y.mean(axis=0)
-        by_view = 2.0 * ((y - centre) * weights.sum(axis=0)[:, None] - weights.T @ (x - centre))
-    elif matrix.base is Base.ABSOLUTE:
-        by_view = np.zeros(y.shape)
-        loops.add_signs(np.ascontiguousarray(x), np.ascontiguousarray(y), weights, by_view)
-    elif matrix.base is Base.COSINE:
-        unit = unit_rows(y)
-        by_view = weights.T @ unit_rows(x)
-        by_view -= unit * np.einsum("ij,ij->i", unit, by_view)[:, None]
-        lengths = np.sqrt(np.einsum("ij,ij->i", y, y))[:, None]
-        by_view /= np.where(lengths > 0.0, lengths, np.inf)
-    else:
-        by_view = weights.T @ x
-    return _by_features(matrix, by_view, Y.shape[1])
-
-
-def own_gradient(matrix: PairwiseMatrix, Y: Array, others: Indices) -> Array:
-    """Differentiate squared distances t(y_i, y_j) by y_i, for rows Y (m, d), j among others (m, s); (m, s, d)."""
-    y = matrix.view.of(Y, matrix.origin(Y))
-    return _by_features(matrix, 2.0 * (y[:, None] - y[others]), Y.shape[1])
-
-
-def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Array:
-    """Estimate |d phi(y_i) / d y_if|^2 / k(y_i, y_i) for rows Y (m, d), given the size (m,) of |k' / k| near each."""
-    if matrix.base is Base.EQUAL:
-        return np.zeros(Y.shape)
-    y = matrix.view.of(Y)
-    if matrix.base is Base.SQUARED:
-        steepness = 2.0 * steepness
-    elif matrix.base is Base.ABSOLUTE:
-        steepness = steepness**2
-    elif matrix.base is Base.COSINE:
-        steepness = steepness / np.maximum(np.einsum("ij,ij->i", y, y), np.finfo(np.float64).tiny)
-    by_view = np.repeat(steepness[:, None], y.shape[1], axis=1)
-    return _by_features(matrix, by_view, Y.shape[1], power=2)
-
-
-def _by_features(matrix: PairwiseMatrix, by_view: Array, d: int, *, power: int = 1) -> Array:
-    """Turn derivatives (..., c) by the columns of a view into those (..., d) by features; `power` of its factors."""
-    if matrix.view.matrix is not None:
-        by_view = by_view @ matrix.view.matrix.entries**power
-    elif matrix.view.divisors is not None:
-        by_view = by_view / matrix.view.divisors**power
-    if matrix.view.columns is None:
-        return by_view
-    spread = np.zeros((*by_view.shape[:-1], d))
-    spread[..., matrix.view.columns] = by_view
-    return spread

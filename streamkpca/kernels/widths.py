@@ -18,7 +18,7 @@ _NUMBERS_AT_ONCE = 2**18
 _MEDIAN_ROWS = 512
 # The least number whose reciprocal, and products with it, stay finite.
 _SMALLEST = 1e-300
-# The largest such number.
+# The largest number whose reciprocal, and products with it, stay finite.
 _LARGEST = 1e300
 
 

@@ -22,7 +22,7 @@ _N_RUNS = 8
 # three times as often as they should: the other atoms were chosen to explain the run, too. If none is, half as often,
 # and the last atom of a rank is missing.
 _MOST_ADMISSIBLE = 256
-# They take places until the others are explained as well as before, but for this factor.
+# Rows take the places of atoms until the others are explained as well as before, but for this factor.
 _AS_WELL = 1.2
 # Below this share of k(x, x), what other atoms explain of a row is not known from what they explain together.
 _LEAST_EXPLAINED = 1e-6

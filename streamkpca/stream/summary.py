@@ -202,7 +202,7 @@ _LEAST_WEIGHT = 1e-200
 _NEGLIGIBLE_SHARE = 1e-6
 # The distribution of gaps is made anew after this share of more rows.
 _MORE_ROWS = 0.25
-# It is also made anew after this many more rows.
+# The distribution of gaps is made anew after this many more rows.
 _ROWS_TO_RENEW = 4096
 
 

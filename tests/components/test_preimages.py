@@ -5,7 +5,7 @@ from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, Streami
 from streamkpca.components import preimages
 from streamkpca.components.preimages import PreImages
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
-from streamkpca.kernels.program import is_of_squared_distances
+from streamkpca.kernels.gradients import is_of_squared_distances
 
 ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
 SMOOTH = [

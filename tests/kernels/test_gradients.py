@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kinds import PRIMITIVES
 
 from streamkpca.kernels import RBF, Cosine, Custom, Kernel, Laplacian, Linear, Matern
-from streamkpca.kernels.program import (
+from streamkpca.kernels.gradients import (
     curvature_by_rows,
     gradient_by_rows,
     has_gradients,
