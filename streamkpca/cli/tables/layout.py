@@ -89,9 +89,6 @@ def join_lines(lines: Sequence[str]) -> Iterator[Line]:
     ['a,"b c",d', 'e"', 'f']
     """
     at = 0
-    if not any('"' in text for text in lines):
-        yield from (Line(i, i + 1, text) for i, text in enumerate(lines) if text.strip())
-        return
     while at < len(lines):
         text, end = lines[at], at + 1
         if text.count('"') % 2 and re.search(r'(?:^|[,;\t|])\s*"', text):

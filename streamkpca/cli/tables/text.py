@@ -95,10 +95,9 @@ class TextReader:
 
     def _part(self, block: bytes, at: int, line: int, wanted: Sequence[int], *, is_first: bool) -> Part:
         """Read whole lines that begin at a byte and a line of the file."""
-        text = decode(block)
-        texts = text.split("\n")
+        texts = decode(block).split("\n")
         n_above = 0 if at else self._n_above(texts, is_first=is_first)
-        if self.has_long_cells and '"' in text:
+        if self.has_long_cells and any(one.count('"') % 2 for one in texts):
             joined = [one for one in join_lines(texts) if one.first >= n_above]
             edges = np.array([one[:2] for one in joined], int).reshape(-1, 2)
             lines = Lines(edges[:, 0], edges[:, 1], [one.text for one in joined])
@@ -217,7 +216,7 @@ class CsvReader(TextReader):
         odd = (
             (i, self._kind(text))
             for i, text in enumerate(texts)
-            if (bare := text.strip())[:1] in MARKS or bare in head or '"' in bare or bare.endswith(last)
+            if (bare := text.strip())[:1] in MARKS or bare in head or bare.count('"') % 2 or bare.endswith(last)
         )
         bad = [(i, kind, f"{kind}: {texts[i][:40]!r}") for i, kind in odd if kind]
         kept = np.delete(np.arange(len(texts)), [i for i, *_ in bad])
