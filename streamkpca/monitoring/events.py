@@ -260,8 +260,14 @@ class EventLog(NamedTuple):
         """Return the open event with its features, in the group of the first event that is like it."""
         assert self.current is not None
         event = replace(self.current, features=features, ranking=ranking)
-        alike = (other.group for other in self.closed if _likeness(other) == _likeness(event))
-        return replace(event, group=next(alike, event.start)) if features else event
+        if not features:
+            return event
+        own, first = _likeness(event), features[0].feature
+        # Most of a thousand events differ in the first feature.
+        near = (
+            one for one in self.closed if one.kind == event.kind and one.features and one.features[0].feature == first
+        )
+        return replace(event, group=next((one.group for one in near if _likeness(one) == own), event.start))
 
     def end(self, event: Event | None, most: int) -> Self:
         """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
