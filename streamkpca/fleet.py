@@ -160,7 +160,7 @@ def odd(states: Mapping[Any, StreamingKernelPCA]) -> list[OddMachine]:
     for kind in _kinds(_Fleet.of(told), max(_LEAST_KIND, math.ceil(_LEAST_KIND_SHARE * n))):
         compared = _Compared.of(kind)
         for place, (machine, rarity) in enumerate(zip(kind.machines, compared.rarity(n).tolist(), strict=True)):
-            changed = tuple(kind.features[j] for j in compared.changed(place, n))
+            changed = tuple(kind.features[j] for j in compared.find_changed(place, n))
             found.append(OddMachine(machine.name, rarity, changed))
     return sorted(found, key=lambda machine: (math.isnan(machine.rarity), -machine.rarity))
 
@@ -199,7 +199,7 @@ class _Machine(NamedTuple):
             unexplained=max(moments.losses.on_arrival, 0.0) / max(moments.energy, 1e-300),
         )
 
-    def projected(self, basis: Basis) -> "_Machine":
+    def project_onto(self, basis: Basis) -> "_Machine":
         """Return the moments in another basis."""
         if np.array_equal(self.basis.atoms, basis.atoms):
             return self
@@ -250,7 +250,7 @@ class _Fleet(NamedTuple):
         responses = _responses(basis)
         seen = np.flatnonzero(responses.any(axis=(1, 2)))
         names = machines[0].like[0]
-        return cls([machine.projected(basis) for machine in machines], [names[j] for j in seen], responses[seen])
+        return cls([machine.project_onto(basis) for machine in machines], [names[j] for j in seen], responses[seen])
 
     def part(self, members: Positions) -> "_Fleet":
         """Return some of the machines as a fleet."""
@@ -345,7 +345,7 @@ class _Compared(NamedTuple):
         rarity: Array = np.exp(-np.minimum(least + math.log((self.log_p[0].size + 1) * n_machines), 0.0))
         return rarity
 
-    def changed(self, place: int, n_machines: int) -> list[int]:
+    def find_changed(self, place: int, n_machines: int) -> list[int]:
         """Return the features in which a machine differs, the clearest first."""
         differences, overlaps = self.differences[place].copy(), self.overlaps
         least = float(student.isf(0.5 / (_NAMED * (differences.size + 1) * n_machines), _MOST_DOF))

@@ -15,10 +15,10 @@ from streamkpca.export.c_kernel import (
     Source,
     comment_safe,
     find_largest_logarithm,
-    listed,
+    list_facts,
     scaled_value,
 )
-from streamkpca.export.c_learning import learning_file
+from streamkpca.export.c_learning import write_learning_file
 from streamkpca.export.device_state import RETURN_PERIOD
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.scales import DOUBLE_ROUNDING, N_LEVELS, SINGLE_ROUNDING, Scales, relation_text
@@ -111,13 +111,13 @@ def to_c(
     if check_flag("learns", learns, where=where):
         if dtype != "float":
             raise ValueError('to_c: expected dtype="float" for a file that learns but got "double"; leave it out')
-        return learning_file(model, name=name, return_period=return_period)
+        return write_learning_file(model, name=name, return_period=return_period)
     formula = formula_of(model, where=where, language="C", single="float" if dtype == "float" else None)
     source = Source(name, dtype)
     kernel = KernelText(source, formula)
     # Row after row up to the diagonal, which is inverted, so that solving needs no division.
-    packed = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
-    factor = source.table("factor", np.concatenate(packed))
+    inverted = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
+    factor = source.table("factor", np.concatenate(inverted))
     _write_transform(source, formula, kernel)
     _write_error(source, formula, kernel, factor)
     _write_novelty(source, formula, kernel, factor)
@@ -283,11 +283,11 @@ def _header(source: Source, formula: Formula, kernel: KernelText, scales: Scales
     estimator = comment_safe([facts["estimator"]])[1:-1]
     lines = [f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {estimator}.", ""]
     lines += [
-        *listed(learned),
+        *list_facts(learned),
         "",
         *(f"{head};\n *     " + "\n *     ".join(textwrap.wrap(use, WIDTH - 4)) for head, use in source.uses.items()),
     ]
-    lines += ["", *listed(promises)]
+    lines += ["", *list_facts(promises)]
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
 
 

@@ -17,10 +17,13 @@ from streamkpca.kernels.program import Arithmetic, Base
 Positions = npt.NDArray[np.int64]
 
 # Below this logarithm of a kernel value, those of all atoms differ by less than rounding.
-_LEAST_LOG, _LEAST_SINGLE_LOG = -1e300, -1e30
+_LEAST_LOG = -1e300
+# The same in single precision.
+_LEAST_SINGLE_LOG = -1e30
 
 WIDTH = 110
-_DOUBLE, _FLOATS = re.compile(r"\bdouble\b"), re.compile(r"(?<![\w.])(?:\d+\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+)")
+_DOUBLE = re.compile(r"\bdouble\b")
+_FLOATS = re.compile(r"(?<![\w.])(?:\d+\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+)")
 _CALLS = re.compile(r"\b(exp|fabs|hypot|log|log1p|sqrt|tanh)\(")
 
 
@@ -49,7 +52,7 @@ class Source:
     def table(self, what: str, values: Array) -> str:
         """Write a table of numbers; return its name, which ends in `what`."""
         self.n_bytes += values.size * self.n_bytes_of_number
-        return self._write(what, self.dtype, values.shape, [self._spelled(row) for row in np.atleast_2d(values)])
+        return self._write(what, self.dtype, values.shape, [self._spell(row) for row in np.atleast_2d(values)])
 
     def positions(self, what: str, values: Positions) -> str:
         """Write a table of positions; return its name, which ends in `what`."""
@@ -70,7 +73,7 @@ class Source:
         if use:
             self.uses[head] = use
 
-    def _spelled(self, values: Array) -> list[str]:
+    def _spell(self, values: Array) -> list[str]:
         # These are the shortest decimals that give the number. C++ has hexadecimal ones only since 2017.
         if not self.is_single:
             return [repr(value) for value in values.tolist()]
@@ -234,31 +237,31 @@ class _StatementArithmetic(Arithmetic[str]):
 
     def affine(self, x: str, a: float, b: float) -> str:
         scaled = x if a == 1.0 else f"-{x}" if a == -1.0 else f"{a!r} * {x}"
-        return self._named(scaled if b == 0.0 else f"{scaled} + {b!r}")
+        return self._name(scaled if b == 0.0 else f"{scaled} + {b!r}")
 
     def minimum(self, x: str, most: float) -> str:
-        return self._named(f"{x} > {most!r} ? {most!r} : {x}")
+        return self._name(f"{x} > {most!r} ? {most!r} : {x}")
 
     def add(self, x: str, y: str) -> str:
-        return self._named(f"{x} + {y}")
+        return self._name(f"{x} + {y}")
 
     def multiply(self, x: str, y: str) -> str:
-        return self._named(f"{x} * {y}")
+        return self._name(f"{x} * {y}")
 
     def add_logs(self, x: str, y: str) -> str:
         """Return log(exp(x) + exp(y))."""
-        larger, smaller = self._named(f"{x} > {y} ? {x} : {y}"), self._named(f"{x} > {y} ? {y} : {x}")
-        return self._named(f"{larger} + log(1.0 + exp({smaller} - {larger}))")
+        larger, smaller = self._name(f"{x} > {y} ? {x} : {y}"), self._name(f"{x} > {y} ? {y} : {x}")
+        return self._name(f"{larger} + log(1.0 + exp({smaller} - {larger}))")
 
     def apply(self, function: str, x: str) -> str:
-        return self._named(f"1.0 / {x}" if function == "reciprocal" else f"{function}({x})")
+        return self._name(f"1.0 / {x}" if function == "reciprocal" else f"{function}({x})")
 
-    def _named(self, expression: str) -> str:
+    def _name(self, expression: str) -> str:
         self.lines.append(f"const double v{len(self.lines)} = {expression};")
         return f"v{len(self.lines) - 1}"
 
 
-def listed(facts: dict[str, str], indent: int = 10) -> list[str]:
+def list_facts(facts: dict[str, str], indent: int = 10) -> list[str]:
     """List facts by their names, in lines of a comment."""
     wrapper = textwrap.TextWrapper(
         WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False

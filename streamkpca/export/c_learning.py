@@ -11,7 +11,7 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_real
 from streamkpca._version import __version__
-from streamkpca.export.c_kernel import comment_safe, listed
+from streamkpca.export.c_kernel import comment_safe, list_facts
 from streamkpca.export.device_state import (
     CONSTANTS,
     LEAST_RESIDUAL,
@@ -33,11 +33,15 @@ from streamkpca.models.streaming import StreamingKernelPCA
 # around that of the quantile where the tail of scores falls with the third power, whatever the quantile: the variance
 # is half of the step by that power.
 _STEP = 0.02
-# Candidates are drawn from this many rows or more, and judged by at least some batches of the rows that follow.
-_ROWS_TO_DRAW, _ROWS_OF_BATCH, _LEAST_BATCHES = 8, 64, 4
+# Candidates are drawn from this many rows or more.
+_ROWS_TO_DRAW = 8
+# The rows that judge a candidate come in batches, because neighbours in a stream are alike.
+_ROWS_OF_BATCH = 64
+# Fewest batches that judge a candidate.
+_LEAST_BATCHES = 4
 
 
-def learning_file(model: Any, *, name: str, return_period: float) -> str:
+def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
     """Write the C file of a device that begins with what a model has learned."""
     return_period = check_real("return_period", return_period, where="to_c", least=2.0, most=10_000.0)
     record = encode(values_of(model, where="to_c", return_period=return_period), "to_c")
@@ -80,10 +84,10 @@ def learning_file(model: Any, *, name: str, return_period: float) -> str:
         f"#define kpca_IS_RBF {int(is_rbf)}\n",
         "enum { " + ", ".join(f"kpca_{what} = {size}" for what, size in sizes.items()) + " };\n",
         "".join(_table(what, np.asarray(number, dtype=np.float32)) for what, number in numbers.items()),
-        f"static const uint32_t kpca_constants[{len(words)}] = {{\n{_wrapped(words)}\n}};\n",
+        f"static const uint32_t kpca_constants[{len(words)}] = {{\n{_wrap(words)}\n}};\n",
         f"typedef struct {{\n{_members(MEMORY, m, d)}}} kpca_memory;\n",
         f"static const struct {{\n{_members(begun, m, d)}}} kpca_initial = {{\n"
-        + ",\n".join(f"    /* {field.name} */ {_spelled(values[field.name], field.kind)}" for field in begun)
+        + ",\n".join(f"    /* {field.name} */ {_spell(values[field.name], field.kind)}" for field in begun)
         + "\n};\n",
     ]
     body = body.replace("/* @tables@ */", "\n".join(tables)).replace("/* @relation@ */", relation_text("float"))
@@ -96,19 +100,19 @@ def _members(fields: Sequence[Field], m: int, d: int) -> str:
     return "".join(f"    {kinds[field.kind]} {field.name}{size};\n" for field, size in zip(fields, sizes, strict=True))
 
 
-def _spelled(value: Any, kind: str = "f") -> str:
+def _spell(value: Any, kind: str = "f") -> str:
     if np.ndim(value) == 0:
         return f"{int(value)}u" if kind == "u" else f"{np.float32(value)!s}f"
-    parts = [_spelled(number, kind) for number in value]
-    return "{" + (_wrapped(parts) if np.ndim(value) == 1 else ",\n".join(parts)) + "}"
+    parts = [_spell(number, kind) for number in value]
+    return "{" + (_wrap(parts) if np.ndim(value) == 1 else ",\n".join(parts)) + "}"
 
 
 def _table(name: str, values: Array) -> str:
     sizes = "".join(f"[{size}]" for size in values.shape)
-    return f"static const float kpca_{name}{sizes} = {_spelled(values)};\n"
+    return f"static const float kpca_{name}{sizes} = {_spell(values)};\n"
 
 
-def _wrapped(words: list[str]) -> str:
+def _wrap(words: list[str]) -> str:
     return ",\n    ".join(", ".join(words[start : start + 8]) for start in range(0, len(words), 8))
 
 
@@ -134,6 +138,6 @@ def _header(model: StreamingKernelPCA, values: dict[str, Any], return_period: fl
         "-ffp-contract=off and without -ffast-math, every processor has the same bits.",
         "Use": "C99, one caller at a time: the state is one static object.",
     }
-    lines = [f"Kernel PCA that learns row by row, written by streamkpca {__version__}.", "", *listed(facts), ""]
+    lines = [f"Kernel PCA that learns row by row, written by streamkpca {__version__}.", "", *list_facts(facts), ""]
     lines += uses.splitlines()
     return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n\n"

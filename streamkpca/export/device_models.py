@@ -89,7 +89,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
     if since is None:
         n_before, n_refused, old_basis, before = begun.n_rows, 0, begun.basis, begun.moments
         if device.values["origin"] != origin_of(begun):
-            raise _refused(where, f"this model of {n_before:,} rows at its beginning", "one that began with another")
+            raise _refuse(where, f"this model of {n_before:,} rows at its beginning", "one that began with another")
     else:
         earlier = read(since, where)
         _check_earlier(earlier, device, where)
@@ -98,7 +98,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
     basis, kept, every = _sums_of(device, begun.basis, where)
     n_new = device.n_rows - n_before
     if not 0 <= n_new < _MOST_ROWS:
-        raise _refused(where, "an account of its rows", f"one of {n_new:,} rows")
+        raise _refuse(where, "an account of its rows", f"one of {n_new:,} rows")
     own = _later(every, before.map(old_basis.vectors_in(basis).T), n_new, settings.half_life)
     recorded = float(np.trace(own.second))
     # Some of what was lost was the model's.
@@ -180,7 +180,7 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     return encode(values | later | {"parent": device.values["crc"], "is_sent": 1}, where)
 
 
-def _refused(where: str, what: str, got: object) -> ValueError:
+def _refuse(where: str, what: str, got: object) -> ValueError:
     remedy = "pass the model that the device began with: that of to_c, or the one sent to it since"
     return ValueError(f"{where} expected the state of a device with {what} but got {got}; {remedy}")
 
@@ -189,13 +189,13 @@ def _check_same(device: DeviceState, begun: Summary, half_life: float | None, wh
     """Refuse a device of another width, half-life or kernel than a model's."""
     kernel, n_features = begun.basis.kernel, begun.basis.atoms.shape[1]
     if device.atoms.shape[1] != n_features:
-        raise _refused(where, f"{n_features} features", device.atoms.shape[1])
+        raise _refuse(where, f"{n_features} features", device.atoms.shape[1])
     if np.float32(half_life or 0.0) != np.float32(device.values["half_life"]):
-        raise _refused(where, f"half_life={half_life}", device.values["half_life"] or None)
+        raise _refuse(where, f"half_life={half_life}", device.values["half_life"] or None)
     expected = kernel.matrix(device.atoms, device.atoms)
     apart = np.abs(device.factor @ device.factor.T - expected).max()
     if not apart <= _SAME_KERNEL * np.abs(expected).max():
-        raise _refused(where, f"the kernel {kernel!r}", f"kernel values that differ by up to {apart:.3g}")
+        raise _refuse(where, f"the kernel {kernel!r}", f"kernel values that differ by up to {apart:.3g}")
 
 
 def _check_earlier(earlier: DeviceState, device: DeviceState, where: str) -> None:
@@ -217,7 +217,7 @@ def _sums_of(device: DeviceState, begun: Basis, where: str) -> tuple[Basis, Posi
     basis, kept = _basis_of(device, begun)
     totals = device.total_weight, device.total_squared_weight, device.energy, device.largest_energy
     if not min(totals) >= 0.0 < device.total_weight:
-        raise _refused(where, "an account of its rows", f"the totals {totals}")
+        raise _refuse(where, "an account of its rows", f"the totals {totals}")
     change = solve_triangular(basis.factor, device.factor[kept], lower=True)
     return basis, kept, RowSums(*totals, device.first, device.second).map(change)
 

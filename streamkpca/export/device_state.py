@@ -35,8 +35,14 @@ from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.stream.state import record_pending
 from streamkpca.stream.summary import Summary
 
-MAGIC, VERSION, N_CANDIDATES = 0x4350_4B53, 1, 3  # The first spells "SKPC".
-RBF_KERNEL, LINEAR_KERNEL = 1, 2
+# Spells "SKPC".
+MAGIC = 0x4350_4B53
+# Of the layout.
+VERSION = 1
+# Rows at a time that may become atoms.
+N_CANDIDATES = 3
+RBF_KERNEL = 1
+LINEAR_KERNEL = 2
 # Rows of which one is an alarm, by default.
 RETURN_PERIOD = 100.0
 
@@ -199,7 +205,7 @@ def triangle(packed: Array, n: int) -> Array:
     return lower
 
 
-def packed(lower: Array, m: int) -> Array:
+def pack(lower: Array, m: int) -> Array:
     """Pack a lower triangle (n, n) as that of m rows, with zeros after it: (m (m + 1) / 2,)."""
     values = lower[np.tril_indices(len(lower))]
     return np.concatenate([values, np.zeros(m * (m + 1) // 2 - len(values))])
@@ -384,8 +390,8 @@ def values_of(
         "energy": moments.energy / weight / unit,
         "lost_on_arrival": moments.losses.on_arrival / weight / unit,
         "lost_by_removal": moments.losses.by_removal / weight / unit,
-        "second": packed(moments.second / weight / unit, m),
-        "factor": packed(basis.factor / np.sqrt(unit), m),
+        "second": pack(moments.second / weight / unit, m),
+        "factor": pack(basis.factor / np.sqrt(unit), m),
     }
     values["first"][:n] = moments.first / weight / np.sqrt(unit)
     values["atoms"][:n] = (basis.atoms - constants["centre"]) * constants["scale"]

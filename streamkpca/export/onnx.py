@@ -27,7 +27,8 @@ _FARTHEST = 1e60
 # Logarithms of kernel values stop here, because infinity less infinity would be NaN.
 _LEAST_LOG = -1e300
 # Both are of 2020: old operators and an old format suffice, and newer runtimes read them.
-_OPSET, _IR_VERSION = 13, 7
+_OPSET = 13
+_IR_VERSION = 7
 
 
 def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
@@ -99,7 +100,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
         answers |= _views(graph, formula, scales, rows, answers["novelty"])
     for name, answer in answers.items():
         graph.node("Cast", answer, output=name, to=element)
-    return _finished(graph, formula, element, list(answers))
+    return _finish(graph, formula, element, list(answers))
 
 
 class Graph:
@@ -212,7 +213,7 @@ def _rank(graph: Graph, scores: str, levels: Array) -> str:
     return graph.node("Mul", graph.node("Pow", 2.0, passed), graph.at_least(beyond, 1.0))
 
 
-def _finished(graph: Graph, formula: Formula, element: int, outputs: list[str]) -> "ModelProto":
+def _finish(graph: Graph, formula: Formula, element: int, outputs: list[str]) -> "ModelProto":
     helper = graph.onnx.helper
     widths = {"projection": formula.projection.shape[1], "expected": formula.n_features, "terms": formula.n_features}
     answers = {name: ["n", widths[name]] if name in widths else ["n"] for name in outputs}
