@@ -22,7 +22,7 @@ PACKAGE = ROOT / "streamkpca"
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
     "(top)": 750,
-    "_core": 765,
+    "_core": 762,
     "adapters": 392,
     "changes": 700,
     "checkpoint": 611,
@@ -40,10 +40,10 @@ LINES = {
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
     "aliases of Array": 0,
-    "functions named by participles": 43,
+    "functions named by participles": 32,
     "lines of code": 18_400,
     "lines of docstrings": 8_100,
-    "lines of several constants": 24,
+    "lines of several constants": 18,
     "lines of tests": 24_800,
     "words to avoid": 59,
 }

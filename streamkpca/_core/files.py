@@ -5,7 +5,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import IO, Final
@@ -22,12 +22,6 @@ TEMPORARY: Final = ".tmp"
 # Rights of a new file: those of one with rows of the data, and those from which the umask takes some away.
 PRIVATE: Final = 0o600
 SHARED: Final = 0o666
-
-
-def write_durably(path: FileName, write: Callable[[IO[bytes]], object], *, mode: int = PRIVATE) -> None:
-    """Let `write` write a file, see `replace_file`."""
-    with replace_file(path, mode=mode) as file:
-        write(file)
 
 
 @contextmanager

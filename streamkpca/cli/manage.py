@@ -8,7 +8,7 @@ import click
 
 from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
-from streamkpca._core.files import SHARED, write_durably
+from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import print_facts, print_json, print_result, print_table, written
 from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
@@ -128,7 +128,8 @@ def export(model: str, out: str, double: bool, learns: bool, name: str, return_p
         contents = to_onnx(learner, dtype="float64" if double else "float32").SerializeToString(deterministic=True)
     else:
         raise click.UsageError(f"{out}: expected a name that ends in .onnx or .c")
-    write_durably(out, lambda file: file.write(contents), mode=SHARED)
+    with replace_file(out, mode=SHARED) as file:
+        file.write(contents)
     print_result({"written": out, "bytes": len(contents)}, f"Written: {out}", as_json=as_json)
 
 

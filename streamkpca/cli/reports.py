@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA
-from streamkpca._core.files import SHARED, write_durably
+from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import print_facts, print_table
 from streamkpca.cli.models import NOTES, Saved, check_target, n_learned
 from streamkpca.cli.options import MONITOR_PARAMETERS
@@ -124,4 +124,5 @@ def write_picture(figure: "Figure", path: str | Path, *, dots_per_inch: int) -> 
     """Write a picture in the format of the name's ending; the file before stays if that fails."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=Path(path).suffix.lower().removeprefix("."), dpi=dots_per_inch)
-    write_durably(path, lambda file: file.write(drawn.getvalue()), mode=SHARED)
+    with replace_file(path, mode=SHARED) as file:
+        file.write(drawn.getvalue())

@@ -138,8 +138,7 @@ def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, 
     # As `covariance_divisor` has it.
     divisor = total - float(weights @ weights) / total if centre.any() else total
     divisor = divisor if divisor > spectrum.RANK_TOLERANCE * total else 0.0
-    share_asked = isinstance(n_components, float)
-    n = len(rows)
+    n, share_asked = len(rows), isinstance(n_components, float)
     eigenvalues, vectors = spectrum.leading_eigenpairs(centred, n if share_asked else int(n_components))
     if not kernel.is_positive_definite:
         smallest = float(spectrum.all_eigenvalues(gram)[0])

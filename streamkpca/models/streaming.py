@@ -12,7 +12,7 @@ from typing import IO, Any, Literal, Self, cast
 import numpy as np
 
 from streamkpca._core.arrays import Array
-from streamkpca._core.files import FileName, write_durably
+from streamkpca._core.files import FileName, replace_file
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
@@ -592,7 +592,8 @@ class StreamingKernelPCA(Estimator):
                 f"{type(self).__name__}.save: {os.fsdecode(path)} could not be loaded again ({error}), so nothing "
                 "was saved; please report this"
             ) from None
-        write_durably(path, contents.write)
+        with replace_file(path) as file:
+            contents.write(file)
 
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write, without its check that they can be loaded.
