@@ -62,11 +62,14 @@ class Found:
             self._numbers.append(batch.numbers)
             while sum(one.size for one in self._numbers) > _MOST_DRAWN:
                 self._numbers.popleft()
-        self._rare |= {event.start: event for event in self._recent()}
+        n_new, self._n_known = self.monitor.n_events_ - self._n_known + 1, self.monitor.n_events_
+        # An event that ended in an earlier file is not one of this file.
+        recent = (event for event in self.monitor.events_[-n_new:] if event.end > self._first)
+        self._rare |= {event.start: event for event in recent}
         self._usual_alarms = float(np.median([event.n_alarms for event in self.monitor.events_] or [1]))
         kept = [event for event in self._rare.values() if self.is_shown(event) or event.is_open]
         if len(kept) > _MOST_EVENTS:
-            kept.remove(min(kept[:-1], key=lambda event: event.severity))
+            kept = [*sorted(kept[:-1], key=lambda event: event.severity)[-_MOST_EVENTS:], kept[-1]]
         self._rare = {event.start: event for event in kept}
         if (change := self.monitor.change_detected_) not in (None, self._change):
             self._change = change
@@ -99,13 +102,6 @@ class Found:
             self.n_back += len(back)
         self._latest = times[-1]
         return times[1:]
-
-    def _recent(self) -> list[Event]:
-        """Return the events that are new or have gone on since the last rows."""
-        n_new = self.monitor.n_events_ - self._n_known + 1
-        self._n_known = self.monitor.n_events_
-        # An event that ended in an earlier file is not one of this file.
-        return [event for event in self.monitor.events_[-n_new:] if event.end > self._first]
 
     @property
     def n_events(self) -> int:
@@ -206,7 +202,8 @@ class Found:
             n_found = sum(bool(is_alarm[first:end].any()) for first, end in edges)
             found |= {
                 "labelled_rows": int(is_fault.sum()),
-                "labelled_faults": f"{n_found} of {len(edges)} have an alarm",
+                "labelled_faults": len(edges),
+                "faults_with_an_alarm": n_found,
             }
             found["alarms_in_other_rows"] = float(is_alarm[~is_fault].mean()) if not is_fault.all() else None
             if 0 < is_fault.mean() < 1:

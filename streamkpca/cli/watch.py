@@ -25,8 +25,9 @@ from streamkpca.monitoring.monitor import LASTING
 
 _MANY_ALARMS = 0.1
 _MEASURES = (
-    "labelled_rows", "labelled_faults", "alarms_in_other_rows", "area_under_roc_curve", "average_precision",
-)  # fmt: skip
+    *("labelled_rows", "labelled_faults", "faults_with_an_alarm", "alarms_in_other_rows"),
+    *("area_under_roc_curve", "average_precision"),
+)
 # A row with those before it has at most so many numbers, which cost 134 MB in 256 atoms.
 _MOST_NUMBERS = 2**16
 

@@ -526,7 +526,7 @@ def test_live_results_can_be_read_at_once(tmp_path, capsysbinary):
         assert (tmp_path / "a.jsonl").read_text() == '{"row": 1, "t": "2024-05-31T00:00:00"}\n'
         assert capsysbinary.readouterr().out == b'"row","t"\n1,"2024-05-31T00:00:00"\n'
     for path, live, message in (
-        ("a.parquet", True, "read as they come as csv, jsonl, arrows but got 'parquet'"),
+        ("a.parquet", True, "read as they come as csv, jsonl but got 'parquet'"),
         ("a.txt", False, "expected results as .* but got 'txt'"),
     ):
         with pytest.raises(TableError, match=message + "; end the name in one of these"):

@@ -11,16 +11,15 @@ from typing import IO, Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow
-from pyarrow import compute, csv, ipc, parquet
+from pyarrow import compute, csv, parquet
 
 from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import known
 from streamkpca.cli.tables.errors import TableError
 
-WRITTEN: Final = ("csv", "jsonl", "parquet", "arrow", "arrows")
-# These can be read before they are complete, so they may grow for ever.
-_LIVE = ("csv", "jsonl", "arrows")
-_CONTINUED = ("csv", "jsonl")
+WRITTEN: Final = ("csv", "jsonl", "parquet")
+# These can be read before they are complete, so they may grow for ever, and be continued.
+_LIVE = ("csv", "jsonl")
 
 
 class Writer:
@@ -28,8 +27,8 @@ class Writer:
 
     With `n_kept`, so many bytes of the file, of results before these, stay, if it has them.
 
-    A path "-" is standard output. The format is one of `WRITTEN` ("arrows" is Arrow's stream), by default the path's
-    ending, and CSV on standard output. A `live` writer writes into the file itself, and flushes every call.
+    A path "-" is standard output. The format is one of `WRITTEN`, by default the path's ending, and CSV on standard
+    output. A `live` writer writes into the file itself, and flushes every call.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.csv")
@@ -52,9 +51,9 @@ class Writer:
             raise TableError(f"{path}: {expected}; end the name in one of these")
         has_older = n_kept is not None and os.path.isfile(path) and os.path.getsize(path) >= n_kept
         self._n_kept = n_kept if n_kept is not None and has_older else 0
-        if self._n_kept and self.format not in _CONTINUED:
+        if self._n_kept and self.format not in _LIVE:
             what = f"holds results of the rows before, and {self.format} cannot be continued"
-            raise TableError(f"{path}: {what}; name another file, or one that ends in {', '.join(_CONTINUED)}")
+            raise TableError(f"{path}: {what}; name another file, or one that ends in {', '.join(_LIVE)}")
         self._sink: Any = None
         self._stack = ExitStack()
 
@@ -86,7 +85,10 @@ class Writer:
         if self.format == "jsonl":
             self._file.writelines(map(_json_line, table.to_pylist()))
         else:
-            self._sink = self._sink or _sink(self.format, self._file, table.schema, has_header=not self._n_kept)
+            header = csv.WriteOptions(include_header=not self._n_kept)
+            if self._sink is None and self.format == "csv":
+                self._sink = csv.CSVWriter(self._file, table.schema, write_options=header)
+            self._sink = self._sink or parquet.ParquetWriter(self._file, table.schema)
             self._sink.write_table(table)
         if self._is_live:
             self._file.flush()
@@ -111,15 +113,6 @@ class Writer:
 def _spelled(times: npt.NDArray[Any]) -> Any:
     """Write times as ISO 8601, without the zeros of a fraction of a second."""
     return compute.utf8_rtrim(compute.utf8_rtrim(np.datetime_as_string(times, unit="ns").astype(object), "0"), ".")
-
-
-def _sink(form: str, file: IO[bytes], schema: Any, *, has_header: bool) -> Any:
-    """Make pyarrow's writer of a format."""
-    if form == "csv":
-        return csv.CSVWriter(file, schema, write_options=csv.WriteOptions(include_header=has_header))
-    if form == "parquet":
-        return parquet.ParquetWriter(file, schema)
-    return (ipc.new_file if form == "arrow" else ipc.new_stream)(file, schema)
 
 
 def _json_line(row: dict[str, Any]) -> bytes:
