@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from test_tables_followed import Log
 
 from streamkpca.cli.tables import TableError, open_table
+from streamkpca.cli.tables.source import recode
+from streamkpca.cli.tables.text import decode
 
 GIVEN = Path(__file__).parents[2] / ".." / "shared" / "data" / "files"
 
@@ -534,14 +536,18 @@ PIECES = [
     n_rows=st.integers(1, 20),
 )
 def test_rows_read_are_rows_handed_out_and_rows_left_out(pieces, n_rows):
+    data = b"".join(pieces)
     try:
-        table = opened(b"".join(pieces))
+        table = opened(data)
         found = list(table.batches(n_rows))
     except TableError:
         return
     n_kept = sum(len(batch.rows) for batch in found)
     assert table.n_read == n_kept + table.n_bad == n_kept + sum(table.bad_kinds.values())
     # Lines that hold anything, below those above the rows, are rows, or parts of one.
+    if table.unit == "line" and b'"' not in data and not table.reading.wide:
+        texts = decode(b"".join(recode(iter([data])))).split("\n")
+        assert table.n_read == sum(bool(text.strip()) for text in texts[table.n_above :])
     if table.unit == "line":
         told = {int(one.split(", line ")[1].split(":")[0]) for one in table.bad_examples}
         assert not told & {int(row) for batch in found for row in batch.rows}
