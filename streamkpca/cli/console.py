@@ -21,7 +21,7 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in line)
 
 
-def written_names(names: Iterable[str], mark: str = ",") -> str:
+def write_names(names: Iterable[str], mark: str = ",") -> str:
     """Write names of columns as options take them: with commas between them, and quoted if they hold one."""
     return mark.join('"' + name.replace('"', '""') + '"' if {*name} & {*',"'} else name for name in names)
 
@@ -33,7 +33,7 @@ def print_warning(message: str) -> None:
 
 def print_json(found: dict[str, Any]) -> None:
     """Print an object on one line of standard output."""
-    click.echo(json.dumps(known(found), allow_nan=False, default=str))
+    click.echo(json.dumps(replace_nan(found), allow_nan=False, default=str))
 
 
 def print_result(found: dict[str, Any], *lines: str, as_json: bool) -> None:
@@ -44,24 +44,24 @@ def print_result(found: dict[str, Any], *lines: str, as_json: bool) -> None:
         click.echo("\n".join(lines))
 
 
-def known(value: Any) -> Any:
+def replace_nan(value: Any) -> Any:
     """Replace NaN and infinity, which JSON lacks, by None."""
     if isinstance(value, dict):
-        return {name: known(inner) for name, inner in value.items()}
+        return {name: replace_nan(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [known(inner) for inner in value]
+        return [replace_nan(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def written(value: Any) -> str:
+def write_value(value: Any) -> str:
     """Write what JSON holds for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        inside = {name.replace("_", " "): written(inner) for name, inner in value.items() if inner is not None}
+        inside = {name.replace("_", " "): write_value(inner) for name, inner in value.items() if inner is not None}
         return ", ".join(f"{name} {inner}" for name, inner in inside.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(written, value))
+        return ", ".join(map(write_value, value))
     if isinstance(value, float):
         # Four digits would make 8.64e+04 of the seconds of a day.
         return f"{value:.0f}" if 9999.5 <= abs(value) < 1e15 else f"{value:.4g}"
@@ -70,7 +70,7 @@ def written(value: Any) -> str:
 
 def print_facts(title: str, facts: dict[str, Any], *, err: bool = False) -> None:
     """Print a heading, and names and values of what is not None or empty."""
-    shown = {name.replace("_", " "): written(value) for name, value in facts.items() if value not in (None, [], {})}
+    shown = {name.replace("_", " "): write_value(value) for name, value in facts.items() if value not in (None, [], {})}
     width = max(map(len, shown))
     click.echo("\n".join([f"\n{title}", *(f"  {name:{width}}  {value}" for name, value in shown.items())]), err=err)
 
@@ -79,7 +79,10 @@ def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
     """Print a heading and a table of right-aligned columns, by their names; nothing without rows."""
     if not rows:
         return
-    cells = [[name.replace("_", " ") for name in rows[0]], *([written(cell) for cell in row.values()] for row in rows)]
+    cells = [
+        [name.replace("_", " ") for name in rows[0]],
+        *([write_value(cell) for cell in row.values()] for row in rows),
+    ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("".join(f"  {cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells)
     click.echo("\n".join([f"\n{title}", *lines]))
@@ -96,7 +99,7 @@ class Signals:
         self._is_working = False
 
     @contextmanager
-    def handled(self) -> Iterator[None]:
+    def handle(self) -> Iterator[None]:
         """Handle the signals inside; those that are ignored, as in background jobs, stay so."""
         before = {number: signal.getsignal(number) for number in _STOPS}
         for number, handler in before.items():

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from streamkpca.cli.console import print_facts, printable, written_names
+from streamkpca.cli.console import print_facts, printable, write_names
 from streamkpca.cli.tables import Table
 
 _SHOWN_NAMES = 8
@@ -28,14 +28,14 @@ def tell_look(table: Table) -> None:
         "time": _time_found(table),
         "order": "rows are put in order of time" if table.sorts else None,
         "wide": reading.wide and f"a column for each {reading.wide[0]}, of its {reading.wide[1]}",
-        "watched": _listed(table.names),
-        "by their differences": _listed(reading.differences, "counters, which only rise"),
-        **{f"left out, {why}": _listed(names) for why, names in found.left_out.items()},
-        "numbers for gaps": _listed([f"{name} ({numbers})" for name, numbers in sentinels.items()]),
-        "gaps": _listed(
+        "watched": _list(table.names),
+        "by their differences": _list(reading.differences, "counters, which only rise"),
+        **{f"left out, {why}": _list(names) for why, names in found.left_out.items()},
+        "numbers for gaps": _list([f"{name} ({numbers})" for name, numbers in sentinels.items()]),
+        "gaps": _list(
             [f"{name} ({100 * share:.2g}%)" for name, share in found.gaps.items()], "rows are judged by the rest"
         ),
-        "constant so far": _listed([f"{name} ({value:g})" for name, value in found.constants.items()]),
+        "constant so far": _list([f"{name} ({value:g})" for name, value in found.constants.items()]),
     }
     print_facts(f"{table.path}, by its first {found.n_rows:,} rows", facts, err=True)
     given = click.get_current_context().params
@@ -69,7 +69,7 @@ def write_command(stated: dict[str, Any]) -> str:
         if isinstance(value, bool):
             words.append(option.opts[0] if value else option.secondary_opts[0])
         else:
-            words += [option.opts[0], written_names([*map(str, value)]) if isinstance(value, tuple) else str(value)]
+            words += [option.opts[0], write_names([*map(str, value)]) if isinstance(value, tuple) else str(value)]
     return write_line(words)
 
 
@@ -79,8 +79,8 @@ def write_line(words: Sequence[str]) -> str:
     return line if line.isprintable() else printable(line)
 
 
-def _listed(names: Sequence[str], more: str = "") -> str | None:
-    shown = written_names(names[:_SHOWN_NAMES], ", ") + f" and {len(names) - _SHOWN_NAMES:,} more" * (
+def _list(names: Sequence[str], more: str = "") -> str | None:
+    shown = write_names(names[:_SHOWN_NAMES], ", ") + f" and {len(names) - _SHOWN_NAMES:,} more" * (
         len(names) > _SHOWN_NAMES
     )
     return f"{shown}; {more}" if names and more else shown or None

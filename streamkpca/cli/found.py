@@ -52,7 +52,7 @@ class Found:
     def take(self, table: Table, batch: Batch) -> MonitorRecord:
         """Score the next rows, and learn those that are to be learned."""
         self._note_rows(table, batch)
-        record = self.monitor.update(batch.numbers, time=self._ascending(table, batch))
+        record = self.monitor.update(batch.numbers, time=self._sort_times(table, batch))
         self.n_rows += len(batch.rows)
         self.n_alarms += int(record.is_alarm.sum())
         if self._draws or batch.labels is not None:
@@ -90,7 +90,7 @@ class Found:
         i = bisect(self._starts, position) - 1
         return (None, None) if i < 0 else (self._rows[i] + position - self._starts[i], self._paths[i])
 
-    def _ascending(self, table: Table, batch: Batch) -> Any:
+    def _sort_times(self, table: Table, batch: Batch) -> Any:
         """Return times that never go back: clocks are set back once a year, and logs are not always in order."""
         if batch.times is None:
             return None
@@ -229,7 +229,7 @@ class Found:
             options: Facts = {"first": first + begin, "time": when, "names": self.tables[0].names}
             for event, panel in zip(worst, above.subfigures(1, len(worst), squeeze=False)[0], strict=True):
                 plots.draw_event(self.monitor, event, rows, **options, figure=panel)
-                panel.suptitle(f"once in {_rounded(event.severity)} rows", fontsize="medium")
+                panel.suptitle(f"once in {_round(event.severity)} rows", fontsize="medium")
         plots.draw_novelty(
             np.concatenate([record.rarity for record in records]),
             name="rarity",
@@ -273,7 +273,7 @@ def tell(found: Facts, unit: str) -> None:
         counts = f"{found['alarms']:,} alarms" if found["alarms"] != 1 else "1 alarm"
         counts = f"{found['events']:,} events, {counts}" if "events" in found else counts
         span = begin if found["alarms"] == 1 else f"{begin} to {end}"
-        head = f"Event {found['number']:,}: once in {_rounded(found['severity'])} rows, {_KINDS[found['event_kind']]}"
+        head = f"Event {found['number']:,}: once in {_round(found['severity'])} rows, {_KINDS[found['event_kind']]}"
         more = [span, counts, *["still open"] * found["is_open"], *filter(None, [found["feedback"]])]
         lines = [f"{head}; {', '.join(more)}"]
         lines += [f"{printable(cause['feature'])}: {_deviation(cause, unit)}" for cause in causes]
@@ -303,7 +303,7 @@ def _worst(events: Sequence[Event]) -> Event:
     return max(events, key=lambda event: event.severity)
 
 
-def _rounded(severity: float) -> str:
+def _round(severity: float) -> str:
     return f"{float(f'{severity:.2g}'):,.0f}"
 
 

@@ -49,7 +49,7 @@ def fit(
         on_missing=learner.on_missing,
         places={} if from_start else autosave.places,
     )
-    with signals.handled():
+    with signals.handle():
         for table, batch in each_batch(tables, options["chunk_rows"], signals, "learning"):
             with at(table, batch):
                 learner.partial_fit(batch.numbers)
@@ -79,7 +79,7 @@ def transform(
     learner = saved.model
     tables = open_tables(files, options, saved=saved, on_missing=learner.on_missing)
     writer = make_writer(save or "-", [*files, model], live=options["follow"], as_json=as_json)
-    with signals.handled(), writer:
+    with signals.handle(), writer:
         for table, batch in each_batch(tables, chunk_rows, signals, "writing", quiet=writer.is_output):
             with at(table, batch):
                 answers = {"novelty": learner.novelty(batch.numbers)} | projections_of(learner, batch.numbers)

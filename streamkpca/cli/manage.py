@@ -9,10 +9,10 @@ import click
 from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, replace_file
-from streamkpca.cli.console import print_facts, print_json, print_result, print_table, written
+from streamkpca.cli.console import print_facts, print_json, print_result, print_table, write_value
 from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
-from streamkpca.cli.reports import model_facts, saved_facts, show_model
+from streamkpca.cli.reports import list_facts, model_facts, show_model
 from streamkpca.compilation import cache_folder, warmup
 
 # No device has room for more.
@@ -23,7 +23,7 @@ _LEAST_RARITY = 200.0
 
 def info(model: str, as_json: bool) -> None:
     """Show what a saved model has learned, and what was saved beside it."""
-    facts = saved_facts(read_saved(model, fitted=False))
+    facts = list_facts(read_saved(model, fitted=False))
     if as_json:
         print_json(facts)
         return
@@ -62,12 +62,14 @@ def fleet(model: str, files: tuple[str, ...], as_json: bool) -> None:
         return
     shown = [machine for machine in found if machine["rarity"] >= _LEAST_RARITY]
     few = [machine["name"] for machine in found if math.isnan(machine["rarity"])]
-    click.echo(f"{len(found)} machines, {len(shown)} odd" + (f"; too few rows to tell: {written(few)}" if few else ""))
+    click.echo(
+        f"{len(found)} machines, {len(shown)} odd" + (f"; too few rows to tell: {write_value(few)}" if few else "")
+    )
     table = [
         {
             "machine": machine["name"],
             "once in so many fleets": "over 1,000,000" if machine["rarity"] > 1e6 else f"{machine['rarity']:,.0f}",
-            "in": written(machine["features"]) or "what the atoms do not explain",
+            "in": write_value(machine["features"]) or "what the atoms do not explain",
         }
         for machine in shown
     ]

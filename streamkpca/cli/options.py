@@ -90,7 +90,7 @@ def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, s
     return read
 
 
-def given_options(names: Collection[str]) -> list[str]:
+def list_given(names: Collection[str]) -> list[str]:
     """List the options among these that stand on the command line, as they are written: ``--max-atoms``."""
     context = click.get_current_context()
     return [
@@ -102,11 +102,11 @@ def given_options(names: Collection[str]) -> list[str]:
 
 def refuse_given(names: Collection[str], why: str) -> None:
     """Refuse options that have no meaning beside others."""
-    if given := given_options(names):
+    if given := list_given(names):
         raise click.UsageError(f"{why}; leave out {', '.join(given)}")
 
 
-def _grouped(*options: Decorator) -> Decorator:
+def _group(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
@@ -128,7 +128,7 @@ def _option_of(parameter: Parameter) -> Decorator:
     )
 
 
-parameter_options = _grouped(*map(_option_of, MODEL_PARAMETERS.values()))
+parameter_options = _group(*map(_option_of, MODEL_PARAMETERS.values()))
 units_option = click.option(
     "--units",
     type=click.Choice(("none", "range", "std", "whitened")),
@@ -137,7 +137,7 @@ units_option = click.option(
     "rows, or made uncorrelated (whitened).",
 )
 # What the monitor checks is not checked here.
-monitor_options = _grouped(
+monitor_options = _group(
     click.option("--quantile", type=float, default=0.99, help="Share of normal rows without alarm."),
     click.option("--false-alarms", metavar="RATE", callback=_read_rate, help="Most in healthy rows, as 1/10000."),
     click.option("--period", metavar="ROWS|TIME", callback=_read_period, help="Length of a cycle: 144 rows, 1d, 24h."),
@@ -148,7 +148,7 @@ monitor_options = _grouped(
     ),
     click.option("--accept-after", type=int, help="Rare rows after which a change is learned."),
 )
-table_options = _grouped(
+table_options = _group(
     click.option("--columns", metavar="A,B,...", callback=_read_names, help="Columns to read."),
     click.option("--drop", metavar="A,B,...", callback=_read_names, help="Columns to leave out."),
     click.option("--time", metavar="A[,B]", callback=_read_names, help="Column of times, or of day and hour."),
@@ -178,4 +178,4 @@ model_option = click.option("--model", required=True, type=FILE, help="A saved m
 results_option = click.option("--save", type=FILE, help="Results by row: .csv .jsonl .parquet; - prints.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON only, for other programs.")
 files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-answer_options = _grouped(files_argument, model_option, follow_option, table_options, results_option, json_option)
+answer_options = _group(files_argument, model_option, follow_option, table_options, results_option, json_option)

@@ -13,7 +13,7 @@ import click
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_warning
 from streamkpca.cli.models import Saved
-from streamkpca.cli.options import MODEL_PARAMETERS, given_options
+from streamkpca.cli.options import MODEL_PARAMETERS, list_given
 from streamkpca.cli.tables import Batch, Reading, Table, TableError, open_table
 from streamkpca.kernels import kernel_from
 
@@ -91,7 +91,7 @@ def _order(tables: list[Table]) -> list[Table]:
 def make_model(options: Mapping[str, Any]) -> StreamingKernelPCA:
     """Make the unfitted model that a command's options describe."""
     kernel, units = kernel_from(options["kernel"], where="--kernel"), options["units"]
-    is_asked = bool(given_options({"units"}))
+    is_asked = bool(list_given({"units"}))
     if kernel.has_units and is_asked and units != "none":
         raise click.UsageError(f"--units {units}: the kernel {kernel!r} has units of its own; leave one of them out")
     # Scales in numbers belong to the units in which rows are given.

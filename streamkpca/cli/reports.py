@@ -47,7 +47,7 @@ def model_facts(model: StreamingKernelPCA, columns: Sequence[str] = (), n_column
     }
 
 
-def saved_facts(saved: Saved) -> dict[str, Any]:
+def list_facts(saved: Saved) -> dict[str, Any]:
     """Return what is in the file of a model as JSON has it."""
     model, monitor, facts = saved.model, saved.monitor, {"rows": 0}
     if n_learned(model):

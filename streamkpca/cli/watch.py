@@ -161,7 +161,7 @@ def _go_through(
     found, signals = Found(monitor, tables, draws=plot is not None), Signals()
     # Pieces in which at most one lasting change can be found.
     n_rows = min(chunk_rows, LASTING if monitor.accept_after is None else monitor.accept_after)
-    with signals.handled(), writer or nullcontext():
+    with signals.handle(), writer or nullcontext():
         for table, batch in each_batch(tables, n_rows, signals, "watching", quiet=follows or not tells):
             with at(table, batch):
                 record = found.take(table, batch)

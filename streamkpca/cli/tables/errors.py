@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from click import ClickException
 
-from streamkpca.cli.console import written_names
+from streamkpca.cli.console import write_names
 
 # What libraries raise that did not expect such a file.
 _STUMBLES = (LookupError, TypeError, AttributeError, RecursionError)
@@ -46,7 +46,7 @@ def short(text: str) -> str:
 
 def drop_hint(name: str) -> str:
     """Say how a column is left out."""
-    return f"to leave the column out: --drop {shlex.quote(written_names([short(name)]))}"
+    return f"to leave the column out: --drop {shlex.quote(write_names([short(name)]))}"
 
 
 def list_names(names: Sequence[str]) -> str:

@@ -153,14 +153,14 @@ class ArrowReader(_RowReader):
 
     def __init__(self, source: Source, *, is_parquet: bool, is_file: bool) -> None:
         self._path, self._is_parquet, self._is_file = source.on_disk(), is_parquet, is_file
-        opened = self._opened()
+        opened = self._open()
         schema = opened.schema_arrow if is_parquet else opened.schema
         check_width(source.name, len(schema.names))
         if name_columns(schema.names) != schema.names:
             raise TableError(f"{source.name}: has two columns of one name; rename one")
         super().__init__(source, schema.names, named=True, total=opened.metadata.num_rows if is_parquet else None)
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         if self._is_parquet:
             return parquet.ParquetFile(self._path)
         return (ipc.open_file if self._is_file else ipc.open_stream)(pyarrow.OSFile(self._path))
@@ -174,7 +174,7 @@ class ArrowReader(_RowReader):
                 yield _part(first - len(part), len(part), dict(zip(wanted, map(_plain, part.columns), strict=True)))
 
     def _batches(self, n_rows: int, names: list[str]) -> Iterator[Any]:
-        opened: Any = self._opened()
+        opened: Any = self._open()
         if self._is_parquet:
             opened = opened.iter_batches(n_rows, columns=names, use_threads=False)
         elif self._is_file:

@@ -115,7 +115,7 @@ class Source:
             return self._pipe
         return self._follow(at) if self.follows else self._read(at)
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         """Open what `_read` reads; gzip, bzip2, zstd and lz4 are told by the suffix."""
         if self.name == "standard input":
             return nullcontext(sys.stdin.buffer)
@@ -134,7 +134,7 @@ class Source:
 
     def _read(self, at: int) -> Iterator[bytes]:
         """Yield the bytes from byte `at` of a plain file on, or of any other file."""
-        with self._opened() as file:
+        with self._open() as file:
             read = file.read if self.rereadable else file.read1
             self._head = file.read(min(at, _HEAD_BYTES)) if at else b""
             if at:

@@ -144,7 +144,7 @@ def whole_lines(text: bytes, *, quotes: bool) -> int:
     return end if len(text) - end < READ_BYTES else last
 
 
-def beginning(source: Source, n_lines: int, *, quotes: bool) -> bytes:
+def look_at_beginning(source: Source, n_lines: int, *, quotes: bool) -> bytes:
     """Look at the whole lines that have arrived: at least `n_lines` that are not blank, or all text."""
 
     def text_of(head: bytes) -> bytes:
@@ -174,7 +174,7 @@ class CsvReader(TextReader):
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
             what = f"expected a delimiter of one ASCII character but got {short(delimiter)!r}"
             raise TableError(f"{source.name}: {what}; give one such as --delimiter ';'")
-        self._sample = beginning(source, n_lines, quotes=True)
+        self._sample = look_at_beginning(source, n_lines, quotes=True)
         self._layout = find_layout(decode(self._sample), source.name, header=header, delimiter=delimiter)
         names = self._layout.names or [""] * self._layout.width
         super().__init__(source, name_columns(names), named=self._layout.names is not None)
@@ -261,7 +261,7 @@ class JsonReader(TextReader):
     """
 
     def __init__(self, source: Source, n_lines: int, *, more: Sequence[str] = ()) -> None:
-        self._sample, rows, fault = beginning(source, n_lines, quotes=False), list[dict[str, Any]](), ""
+        self._sample, rows, fault = look_at_beginning(source, n_lines, quotes=False), list[dict[str, Any]](), ""
         for i, text in enumerate(decode(self._sample).split("\n")[:1000], start=1):
             try:
                 rows += [_row(text)] if text.strip() else []

@@ -14,7 +14,7 @@ import pyarrow
 from pyarrow import compute, csv, parquet
 
 from streamkpca._core.files import SHARED, replace_file
-from streamkpca.cli.console import known
+from streamkpca.cli.console import replace_nan
 from streamkpca.cli.tables.errors import TableError
 
 WRITTEN: Final = ("csv", "jsonl", "parquet")
@@ -80,7 +80,7 @@ class Writer:
         """Append rows: names and arrays (n,) of numbers, truth values, dates or text; the same names in every call."""
         arrays = {name: np.asarray(column) for name, column in columns.items()}
         if self.format in ("csv", "jsonl"):
-            arrays = {name: _spelled(array) if array.dtype.kind == "M" else array for name, array in arrays.items()}
+            arrays = {name: _spell(array) if array.dtype.kind == "M" else array for name, array in arrays.items()}
         table = pyarrow.table(arrays)
         if self.format == "jsonl":
             self._file.writelines(map(_json_line, table.to_pylist()))
@@ -110,10 +110,10 @@ class Writer:
                 self._sink.close()
 
 
-def _spelled(times: npt.NDArray[Any]) -> Any:
+def _spell(times: npt.NDArray[Any]) -> Any:
     """Write times as ISO 8601, without the zeros of a fraction of a second."""
     return compute.utf8_rtrim(compute.utf8_rtrim(np.datetime_as_string(times, unit="ns").astype(object), "0"), ".")
 
 
 def _json_line(row: dict[str, Any]) -> bytes:
-    return json.dumps(known(row)).encode() + b"\n"
+    return json.dumps(replace_nan(row)).encode() + b"\n"
