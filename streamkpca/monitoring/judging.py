@@ -14,6 +14,8 @@ from streamkpca.monitoring.young import YOUNG
 
 # A share of rows has a whole number of rows for one; the quotient that gives it may be off in the last digit.
 _ROUNDING = 1e-9
+# Rarity of the healthy row in the middle.
+_MEDIAN = 2.0
 # Rows that are less rare than this among healthy ones are compared with no event that a user has judged.
 _LEAST_RARITY = 10.0
 
@@ -21,8 +23,8 @@ _LEAST_RARITY = 10.0
 class Verdict(NamedTuple):
     """What is said of rows (n,): their rarity, which view finds them rarer, and what follows from it.
 
-    `is_alarm` are rows at least as rare as the threshold, `exceeds` those as rare among the healthy ones alone, and
-    `is_usual` those that may be learned.
+    `is_alarm` are rows at least as rare as the threshold, `exceeds` those as rare among the healthy ones alone,
+    `is_usual` those that may be learned, and `is_odder` those that are rarer than half of the healthy ones.
     """
 
     rarity: Array
@@ -30,6 +32,7 @@ class Verdict(NamedTuple):
     is_alarm: Flags
     exceeds: Flags
     is_usual: Flags
+    is_odder: Flags
 
 
 class Likeness(NamedTuple):
@@ -88,4 +91,4 @@ def judge(
         is_fine, is_fault = likeness
         rarity = np.where(is_fine, 1.0, np.where(is_fault, np.maximum(rarity, threshold), rarity))
         exceeds, is_usual = exceeds & ~is_fine, (is_usual | is_fine) & ~is_fault
-    return state, Verdict(rarity, is_relation, rarity >= least, exceeds, is_usual)
+    return state, Verdict(rarity, is_relation, rarity >= least, exceeds, is_usual, among_healthy > _MEDIAN)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
 from streamkpca.components.relation import Relation
 from streamkpca.monitoring.events import AlarmRun
@@ -24,6 +24,11 @@ _HELD_OUT = 4
 _MOST_HELD = 2048
 # Share of a chunk that may be left out for it to count whole among those held out. Otherwise its usual rows do.
 _MOST_UNUSUAL = 0.5
+# Recent rows that count as much as all before them.
+_RECENT = 512
+# Share of the recent rows that are odder than the healthy row in the middle, from which on the stream has moved. Faults
+# move the upper end of the scores, drifts the middle.
+_MOVED = 0.6
 # Neighbours that are learned, or held out, together when a change is accepted.
 _RUN = 16
 # Most numbers kept of rows that are held out, and of rows that were left out until a change is accepted.
@@ -36,8 +41,9 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState
     """Learn the usual rows of a chunk, or hold it out, and renew the scales when it is time."""
     kernel, n_chunks = scorer.kernel, state.n_chunks + 1
     rows = ScoredRows.joined(state.waiting)
-    state = replace_fields(state, waiting=(), n_chunks=n_chunks)
-    is_usual = rows.is_usual | (learn == "all")
+    share_odder = _average(state.share_odder, rows.is_odder)
+    state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder)
+    is_usual = rows.is_usual & _needs_rows(state, scorer) | (learn == "all")
     # The second chunk is held out, too, so that there is a scale soon.
     if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
         is_whole = np.count_nonzero(is_usual) >= (1.0 - _MOST_UNUSUAL) * len(is_usual)
@@ -46,6 +52,18 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState
         state = _learn(state, scorer, rows.stacked[is_usual])
     state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~is_usual]))
     return renew(state, scorer) if _is_due(state, scorer) or _has_moved(state, scorer, kernel) else state
+
+
+def _average(share: float, is_odder: Flags) -> float:
+    """Return the weighted share of odd rows after some more (n,), of which the latest 512 count half."""
+    weights = 0.5 ** (np.arange(len(is_odder), 0, -1) / _RECENT)
+    return float(share * weights[0] + (1.0 - weights[0]) * (weights @ is_odder) / weights.sum())
+
+
+def _needs_rows(state: MonitorState, scorer: Scorer) -> bool:
+    """Tell whether a model has more to learn: it is not settled, is to forget, or the bulk of the stream has moved."""
+    is_settled = state.n_learned >= YOUNG.n_settled and scorer.model.half_life is None
+    return not is_settled or state.share_odder >= _MOVED
 
 
 def _learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:

@@ -109,8 +109,10 @@ class Monitor(SavedWithModel[MonitorState]):
         lasting changes and severities stay as they are without it. Only for rows in time order.
     learn : {"normal", "all", "none"}
         Rows that the model learns: normal ones, all, or none. Of the first 4,000 rows all but gross ones are normal,
-        later those that raise no alarm. One chunk of four is held out, and never learned. With "none" the monitor
-        compares with what it has learned alone.
+        later those that raise no alarm. From 6,000 rows on it learns these only while the stream moves: while, of the
+        latest 500 rows, six of ten are odder than the healthy row in the middle. A model with a half-life goes on
+        learning. One chunk of four is held out, and never learned. With "none" the monitor compares with what it has
+        learned alone.
     accept_after : int, optional
         Rows that are as rare as the threshold among healthy ones, beyond one in twenty rows, after which a lasting
         change is learned; at least 32. None: it is reported after 4,096 of them, and not learned. Its rows become
@@ -698,7 +700,7 @@ class Monitor(SavedWithModel[MonitorState]):
             n_padded=max(n_padded - len(rows), 0),
             last_scores=np.array(last),
             contract=contract,
-            waiting=(*state.waiting, ScoredRows(stacked, verdict.is_usual)),
+            waiting=(*state.waiting, ScoredRows(stacked, verdict.is_usual, verdict.is_odder)),
         )
         if np.count_nonzero(record.is_alarm):
             state = self._log(state, first, stacked, record, verdict.is_relation)

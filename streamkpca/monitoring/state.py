@@ -21,10 +21,11 @@ from streamkpca.rows.times import Time, Times
 
 
 class ScoredRows(NamedTuple):
-    """Rows (n, D) with their predecessors, and which of them are usual enough to be learned."""
+    """Rows (n, D) with their predecessors, which of them are usual enough to be learned, and which odder than most."""
 
     stacked: Array
     is_usual: Flags
+    is_odder: Flags
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -43,7 +44,8 @@ class MonitorState:
     that were not learned since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row,
     the latest first, and `n_padded` counts the rows to come whose predecessors were padded after a gap.
     `last_scores` (2,) are the latest smoothed ones of both views, and `waiting` parts of the present chunk. By the
-    rarer view, `n_views` times as many healthy rows are rare as by one.
+    rarer view, `n_views` times as many healthy rows are rare as by one. Of the recent rows, `share_odder` are odder
+    than the healthy row in the middle.
     """
 
     n_features: int
@@ -64,6 +66,7 @@ class MonitorState:
     n_renewed: int = 0
     n_chunks: int = 0
     n_views: float = 1.0
+    share_odder: float = 0.5
     last_scores: Array | None = None
     time_passed: float = 0.0
     first_time: Time | None = None
@@ -142,6 +145,7 @@ _STATE = whole_of(
         last_scores / <f8? / s / >= 0
         time_passed / real / / >= 0
         n_views / real / / >= 1
+        share_odder / real / / >= 0
         first_time last_time / time?
         context / <f8? / Ld / or NaN
         held / <f8 / mD / or NaN
@@ -215,7 +219,7 @@ _STATE = whole_of(
         is_open / flag
     ScoredRows: waiting?
         stacked / <f8 / nD / or NaN
-        is_usual / |b1 / n
+        is_usual is_odder / |b1 / n
     """,
     (
         MonitorState,

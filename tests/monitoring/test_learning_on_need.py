@@ -1,0 +1,43 @@
+"""Learning on need: a settled model stands still while the stream does."""
+
+import numpy as np
+
+from streamkpca import StreamingKernelPCA
+from streamkpca._core.arrays import Array
+from streamkpca.kernels import RBF
+from streamkpca.monitoring import Monitor
+from streamkpca.monitoring.young import YOUNG
+
+# Three of four rows are learned, and chunks have 128.
+N_SETTLED = YOUNG.n_settled * 4 // 3 + 512
+
+
+def steady_rows(n: int, seed: int = 0) -> Array:
+    """Return rows of three sensors that follow one hidden number, with noise."""
+    random = np.random.default_rng(seed)
+    return random.normal(size=(n, 1)) + 0.3 * random.normal(size=(n, 3))
+
+
+def n_learned(monitor: Monitor, rows: Array) -> int:
+    """Return how many of some more rows a monitor learns."""
+    before = monitor.model.n_samples_seen_
+    monitor.update(rows)
+    return int(monitor.model.n_samples_seen_ - before)
+
+
+def test_a_settled_model_stands_still_until_the_bulk_moves_and_then_follows() -> None:
+    monitor = Monitor()
+    monitor.update(steady_rows(N_SETTLED))
+    assert n_learned(monitor, steady_rows(2560, 1)) < 256
+    with_faults = steady_rows(2560, 2)
+    with_faults[::4, 1] += 1.5
+    assert n_learned(monitor, with_faults) < 256
+    drifting = steady_rows(5120, 3) + np.linspace(0.0, 4.0, 5120)[:, None]
+    assert n_learned(monitor, drifting) > 1024
+
+
+def test_a_model_that_forgets_goes_on_learning_and_so_does_one_that_learns_all() -> None:
+    model = StreamingKernelPCA(kernel=RBF().in_units("std"), max_atoms=64, noise_variance=None, half_life=2000)
+    for monitor in (Monitor(model), Monitor(learn="all")):
+        monitor.update(steady_rows(N_SETTLED))
+        assert n_learned(monitor, steady_rows(1280, 1)) > 640
