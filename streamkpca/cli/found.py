@@ -47,6 +47,8 @@ class Found:
         self._n_before, self._n_known = monitor.n_events_ - is_open, monitor.n_events_
         self._change, self._n_changes_told = monitor.change_detected_, 0
         self._rare, self._told, self._usual_alarms = dict[int, Event](), (-1, False), 1.0
+        # Their numbers among all events of the monitor, from 1 on.
+        self._of_start = dict[int, int]()
         self._records, self._labels, self._numbers = list[MonitorRecord](), list[Any](), deque[Any]()
 
     def take(self, table: Table, batch: Batch) -> MonitorRecord:
@@ -62,15 +64,19 @@ class Found:
             self._numbers.append(batch.numbers)
             while sum(one.size for one in self._numbers) > _MOST_DRAWN:
                 self._numbers.popleft()
-        n_new, self._n_known = self.monitor.n_events_ - self._n_known + 1, self.monitor.n_events_
-        # An event that ended in an earlier file is not one of this file.
-        recent = (event for event in self.monitor.events_[-n_new:] if event.end > self._first)
-        self._rare |= {event.start: event for event in recent}
-        self._usual_alarms = float(np.median([event.n_alarms for event in self.monitor.events_] or [1]))
+        events, n = self.monitor.events_, self.monitor.n_events_
+        recent, self._n_known = events[self._n_known - n - 1 :], n
+        for number, event in enumerate(recent, start=n - len(recent) + 1):
+            # An event that ended in an earlier file is not one of this file.
+            if event.end > self._first:
+                self._rare[event.start], self._of_start[event.start] = event, number
+        self._usual_alarms = float(np.median([event.n_alarms for event in events] or [1]))
         kept = [event for event in self._rare.values() if self.is_shown(event) or event.is_open]
         if len(kept) > _MOST_EVENTS:
             kept = [*sorted(kept[:-1], key=lambda event: event.severity)[-_MOST_EVENTS:], kept[-1]]
         self._rare = {event.start: event for event in kept}
+        known = {*self._rare, *(event.start for event in events)}
+        self._of_start = {start: number for start, number in self._of_start.items() if start in known}
         if (change := self.monitor.change_detected_) not in (None, self._change):
             self._change = change
             self.changes.append(change)
@@ -157,7 +163,7 @@ class Found:
         alike = alike or [event]
         return {
             "kind": "event",
-            "number": number_of(self.monitor, event),
+            "number": self._of_start[event.start],
             **self._place("first", alike[0].start, alike[0].start_time),
             **self._place("last", alike[-1].end - 1, alike[-1].end_time),
             **self._place("peak", event.peak_row, event.peak_time),
@@ -242,13 +248,6 @@ class Found:
             ax=below.add_subplot(),
         )
         return figure
-
-
-def number_of(monitor: Monitor, event: Event) -> int:
-    """Return the number of an event among all of the monitor, from 1 on."""
-    events = monitor.events_
-    later = len(events) - bisect([one.start for one in events], event.start - 1)
-    return monitor.n_events_ - later + 1
 
 
 def event_of(monitor: Monitor, number: int) -> Event:
