@@ -23,12 +23,12 @@ from real_streams import read_families
 from scipy.stats import genpareto
 
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.contract import Contract, judge_by_bound, renew_level
+from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
 
 MEMORIES = (0.0, 0.5, 0.9, 0.97, 0.99)
 SHAPES = ("season", "heavy", "heavy, slow", "mixture", "waves", "lognormal")
 KINDS = (*(f"memory {memory:g}" for memory in MEMORIES), *SHAPES)
-# The promise, and the rows before a p-value counts.
+# The bound, and the rows before a p-value counts.
 RATE, START = 1 / 1000, 250
 
 
@@ -54,13 +54,13 @@ def make_scores(kind: str, n: int, seed: int) -> Array:
 
 
 def raise_bounded(scores: Array, thresholds: Array, rate: float) -> Array:
-    """Return the alarms of a contract, as the monitor raises them."""
-    promise, alarms = Contract(rate), np.zeros(len(scores), dtype=bool)
+    """Return the alarms of a bound, as the monitor raises them."""
+    bound, alarms = FalseAlarmBound(rate), np.zeros(len(scores), dtype=bool)
     changes = np.flatnonzero(thresholds[1:] != thresholds[:-1]) + 1
     edges = sorted({*changes.tolist(), *range(0, len(scores), 256), len(scores)})
     for start, stop in itertools.pairwise(edges):
-        promise, alarms[start:stop], _ = judge_by_bound(promise, scores[start:stop], float(thresholds[start]), False)
-        promise = renew_level(promise)
+        bound, alarms[start:stop], _ = judge_by_bound(bound, scores[start:stop], float(thresholds[start]), False)
+        bound = renew_level(bound)
     return alarms
 
 
@@ -151,14 +151,14 @@ AMOUNTS = {
 def measure(size: str, data: Path | None) -> Figures:
     """Count false runs and faults."""
     kinds, n, n_seeds, families = AMOUNTS[size]
-    promise: dict[str, dict[str, list[float]]] = {}
+    bound: dict[str, dict[str, list[float]]] = {}
     faults: dict[str, list[int]] = {}
 
     def judge(kind: str, scores: Array, thresholds: Array) -> None:
         allowed = max(np.count_nonzero(np.isfinite(thresholds)) * RATE, 1.0)
         for name, rule in ALARMS.items():
             runs = len(segments(rule(scores, thresholds, RATE)))
-            promise.setdefault(kind, {}).setdefault(name, []).append(runs / allowed)
+            bound.setdefault(kind, {}).setdefault(name, []).append(runs / allowed)
 
     for kind, seed in itertools.product(kinds, range(n_seeds)):
         judge(kind, make_scores(kind, n, seed), np.ones(n))
@@ -173,15 +173,15 @@ def measure(size: str, data: Path | None) -> Figures:
             best = find_by_level(stream.labels, (scores / thresholds)[first:], false)
             counts = (false, int(np.sum(~stream.labels)), found, best, len(segments(stream.labels)))
             faults[family] = [a + b for a, b in zip(faults.get(family, [0] * len(counts)), counts, strict=True)]
-    kept = {name: float(np.mean(np.concatenate([of[name] for of in promise.values()]) <= 1.0)) for name in ALARMS}
-    means = {kind: {name: float(np.mean(of[name])) for name in ALARMS} for kind, of in promise.items()}
+    kept = {name: float(np.mean(np.concatenate([of[name] for of in bound.values()]) <= 1.0)) for name in ALARMS}
+    means = {kind: {name: float(np.mean(of[name])) for name in ALARMS} for kind, of in bound.items()}
     return {"means": means, "kept": kept, "faults": faults}
 
 
 def describe(figures: Figures) -> str:
     """Return false runs for each promised, and faults."""
     rows = [[kind, *(f"{value:.2f}" for value in of.values())] for kind, of in figures["means"].items()]
-    rows.append(["streams that keep the promise", *(f"{value:.2f}" for value in figures["kept"].values())])
+    rows.append(["streams that keep the bound", *(f"{value:.2f}" for value in figures["kept"].values())])
     table = make_table(["false runs for each promised", *ALARMS], rows)
     if not figures["faults"]:
         return table

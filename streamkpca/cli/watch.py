@@ -221,11 +221,9 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
     elif facts["threshold"] is None:
         least = "64 at least, and one period" if monitor.period else "64 at least"
         why = f"too few rows were learned for a threshold ({least})"
-        if (contract := monitor.contract_) is not None:
-            why = (
-                f"one false alarm in {1.0 / contract.false_alarms:,.0f} rows needs {contract.n_needed:,} healthy rows; "
-            )
-            why += f"{contract.n_known:,} are known"
+        if (bound := monitor.bound_) is not None:
+            why = f"one false alarm in {1.0 / bound.false_alarms:,.0f} rows needs {bound.n_needed:,} healthy rows; "
+            why += f"{bound.n_known:,} are known"
         print_warning(f"{why}, so there are no alarms; learn more")
     elif not found.changes and n_alarms > n * max(_MANY_ALARMS, 3.0 * (1.0 - monitor.quantile)):
         remedy = "raise --quantile" if monitor.learn == "all" else "if these rows are normal, learn them (--learn all)"

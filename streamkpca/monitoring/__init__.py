@@ -9,21 +9,21 @@ young : the numbers by which a monitor that has learned little differs
 state : the state of a monitor beside its model, and its record in a file
 causes : the features that explain an event
 periods : the phase of a cycle, as columns beside the features
-contract : the level that keeps a promised rate of false alarms
+bound : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
 rules : which events are not reported
 """
 
+from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause
-from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import Change, Event
 from streamkpca.monitoring.monitor import Monitor, MonitorRecord
 
 __all__ = [
     "Cause",
     "Change",
-    "Contract",
     "Event",
+    "FalseAlarmBound",
     "Monitor",
     "MonitorRecord",
 ]

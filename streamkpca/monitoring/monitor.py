@@ -17,8 +17,8 @@ from streamkpca.errors import RowError
 from streamkpca.kernels import RBF
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
 from streamkpca.monitoring.causes import Cause, EventRows, find_causes
-from streamkpca.monitoring.contract import Contract, judge_by_bound, renew_level
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, time_of
 from streamkpca.monitoring.judging import compare, judge
 from streamkpca.monitoring.learning import CHUNK, LEARN, accept_change, begin_with_model, learn_chunk, learn_event
@@ -105,7 +105,7 @@ class Monitor(SavedWithModel[MonitorState]):
         Share of healthy rows that should raise no alarm: a row that is found once in 1 / (1 - `quantile`) is one.
     false_alarms : float, optional
         False alarm runs for each healthy row, at most, such as 1 / 10_000; from 1e-7 to .01. Alarms then begin at a
-        higher level, which `contract_` explains, and there are none until enough healthy rows are known. Learning,
+        higher level, which `bound_` explains, and there are none until enough healthy rows are known. Learning,
         lasting changes and severities stay as they are without it. Only for rows in time order.
     learn : {"normal", "all", "none"}
         Rows that the model learns: normal ones, all, or none. Of the first 4,000 rows all but gross ones are normal,
@@ -509,8 +509,8 @@ class Monitor(SavedWithModel[MonitorState]):
         if record["state"] is not None:
             scorer = monitor._scorer
             state = state_from_record(record["state"], scorer.record_context)
-            if monitor.false_alarms != (None if state.contract is None else state.contract.false_alarms):
-                raise ValueError("its contract is another one")
+            if monitor.false_alarms != (None if state.bound is None else state.bound.false_alarms):
+                raise ValueError("its bound is another one")
             if scorer.known is None:
                 if state.n_learned or state.place.scale is not None:
                     raise ValueError("it has learned rows, but its model has not")
@@ -621,17 +621,17 @@ class Monitor(SavedWithModel[MonitorState]):
         return None if self._state is None else self._state.change
 
     @property
-    def contract_(self) -> Contract | None:
-        """How many healthy rows the promise of `false_alarms` needs, how many are known, and its level.
+    def bound_(self) -> FalseAlarmBound | None:
+        """How many healthy rows the bound of `false_alarms` needs, how many are known, and its level.
 
         Examples
         --------
         >>> monitor = Monitor(false_alarms=1 / 10_000)
         >>> record = monitor.update([[1.0, 2.0]])
-        >>> monitor.contract_
-        <Contract: one false alarm run in 10,000 healthy rows needs 5,000 healthy rows, 0 known; no alarm before>
+        >>> monitor.bound_
+        <FalseAlarmBound: one false alarm run in 10,000 healthy rows needs 5,000 healthy rows, 0 known; no alarm before>
         """
-        return None if self._state is None else self._state.contract
+        return None if self._state is None else self._state.bound
 
     @property
     def record_(self) -> MonitorRecord:
@@ -687,11 +687,9 @@ class Monitor(SavedWithModel[MonitorState]):
         verdict.is_usual[:n_padded] = False
         record.novelty[:], record.smoothed[:] = scores.novelty, scores.place
         record.rarity[:], record.is_alarm[:] = verdict.rarity, verdict.is_alarm
-        contract = state.contract
-        if contract is not None:
-            contract, record.is_alarm[:], record.threshold[:] = judge_by_bound(
-                contract, verdict.rarity, threshold, is_new
-            )
+        bound = state.bound
+        if bound is not None:
+            bound, record.is_alarm[:], record.threshold[:] = judge_by_bound(bound, verdict.rarity, threshold, is_new)
         last = [scores.place[-1], 0.0 if scores.relation is None else scores.relation[-1]]
         state = state.passed(
             len(rows),
@@ -699,7 +697,7 @@ class Monitor(SavedWithModel[MonitorState]):
             context=context,
             n_padded=max(n_padded - len(rows), 0),
             last_scores=np.array(last),
-            contract=contract,
+            bound=bound,
             waiting=(*state.waiting, ScoredRows(stacked, verdict.is_usual, verdict.is_odder)),
         )
         if np.count_nonzero(record.is_alarm):
@@ -720,8 +718,8 @@ class Monitor(SavedWithModel[MonitorState]):
 
     def _finish_chunk(self, state: MonitorState) -> MonitorState:
         """Learn the rows of a chunk, and accept a change that has lasted."""
-        if state.contract is not None:
-            state = replace_fields(state, contract=renew_level(state.contract))
+        if state.bound is not None:
+            state = replace_fields(state, bound=renew_level(state.bound))
         if self.learn == "none":
             state = replace_fields(state, waiting=())
         elif state.waiting:
@@ -779,7 +777,7 @@ class Monitor(SavedWithModel[MonitorState]):
         scorer.begin(n_features)
         state = MonitorState.begin(n_features, names, scorer.width(n_features), n_features * self.lags)
         if self.false_alarms is not None:
-            state = replace(state, contract=Contract(self.false_alarms))
+            state = replace(state, bound=FalseAlarmBound(self.false_alarms))
         if scorer.known is None:
             return state
         state = replace(state, n_learned=self.model.n_samples_seen_)

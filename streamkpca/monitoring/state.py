@@ -11,8 +11,8 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.relation import Relation, RowMoments
+from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause, EventRows
-from streamkpca.monitoring.contract import Contract
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
 from streamkpca.monitoring.feedback import KnownEvents
 from streamkpca.monitoring.rarity import RarityScale, ViewScale
@@ -73,7 +73,7 @@ class MonitorState:
     last_time: Time | None = None
     context: Array | None = None
     n_padded: int = 0
-    contract: Contract | None = None
+    bound: FalseAlarmBound | None = None
     waiting: tuple[ScoredRows, ...] = ()
 
     @classmethod
@@ -210,7 +210,7 @@ _STATE = whole_of(
         direction / text / / above | below
         since / integer / / >= 0
         since_time / time?
-    Contract: contract?
+    FalseAlarmBound: bound?
         false_alarms / real / / >= 0
         maxima / <f8 / n / >= 0
         level / real or null / / >= 1
@@ -234,7 +234,7 @@ _STATE = whole_of(
         Event,
         Change,
         Cause,
-        Contract,
+        FalseAlarmBound,
         ScoredRows,
     ),
 )

@@ -136,7 +136,7 @@ def test_a_refused_first_call_leaves_a_model_that_has_learned_as_it_was() -> Non
 
 def test_before_the_first_row_there_is_nothing_to_report() -> None:
     monitor = Monitor()
-    assert (monitor.events_, monitor.n_events_, monitor.change_detected_, monitor.contract_) == ([], 0, None, None)
+    assert (monitor.events_, monitor.n_events_, monitor.change_detected_, monitor.bound_) == ([], 0, None, None)
     assert monitor.events_frame().empty
     assert monitor.reset_context().forget_alarms() is monitor
     with pytest.raises(NotFittedError, match="n_rows_"):

@@ -1,4 +1,4 @@
-"""Alarms by contract: the promised rate holds, faults are found, and learning goes on as without it."""
+"""Alarms within a bound: the promised rate holds, faults are found, and learning goes on as without it."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ from streams_to_watch import assert_same_records, normal_rows, small_model, upda
 
 from streamkpca.errors import CheckpointError
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.contract import Contract, judge_by_bound, renew_level
+from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
 
 Array = npt.NDArray[np.float64]
 RATE = 1 / 500
@@ -34,25 +34,25 @@ def n_runs(is_alarm: npt.NDArray[np.bool_]) -> int:
 
 
 def judged_in_pieces(
-    contract: Contract, values: Array, cuts: list[int]
-) -> tuple[Contract, npt.NDArray[np.bool_], Array]:
+    bound: FalseAlarmBound, values: Array, cuts: list[int]
+) -> tuple[FalseAlarmBound, npt.NDArray[np.bool_], Array]:
     """Judge scores in pieces, with a new level after each 64."""
     alarms, levels = [], []
     edges = sorted({0, len(values), *cuts, *range(0, len(values), 64)})
     for start, stop in itertools.pairwise(edges):
-        contract, is_alarm, level = judge_by_bound(contract, values[start:stop], 1.0, False)
+        bound, is_alarm, level = judge_by_bound(bound, values[start:stop], 1.0, False)
         alarms.append(is_alarm)
         levels.append(level)
         if stop % 64 == 0:
-            contract = renew_level(contract)
-    return contract, np.concatenate(alarms), np.concatenate(levels)
+            bound = renew_level(bound)
+    return bound, np.concatenate(alarms), np.concatenate(levels)
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.9, 0.99])
 def test_the_promise_is_kept_on_scores_that_resemble_their_neighbours(memory: float) -> None:
     kept = []
     for seed in range(12):
-        _, is_alarm, _ = judged_in_pieces(Contract(RATE), scores(8000, memory, seed), [])
+        _, is_alarm, _ = judged_in_pieces(FalseAlarmBound(RATE), scores(8000, memory, seed), [])
         kept.append(n_runs(is_alarm) <= poisson.ppf(0.95, 8000 * RATE))
     # Promised for 96% of references: among twelve, three that break it have a chance of 1%.
     assert sum(kept) >= 10
@@ -62,7 +62,7 @@ def test_gross_and_slow_faults_are_found_and_runs_end_with_them() -> None:
     values = scores(6000, 0.5, 0)
     values[5000:5040] *= 30.0
     values[5500:5700] *= np.linspace(1.0, 30.0, 200)
-    _, is_alarm, _ = judged_in_pieces(Contract(1 / 2000), values, [])
+    _, is_alarm, _ = judged_in_pieces(FalseAlarmBound(1 / 2000), values, [])
     assert is_alarm[5000:5040].sum() >= 20
     assert is_alarm[5500:5700].any()
     assert not is_alarm[5060:5500].any()
@@ -72,12 +72,12 @@ def test_gross_and_slow_faults_are_found_and_runs_end_with_them() -> None:
 def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts: list[int], seed: int, rate: float) -> None:
     random = np.random.default_rng(seed)
     values = random.pareto(2.0, 1500) * np.where(random.random(1500) < 0.02, 5.0, 0.2)
-    contract, is_alarm, levels = judged_in_pieces(Contract(rate), values, cuts)
-    other, same, _ = judged_in_pieces(Contract(rate), values, [])
+    bound, is_alarm, levels = judged_in_pieces(FalseAlarmBound(rate), values, cuts)
+    other, same, _ = judged_in_pieces(FalseAlarmBound(rate), values, [])
     np.testing.assert_array_equal(is_alarm, same)
-    assert contract.level == other.level
-    np.testing.assert_array_equal(contract.maxima, other.maxima)
-    np.testing.assert_array_equal(contract.pending, other.pending)
+    assert bound.level == other.level
+    np.testing.assert_array_equal(bound.maxima, other.maxima)
+    np.testing.assert_array_equal(bound.pending, other.pending)
     was, level, expected = False, math.inf, []
     for value, in_force in zip(values, levels, strict=True):
         level = in_force if not was else level
@@ -88,18 +88,18 @@ def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts: list[int], 
 
 
 def test_blocks_with_alarms_are_left_out_but_for_the_promised_ones() -> None:
-    contract = Contract(RATE)
+    bound = FalseAlarmBound(RATE)
     healthy, faulty = np.full(8, 0.5), np.full(8, 90.0)
-    contract, _, _ = judge_by_bound(contract, np.tile(healthy, 60), 1.0, True)
-    contract, is_alarm, _ = judge_by_bound(
-        renew_level(contract), np.concatenate([healthy, faulty, faulty, healthy]), 1.0, True
+    bound, _, _ = judge_by_bound(bound, np.tile(healthy, 60), 1.0, True)
+    bound, is_alarm, _ = judge_by_bound(
+        renew_level(bound), np.concatenate([healthy, faulty, faulty, healthy]), 1.0, True
     )
     assert is_alarm.sum() == 16
     # 488 healthy rows are less than the 500 after which one alarm run counts, as if it had just reached the level.
-    assert contract.n_known == 62 * 8
-    contract, _, _ = judge_by_bound(contract, np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0, True)
-    assert contract.n_known == 66 * 8
-    assert sorted(contract.maxima)[-1] == contract.level < 90.0
+    assert bound.n_known == 62 * 8
+    bound, _, _ = judge_by_bound(bound, np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0, True)
+    assert bound.n_known == 66 * 8
+    assert sorted(bound.maxima)[-1] == bound.level < 90.0
 
 
 def test_a_contract_changes_alarms_and_events_and_nothing_else() -> None:
@@ -117,7 +117,7 @@ def test_a_contract_changes_alarms_and_events_and_nothing_else() -> None:
     assert n_runs(one.is_alarm) > 2 * n_runs(other.is_alarm)
     assert any(event.start in range(2500, 2520) for event in bound.events_)
     assert bound.n_events_ < plain.n_events_
-    assert plain.contract_ is None
+    assert plain.bound_ is None
 
 
 def test_cuts_and_checkpoints_change_nothing() -> None:
@@ -142,27 +142,29 @@ def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_befo
     record = monitor.update(rows)
     assert not record.is_alarm.any()
     assert np.isinf(record.threshold).all()
-    contract = monitor.contract_
-    assert contract is not None
-    assert contract.n_needed == 500_000
-    assert contract.lengths == ()
-    assert repr(contract).startswith("<Contract: one false alarm run in 1,000,000 healthy rows needs 500,000 healthy")
-    assert repr(contract).endswith("no alarm before>")
+    bound = monitor.bound_
+    assert bound is not None
+    assert bound.n_needed == 500_000
+    assert bound.lengths == ()
+    assert repr(bound).startswith(
+        "<FalseAlarmBound: one false alarm run in 1,000,000 healthy rows needs 500,000 healthy"
+    )
+    assert repr(bound).endswith("no alarm before>")
 
 
 def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows() -> None:
     # The highest scores follow each other for hundreds of rows, and there are less than 16 blocks that are longer.
-    contract = Contract(RATE)
+    bound = FalseAlarmBound(RATE)
     values = 0.1 + 0.8 * np.sin(np.arange(2000) / 300) ** 2
-    contract = renew_level(judge_by_bound(contract, values, 1.0, True)[0])
-    assert math.isinf(contract.level)
-    assert contract.n_known < contract.n_needed
+    bound = renew_level(judge_by_bound(bound, values, 1.0, True)[0])
+    assert math.isinf(bound.level)
+    assert bound.n_known < bound.n_needed
 
 
 def test_known_levels_are_said() -> None:
-    contract, _, _ = judged_in_pieces(Contract(RATE), scores(4000, 0.0, 0), [])
-    assert contract.lengths == (8, 16, 32)
-    assert "at most one false alarm run in 500 healthy rows, level" in repr(contract)
+    bound, _, _ = judged_in_pieces(FalseAlarmBound(RATE), scores(4000, 0.0, 0), [])
+    assert bound.lengths == (8, 16, 32)
+    assert "at most one false alarm run in 500 healthy rows, level" in repr(bound)
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, math.nan, math.inf, 1e-8])
@@ -191,5 +193,5 @@ def test_files_whose_contract_is_another_one_are_refused() -> None:
     for rate in (None, 0.001):
         record = monitor._record()
         record["parameters"]["false_alarms"] = rate
-        with pytest.raises(CheckpointError, match="its contract is another one"):
+        with pytest.raises(CheckpointError, match="its bound is another one"):
             Monitor.from_bytes(monitor.model.to_bytes({"monitor": record, "extra": None}))

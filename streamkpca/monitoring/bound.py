@@ -1,4 +1,4 @@
-"""Alarms by contract: a level that keeps false alarm runs at a promised rate or below."""
+"""Alarms within a bound: a level that keeps false alarm runs at a promised rate or below."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -51,8 +51,8 @@ class _Tail(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contract:
-    """The promise of `Monitor(false_alarms=...)`: at most this many false alarm runs a healthy row; a value.
+class FalseAlarmBound:
+    """The bound of `Monitor(false_alarms=...)`: at most this many false alarm runs a healthy row; a value.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Contract:
     maxima do not follow each other, but for a fifth of them, beyond chance (the autocorrelation of exceedances, the
     extremogram [5]_); those of twice and four times as many rows join it, as far as there are 16 blocks. p(u) comes
     from an exponential tail through the logarithms of the highest 8 to 16 maxima, at 96% confidence. Nor is the level
-    below the highest maximum of the reference, until fewer exceedances would be improbable, at 96%, if the promise were
+    below the highest maximum of the reference, until fewer exceedances would be improbable, at 96%, if the bound were
     broken.
 
     **The theorem.** If blocks to come are distributed as those of the reference, and p(u) is a bound, the expected
@@ -92,12 +92,12 @@ class Contract:
     Shiryaev-Roberts e-detector of these e-values, for which [1]_ proves it; [4]_ has the same bound from confidence
     sequences. All e-values share the chance of their reference [2]_, [3]_: the bound holds for 96% of references.
 
-    **Its assumptions.** The reference is healthy: its faults raise the level, so that the promise is kept and other
+    **Its assumptions.** The reference is healthy: its faults raise the level, so that the bound is kept and other
     faults are missed. Blocks of alarms are left out, but for one alarm run in 1 / `false_alarms` healthy rows, which
     counts as if it had just reached the level: without the promised false alarms the level would sink. Up to 3 /
     `false_alarms` healthy rows, tails beyond the highest maxima are exponential, or lighter, in the logarithms; a rare
-    healthy state that the reference does not hold breaks the promise. **Under drift** the threshold follows the scores,
-    and the reference the latest rows: a change of scale keeps the promise soon, a heavier tail breaks it until the
+    healthy state that the reference does not hold breaks the bound. **Under drift** the threshold follows the scores,
+    and the reference the latest rows: a change of scale keeps the bound soon, a heavier tail breaks it until the
     reference holds it, and a healthy change to new rows is an alarm until it is learned.
 
     References
@@ -116,7 +116,7 @@ class Contract:
     >>> from streamkpca.monitoring import Monitor
     >>> monitor = Monitor(false_alarms=1 / 10_000)
     >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
-    >>> monitor.contract_.n_needed, record.is_alarm.any()
+    >>> monitor.bound_.n_needed, record.is_alarm.any()
     (5000, np.False_)
     """
 
@@ -140,7 +140,7 @@ class Contract:
 
         Examples
         --------
-        >>> Contract(1 / 10_000).n_known
+        >>> FalseAlarmBound(1 / 10_000).n_known
         0
         """
         return len(self.maxima) * self._length
@@ -151,7 +151,7 @@ class Contract:
 
         Examples
         --------
-        >>> Contract(1 / 10_000).n_needed
+        >>> FalseAlarmBound(1 / 10_000).n_needed
         5000
         """
         return max(math.ceil(_FIRST / self.false_alarms), _LEAST * self._lengths[0])
@@ -162,7 +162,7 @@ class Contract:
 
         Examples
         --------
-        >>> Contract(1 / 10_000).lengths
+        >>> FalseAlarmBound(1 / 10_000).lengths
         ()
         """
         return self._lengths if self.n_known >= self.n_needed else ()
@@ -171,8 +171,8 @@ class Contract:
         rows = f"{1 / self.false_alarms:,.0f} healthy rows"
         known = f"needs {self.n_needed:,} healthy rows, {self.n_known:,} known"
         if math.isinf(self.level):
-            return f"<Contract: one false alarm run in {rows} {known}; no alarm before>"
-        return f"<Contract: at most one false alarm run in {rows}, level {self.level:.3g} thresholds; {known}>"
+            return f"<FalseAlarmBound: one false alarm run in {rows} {known}; no alarm before>"
+        return f"<FalseAlarmBound: at most one false alarm run in {rows}, level {self.level:.3g} thresholds; {known}>"
 
     def _added(self, blocks: Array) -> Self:
         """Add the maxima of blocks (n, length) to the reference, the latest of which stay."""
@@ -222,28 +222,30 @@ class Contract:
         return math.exp(min(high, _FARTHEST))
 
 
-def judge_by_bound(contract: Contract, scores: Array, threshold: float, is_new: bool) -> tuple[Contract, Flags, Array]:
+def judge_by_bound(
+    bound: FalseAlarmBound, scores: Array, threshold: float, is_new: bool
+) -> tuple[FalseAlarmBound, Flags, Array]:
     """Judge rows (n,) by their rarity, anew or after the last one: which are alarms, and the level of each."""
     if math.isinf(threshold):
-        return contract, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
-    begin = threshold * contract.level
-    was_open, ends = contract.is_open and not is_new, np.arange(len(scores))
+        return bound, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
+    begin = threshold * bound.level
+    was_open, ends = bound.is_open and not is_new, np.arange(len(scores))
     begins = np.maximum.accumulate(np.where(scores > begin, ends, -1 - (not was_open)))
     is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
     goes_on = np.concatenate([[was_open], is_alarm[:-1]])
     level = np.where(goes_on, threshold, begin)
     ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)
-    pending = np.concatenate([contract.pending, ratios])
-    blocks = pending[: len(pending) // contract._length * contract._length].reshape(-1, contract._length)
-    judged = replace(contract, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))
+    pending = np.concatenate([bound.pending, ratios])
+    blocks = pending[: len(pending) // bound._length * bound._length].reshape(-1, bound._length)
+    judged = replace(bound, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))
     return judged._added(blocks) if len(blocks) else judged, is_alarm, level
 
 
-def renew_level(contract: Contract) -> Contract:
+def renew_level(bound: FalseAlarmBound) -> FalseAlarmBound:
     """Find the level anew if enough blocks have come since."""
-    if contract.n_new * _REFRESH_SHARE < max(len(contract.maxima), 1):
-        return contract
-    return replace(contract, n_new=0, level=contract._found())
+    if bound.n_new * _REFRESH_SHARE < max(len(bound.maxima), 1):
+        return bound
+    return replace(bound, n_new=0, level=bound._found())
 
 
 def _rows_for_one(tails: list[_Tail], level: float) -> float:
