@@ -227,11 +227,11 @@ def test_events_that_are_alike_are_one_line(folder, X):
 
 def test_events_keep_their_numbers_also_when_the_monitor_has_forgotten_them(folder, X, monkeypatch):
     number = worst(told("watch", "all.csv")[0])["number"]
-    monkeypatch.setattr("streamkpca.monitoring.monitor._MOST_EVENTS", 3)
+    monkeypatch.setattr("streamkpca.monitoring.monitor._MOST_EVENTS", 1)
     lines, _ = told("watch", "all.csv", "--chunk-rows", "100")
     assert (worst(lines)["number"], [event["number"] for event in events(lines)][-1]) == (number, lines[-1]["events"])
     assert f"Event {number}: once" in run("watch", "all.csv", "--chunk-rows", "100").stdout
-    assert lines[-1]["events"] > number + 3
+    assert lines[-1]["events"] > number + 1
 
 
 def test_few_rows_have_no_threshold_and_many_alarms_are_told(folder, X):
