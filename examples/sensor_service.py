@@ -230,9 +230,11 @@ def row_of(payload: bytes, n_features: int) -> npt.NDArray[np.float64]:
 
 def as_text(found: Event | Change, names: list[str], **more: Any) -> str:
     """Return an event or a change as JSON, its features by their names and its times in UTC."""
-    features = [{**feature._asdict(), "feature": names[feature.feature]} for feature in found.features]
+    named = {"features": [{**feature._asdict(), "feature": names[feature.feature]} for feature in found.features]}
+    if isinstance(found, Event):
+        named["ranking"] = [names[feature] for feature in found.ranking]
     return json.dumps(
-        {**more, **vars(found), "features": features}, default=lambda time: np.datetime_as_string(time, timezone="UTC")
+        {**more, **vars(found), **named}, default=lambda time: np.datetime_as_string(time, timezone="UTC")
     )
 
 

@@ -23,6 +23,8 @@ _USUAL = 3.0 * math.log1p(2.5**2)
 _LEAST_SHARE = 0.5
 # Share of an event's alarms at which a listed feature, but for the first, is outside of its range.
 _LEAST_OUTSIDE = 0.25
+# Deviations from which on a feature is said to be wrong: healthy ones are two off in one alarm of twenty.
+_CERTAIN = 3.0
 DIRECTIONS = ("above", "below")
 
 
@@ -44,9 +46,9 @@ class Cause(NamedTuple):
     direction : {"above", "below"}
         Where the value lies.
     since : int
-        Position of the first alarm at which the feature was outside of its range, and at least half as far from
-        what was expected as at the typical alarm. Of more than 32 alarms, at least every second one is looked
-        at, of more than 64 every fourth, and so on.
+        Position of the first alarm at which the feature was three standard deviations from what was expected,
+        or at its farthest. Of more than 32 alarms, at least every second one is looked at, of more than 64
+        every fourth, and so on.
     since_time : datetime64 or float, optional
         Its time.
 
@@ -184,7 +186,7 @@ def find_causes(
         outside = np.flatnonzero(far >= min(RANGE, far.max()))
         at = int(outside[np.argsort(far[outside], kind="stable")[len(outside) // 2]])
         value, middle, half = float(rows[at, j]), float(expected[at, k]), RANGE * float(spread[at, k])
-        since = int(np.flatnonzero(far >= min(max(RANGE, _LEAST_SHARE * far[at]), far.max()))[0])
+        since = int(np.flatnonzero(far >= min(_CERTAIN, far.max()))[0])
         values = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
         causes.append(Cause(names[j] if names else j, *values, int(kept.positions[since]), kept.times[since]))
     return tuple(causes), ranking

@@ -117,7 +117,8 @@ def as_alarm(event: Event, first: Sent) -> dict[str, Any]:
     features = [{**feature._asdict(), "feature": NAMES[feature.feature]} for feature in event.features]
     for feature in features:
         feature.update({name: f"{value}Z" for name, value in feature.items() if isinstance(value, np.datetime64)})
-    return {**vars(event), **times, "features": features, "topic": first.topic, "number": first.number}
+    named = {"features": features, "ranking": [NAMES[feature] for feature in event.ranking]}
+    return {**vars(event), **times, **named, "topic": first.topic, "number": first.number}
 
 
 def settings_of_the_guide() -> list[str]:
