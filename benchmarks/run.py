@@ -56,8 +56,7 @@ python benchmarks/run.py --data FOLDER          # everything; with names, those 
 ```
 
 [How they are measured](../benchmarks/README.md) says where the public data come from. Settings are the defaults
-unless said. Peers run in the same process on the same rows. Nothing is chosen by these figures on families that are
-kept apart for judging."""
+unless said. Peers run in the same process on the same rows."""
 _MEASURED = re.compile(r"(<!-- measured -->\n).*(<!-- measured end -->)", re.DOTALL)
 
 
@@ -76,10 +75,15 @@ def measure(name: str, size: str, data: Path | None) -> Figures:
 
 
 def read_commit() -> str:
-    """Return the commit of the tree, marked if files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """Return the commit of the tree, marked if the package or a script differs from it."""
+
+    def ask(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    commit = ask("rev-parse", "--short=10", "HEAD") or "unknown"
+    is_changed = bool(ask("status", "--porcelain", "--", "streamkpca", "benchmarks/*.py"))
+    return f"{commit}, changed" if is_changed else commit
 
 
 def read_question(name: str) -> tuple[str, str]:
@@ -123,7 +127,7 @@ def write_summary(figures: Figures) -> str:
 
     if entry := found.get("real_streams"):
         macro = entry["macro"]
-        peers = ("5th neighbour", "pyod KPCA", "Mahalanobis", "isolation forest")
+        peers = ("5th neighbour", "Mahalanobis", "isolation forest")
         others = ", ".join(f"{name} {macro[name]:.2f}" for name in peers if name in macro)
         ours = f"frozen {macro['frozen']:.2f}, learning {macro['learning']:.2f}, model {macro['model']:.2f}"
         add(f"faults in {len(entry['families'])} families of real streams: average precision", ours, others)
