@@ -77,6 +77,16 @@ def test_the_kernel_depends_on_the_task(tmp_path: Path) -> None:
     check_picture(tmp_path / "choose_kernel.png")
 
 
+def test_a_new_load_is_a_place_and_a_drifting_gauge_a_broken_relation(tmp_path: Path) -> None:
+    names = names_after(tmp_path, EXAMPLES / "which_alarms_to_expect.py")
+    long = [event for event in names["monitor"].events_ if event.n_alarms > 10 and event.start > 2880]
+    assert [event.kind for event in long] == ["place", "relation"]
+    assert [names["explores"][event.peak_row] for event in long] == [True, False]
+    assert names["SENSORS"][long[1].features[0].feature] == "head"
+    # PCA's distance takes both for faults.
+    assert all((names["ratios"]["SPE"][names[hour]] > 1.0).mean() > 0.7 for hour in ("explores", "drifts"))
+
+
 def test_outliers_hide_from_a_model_that_learned_them_and_not_from_a_detector(tmp_path: Path) -> None:
     names = names_after(tmp_path, EXAMPLES / "outliers_in_a_table.py")
     novelty, detector = names["areas"].values()
@@ -117,7 +127,7 @@ def test_examples_say_which_extras_they_need() -> None:
         assert path.stem == "make_pictures" or used == named, path.name
 
 
-@pytest.mark.parametrize("name", ["demo", "watch_a_machine", "three_clusters", "outliers_in_a_table"])
+@pytest.mark.parametrize("name", ["demo", "watch_a_machine", "which_alarms_to_expect", "three_clusters"])
 def test_stored_pictures_are_what_todays_tree_draws(tmp_path: Path, name: str) -> None:
     image = pytest.importorskip("PIL.Image", reason="compares pictures; needs pillow, which matplotlib brings")
     runpy.run_path(str(EXAMPLES / "make_pictures.py"))["draw"](name, tmp_path / "drawn.png")
@@ -135,7 +145,7 @@ def test_stored_pictures_are_what_todays_tree_draws(tmp_path: Path, name: str) -
 def test_pictures_that_no_example_draws_are_refused(tmp_path: Path) -> None:
     done = run_apart(tmp_path, str(EXAMPLES / "make_pictures.py"), "sunset")
     assert done.returncode == 1
-    assert "expected some of demo, watch_a_machine, outliers_in_a_table," in done.stderr
+    assert "expected some of demo, watch_a_machine, which_alarms_to_expect," in done.stderr
     assert "but got sunset" in done.stderr
 
 
