@@ -70,7 +70,7 @@ for name, ratio in ratios.items():
 # The picture
 # -----------
 #
-# Above, the sensors: the new load moves all of them, the drift one. Below, the rarity of both hours, beside the ratios of
+# Above, the sensors: the new load moves all of them, the drift one. Below, the rarity of both hours, and the ratios of
 # PCA's statistics to their limits. SPE takes the new load for a fault, as relations are no straight lines.
 
 figure = plots.make_figure(width=10, height=6)

@@ -129,7 +129,7 @@ class Found:
         return event.severity >= self.least_severity or evidence >= math.log2(max(self.n_rows, 1))
 
     def groups(self) -> list[list[Event]]:
-        """Return the events that are rare enough, those that are alike together: broken relations first, then the worst.
+        """Return the events that are rare enough, alike ones together: broken relations first, then the worst.
 
         A machine that explores its range is where it was never before, and nothing is broken.
         Of up to 4,096 healthy rows, about one is as rare, and one more in each 4,096 beyond.
