@@ -13,8 +13,7 @@ rows). Families weigh alike in the last line.
 * **healthy in alarm**, **touched**: the share of healthy rows of test that are alarms by default, and of anomalous
   segments with an alarm.
 * **first cause**, **Hit@100%**: where the features of an event are labelled (ASD, SMD), the share of labelled events
-  found whose first cause is one of them, and the share of the labelled features among as many causes; an event names
-  five at most.
+  found whose first cause is one of them, and the share of the labelled features among as many of the event's ranking.
 
 .. [1] J. Paparrizos et al., "Volume under the surface", PVLDB 15(11), 2022.
 """
@@ -103,8 +102,8 @@ def judge_causes(monitor: Monitor, stream: Stream) -> Iterator[tuple[float, floa
         start, end = first + len(stream.train), last + len(stream.train)
         met = [event for event in events if event.start < end and event.end > start and event.features]
         if met:
-            named = [cause.feature for cause in max(met, key=lambda event: event.severity).features]
-            yield float(named[0] in features), len(features & set(named[: len(features)])) / len(features)
+            ranking = max(met, key=lambda event: event.severity).ranking
+            yield float(ranking[0] in features), len(features & set(ranking[: len(features)])) / len(features)
 
 
 def judge(stream: Stream, peers: dict[str, Peer]) -> tuple[Figures, list[tuple[float, float]]]:
