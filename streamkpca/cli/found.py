@@ -286,7 +286,7 @@ def tell_list(found: Found, name: str) -> None:
     n_rare = sum(map(len, groups))
     which = f"{n_rare:,} events" if n_rare != 1 else "1 event"
     kinds = f" of {len(groups):,} kinds" if 1 < len(groups) < n_rare else ""
-    order = ", the rarest first" if len(groups) > 1 else ""
+    order = ", broken relations first, then the rarest" if len(groups) > 1 else ""
     click.echo(f"{name}, {found.n_rows:,} rows: {which}{kinds}{order}")
     unit = found.tables[0].unit
     for alike in groups[:_SHOWN_GROUPS]:

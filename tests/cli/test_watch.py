@@ -160,7 +160,7 @@ def test_an_ugly_file_is_read_rightly_and_the_line_that_is_printed_does_the_same
 def test_people_read_when_where_and_how_sure(folder):
     result = run("watch", "all.csv")
     title, _, event, line, *_ = result.stdout.splitlines()
-    assert re.fullmatch(r"all.csv, 1,400 rows: (1 event|\d+ events, the rarest first)", title)
+    assert re.fullmatch(r"all.csv, 1,400 rows: (1 event|\d+ events, broken relations first, then the rarest)", title)
     when = r"2024-05-04 0\d:\d\d:00 \(line 9\d\d\) to 2024-05-04 0\d:"
     assert re.match(rf"Event \d+: once in [\d,]+ rows, values that do not fit each other; {when}", event)
     assert re.fullmatch(
