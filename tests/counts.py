@@ -21,31 +21,31 @@ PACKAGE = ROOT / "streamkpca"
 
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
-    "(top)": 750,
+    "(top)": 645,
     "_core": 762,
     "adapters": 392,
-    "changes": 700,
+    "changes": 640,
     "checkpoint": 611,
-    "cli": 3_550,
+    "cli": 3_456,
     "components": 1_702,
     "dictionary": 1_173,
-    "export": 1_500,
+    "export": 1_432,
     "kernels": 1_931,
     "models": 1_420,
-    "monitoring": 1_750,
-    "plots": 450,
+    "monitoring": 1_697,
+    "plots": 381,
     "rows": 494,
     "stream": 1_399,
 }
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
     "aliases of Array": 0,
-    "functions named by participles": 18,
-    "lines of code": 18_400,
-    "lines of docstrings": 8_100,
-    "lines of several constants": 18,
-    "lines of tests": 24_800,
-    "words to avoid": 59,
+    "functions named by participles": 1,
+    "lines of code": 18_135,
+    "lines of docstrings": 7_974,
+    "lines of several constants": 16,
+    "lines of tests": 24_411,
+    "words to avoid": 57,
 }
 
 # Participles that do not end in -ed or -ing.

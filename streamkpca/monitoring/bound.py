@@ -174,7 +174,7 @@ class FalseAlarmBound:
             return f"<FalseAlarmBound: one false alarm run in {rows} {known}; no alarm before>"
         return f"<FalseAlarmBound: at most one false alarm run in {rows}, level {self.level:.3g} thresholds; {known}>"
 
-    def _added(self, blocks: Array) -> Self:
+    def _add(self, blocks: Array) -> Self:
         """Add the maxima of blocks (n, length) to the reference, the latest of which stay."""
         maxima, lowest, n_since = blocks.max(axis=1), blocks.min(axis=1), self.n_since
         counts = lowest >= 0.0
@@ -194,15 +194,15 @@ class FalseAlarmBound:
         """Lengths to average, from the shortest at which high maxima do not follow each other."""
         maxima, length = np.log(np.maximum(self.maxima, _LOWEST)), self._length
         while len(maxima) >= _LEAST and _share_followed(maxima) > _FOLLOWED:
-            maxima, length = _merged(maxima), 2 * length
+            maxima, length = _merge(maxima), 2 * length
         return tuple(length << i for i in range(_LENGTHS) if not i or len(maxima) >> i >= _LEAST)
 
-    def _found(self) -> float:
+    def _find_level(self) -> float:
         """Return the lowest level at which the mean of the e-values, a block's rows each, keeps the rate."""
         tails, highest, maxima, length = [], 0.0, np.log(np.maximum(self.maxima, _LOWEST)), self._length
         for wanted in self.lengths:
             while length < wanted:
-                maxima, length = _merged(maxima), 2 * length
+                maxima, length = _merge(maxima), 2 * length
             ordered = np.sort(maxima)[::-1]
             k = int(np.clip(_SHARE * len(maxima), _FEWEST, _TAIL))
             n_rows = len(maxima) * length
@@ -238,21 +238,21 @@ def judge_by_bound(
     pending = np.concatenate([bound.pending, ratios])
     blocks = pending[: len(pending) // bound._length * bound._length].reshape(-1, bound._length)
     judged = replace(bound, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))
-    return judged._added(blocks) if len(blocks) else judged, is_alarm, level
+    return judged._add(blocks) if len(blocks) else judged, is_alarm, level
 
 
 def renew_level(bound: FalseAlarmBound) -> FalseAlarmBound:
     """Find the level anew if enough blocks have come since."""
     if bound.n_new * _REFRESH_SHARE < max(len(bound.maxima), 1):
         return bound
-    return replace(bound, n_new=0, level=bound._found())
+    return replace(bound, n_new=0, level=bound._find_level())
 
 
 def _rows_for_one(tails: list[_Tail], level: float) -> float:
     return sum(tail.rows_for_one(level) for tail in tails) / len(tails)
 
 
-def _merged(maxima: Array) -> Array:
+def _merge(maxima: Array) -> Array:
     """Return the maxima of pairs of neighbours."""
     merged: Array = maxima[: len(maxima) // 2 * 2].reshape(-1, 2).max(axis=1)
     return merged

@@ -84,7 +84,7 @@ class EventRows(NamedTuple):
     rows: Array
     times: tuple[Time | None, ...]
 
-    def added(self, n: int, position: int, row: Array, time: Time | None) -> "EventRows":
+    def add(self, n: int, position: int, row: Array, time: Time | None) -> "EventRows":
         """Take in alarm number n, counted from 0, or leave it out; which ones are kept depends on n alone."""
         n_doubled = max(n // _MOST_ROWS, 0).bit_length()
         kept = self

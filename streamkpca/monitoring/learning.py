@@ -40,7 +40,7 @@ _ENOUGH = 250
 def learn_chunk(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
     """Learn the usual rows of a chunk, or hold it out, and renew the scales when it is time."""
     kernel, n_chunks = scorer.kernel, state.n_chunks + 1
-    rows = ScoredRows.joined(state.waiting)
+    rows = ScoredRows.join(state.waiting)
     share_odder = _average(state.share_odder, rows.is_odder)
     state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder)
     is_usual = rows.is_usual & _needs_rows(state, scorer) | (learn == "all")
@@ -68,7 +68,7 @@ def _needs_rows(state: MonitorState, scorer: Scorer) -> bool:
 
 def _learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
     scorer.model.partial_fit(rows)
-    related, moments = scorer.related(rows), state.moments
+    related, moments = scorer.leave_phases_out(rows), state.moments
     if related.shape[1] <= MOST_RELATED:
         moments = moments.add(related)
     return replace_fields(state, moments=moments, n_learned=state.n_learned + len(rows))
@@ -109,7 +109,7 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
     known = scorer.known
     if state.n_learned < YOUNG.n_refitted or known is None or known.scheduled is None:
         scorer.model.refit()
-    held = scorer.related(state.held)
+    held = scorer.leave_phases_out(state.held)
     predictor = None
     if held.shape[1] <= MOST_RELATED and state.moments.weights.max() >= YOUNG.n_first:
         predictor = Relation.fit(state.moments, held)

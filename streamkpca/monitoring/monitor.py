@@ -22,8 +22,8 @@ from streamkpca.monitoring.causes import Cause, EventRows, find_causes
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, time_of
 from streamkpca.monitoring.judging import compare, judge
 from streamkpca.monitoring.learning import CHUNK, LEARN, accept_change, begin_with_model, learn_chunk, learn_event
-from streamkpca.monitoring.periods import Period, checked_period, n_features_of, with_phases
-from streamkpca.monitoring.rules import as_seconds, check_known, checked_rules, is_count, is_ignored, is_short
+from streamkpca.monitoring.periods import Period, check_period, n_features_of, with_phases
+from streamkpca.monitoring.rules import as_seconds, check_known, check_rules, is_count, is_ignored, is_short
 from streamkpca.monitoring.scoring import Scorer, with_predecessors
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.young import YOUNG
@@ -211,7 +211,7 @@ class Monitor(SavedWithModel[MonitorState]):
             # Scores need no sparse weights, which a noise variance is for.
             model = StreamingKernelPCA(kernel=RBF().in_units("std"), max_atoms=_ATOMS, noise_variance=None)
         self.model = model
-        self.period, self.lags, self.smoothing = checked_period(period, "Monitor"), lags, smoothing
+        self.period, self.lags, self.smoothing = check_period(period, "Monitor"), lags, smoothing
         self.quantile, self.false_alarms = quantile, false_alarms
         self.learn, self.accept_after = learn, accept_after
         self.max_gap, self.end_after = max_gap, end_after
@@ -290,14 +290,14 @@ class Monitor(SavedWithModel[MonitorState]):
             self._check_learns(where)
             state, before = self._state, self._scorer.states
             X, time = without_times(X, time, where)
-            rows, names = self._checked(X, where)
+            rows, names = self._check_rows(X, where)
             times, breaks = self._breaks(rows, time, where)
             n = len(rows)
             is_planned = _check_planned(planned, n, where)
             record = MonitorRecord(np.ones(n), np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), np.zeros(n), times)
             try:
                 if state is None:
-                    state = self._started(rows.shape[1], names)
+                    state = self._start(rows.shape[1], names)
                 if self.ignore:
                     check_known(self.ignore, state.n_features, state.names, where)
                 start = 0
@@ -378,7 +378,7 @@ class Monitor(SavedWithModel[MonitorState]):
         """
         with self.model.write_lock:
             if self._state is not None:
-                state = self._close(self._state).begun_anew()
+                state = self._close(self._state).begin_anew()
                 self._state = replace(state, time_passed=state.all_time_passed, first_time=None, last_time=None)
         return self
 
@@ -661,14 +661,14 @@ class Monitor(SavedWithModel[MonitorState]):
         for start, stop, is_good in self._scorer.runs(rows, breaks, is_planned):
             part, first = _part(record, start, stop), state.n_rows
             if breaks[start] or not is_good:
-                state = state.begun_anew()
+                state = state.begin_anew()
             if is_good:
                 try:
                     state, exceeds = self._judge_run(state, rows[start:stop], threshold, part)
                 except RowError as error:
                     raise error.at(start + error.row) from None
             else:
-                state, exceeds = state.passed(stop - start, part.time), part.is_alarm
+                state, exceeds = state.count_rows(stop - start, part.time), part.is_alarm
                 part.novelty[:] = part.smoothed[:] = part.rarity[:] = np.nan
             run = state.run.advance(exceeds, first, part.time)
             if run is not state.run:
@@ -691,7 +691,7 @@ class Monitor(SavedWithModel[MonitorState]):
         if bound is not None:
             bound, record.is_alarm[:], record.threshold[:] = judge_by_bound(bound, verdict.rarity, threshold, is_new)
         last = [scores.place[-1], 0.0 if scores.relation is None else scores.relation[-1]]
-        state = state.passed(
+        state = state.count_rows(
             len(rows),
             record.time,
             context=context,
@@ -755,7 +755,7 @@ class Monitor(SavedWithModel[MonitorState]):
         # Its alarms are explained by the model that raised them.
         return accept_change(self._close(state), self._scorer) if accepts else state
 
-    def _checked(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
+    def _check_rows(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
         state, stream, skips = self._state, self._scorer.known, self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
@@ -771,7 +771,7 @@ class Monitor(SavedWithModel[MonitorState]):
             names = None if given is None else [str(name) for name in given]
         return rows, names
 
-    def _started(self, n_features: int, names: list[str] | None) -> MonitorState:
+    def _start(self, n_features: int, names: list[str] | None) -> MonitorState:
         """Return the state before the first row, with thresholds if the model has learned enough rows."""
         scorer = self._scorer
         scorer.begin(n_features)
@@ -884,7 +884,7 @@ def check_bound(false_alarms: float | None, quantile: float, where: str) -> None
 # Files hold them all, but for the model, which has its own fields.
 PARAMETERS: dict[str, tuple[Callable[[str, Any, str], Any], bool]] = {
     "model": (_check_model, True),
-    "period": (lambda _, value, where: checked_period(value, where), True),
+    "period": (lambda _, value, where: check_period(value, where), True),
     "lags": (lambda name, value, where: check_integer(name, value, least=1, where=where), True),
     "smoothing": (_check_smoothing, True),
     "quantile": (
@@ -899,5 +899,5 @@ PARAMETERS: dict[str, tuple[Callable[[str, Any, str], Any], bool]] = {
     "max_gap": (_check_duration, False),
     "end_after": (lambda name, value, where: check_integer(name, value, least=1, where=where), False),
     "min_duration": (_check_length, False),
-    "ignore": (lambda _, value, where: checked_rules(value, where), False),
+    "ignore": (lambda _, value, where: check_rules(value, where), False),
 }

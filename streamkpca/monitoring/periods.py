@@ -23,7 +23,7 @@ _WIDTH = 1.0 / 24.0
 _PHASES = 2
 
 
-def checked_period(period: Any, where: str) -> Period:
+def check_period(period: Any, where: str) -> Period:
     """Return a period in rows as an integer, and one in time as a float, in seconds if it is a timedelta."""
     if period is None:
         return None

@@ -30,7 +30,7 @@ def as_seconds(name: str, value: Any, where: str) -> float:
     return check_real(name, value, least=0.0, open_below=True, where=where)
 
 
-def checked_rules(ignore: Any, where: str) -> Rules:
+def check_rules(ignore: Any, where: str) -> Rules:
     """Return for each feature its rules: directions, and largest differences from what is expected."""
     # A list of pairs is how files hold them.
     pairs = list(ignore.items()) if isinstance(ignore, Mapping) else [] if ignore is None else ignore
@@ -45,11 +45,11 @@ def checked_rules(ignore: Any, where: str) -> Rules:
             feature if isinstance(feature, str) else check_integer("a feature of ignore", feature, least=0, where=where)
         )
         several = list(given) if isinstance(given, (list, tuple)) else [given]
-        rules[key] = tuple(_checked_rule(key, rule, where) for rule in several)
+        rules[key] = tuple(_check_rule(key, rule, where) for rule in several)
     return rules
 
 
-def _checked_rule(feature: str | int, rule: Any, where: str) -> str | float:
+def _check_rule(feature: str | int, rule: Any, where: str) -> str | float:
     if not isinstance(rule, str):
         return check_real(f"ignore[{feature!r}]", rule, least=0.0, where=where)
     if rule not in DIRECTIONS:

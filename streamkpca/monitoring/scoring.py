@@ -97,7 +97,7 @@ class Scorer:
         """Return how many numbers D a row (d,) becomes."""
         return d * self.lags + n_phases(self.period)
 
-    def related(self, rows: Array) -> Array:
+    def leave_phases_out(self, rows: Array) -> Array:
         """Return the columns of rows (n, D) that are related to each other: all but the phases."""
         return rows[:, : rows.shape[1] - n_phases(self.period)]
 
@@ -148,7 +148,7 @@ class Scorer:
             return Scores(place, None, novelty)
         # The numbers of the row itself, given all others, its predecessors among them.
         d = len(relation.mean) // self.lags
-        surprise = relation.score(self.related(stacked), d)
+        surprise = relation.score(self.leave_phases_out(stacked), d)
         relation_scores = smooth(surprise, self.smoothing, None if last is None else float(last[1]))
         return Scores(place, relation_scores, novelty)
 
@@ -164,7 +164,7 @@ class Scorer:
         """Return what is known of healthy rows, by the model and their relation, or by that of rows of the model."""
         assert self.known is not None
         answers = latest_axes(self.known, self.model.settings("Monitor"))
-        if relation is None and (rows := self.related(answers.healthy_rows())).shape[1] <= MOST_RELATED:
+        if relation is None and (rows := self.leave_phases_out(answers.healthy_rows())).shape[1] <= MOST_RELATED:
             relation = Relation.fit(RowMoments.none(rows.shape[1]).add(rows), rows)
         return Healthy(answers.expectation, relation, self.lags, n_phases(self.period))
 

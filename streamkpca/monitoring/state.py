@@ -28,7 +28,7 @@ class ScoredRows(NamedTuple):
     is_odder: Flags
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def join(cls, parts: Sequence[Self]) -> Self:
         """Return the rows of all parts, one part or more."""
         columns: Any = zip(*parts, strict=True)
         return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, columns))
@@ -89,21 +89,21 @@ class MonitorState:
         """The time from the first row to the last, of all recordings."""
         return self.time_passed + time_passed(self.first_time, self.last_time)
 
-    def passed(self, n: int, times: Times | None, **changes: Any) -> Self:
+    def count_rows(self, n: int, times: Times | None, **changes: Any) -> Self:
         """Count n rows with their times, if they have any, and change what they change."""
         if times is not None:
             changes["last_time"] = time_of(times, -1)
             changes["first_time"] = time_of(times, 0) if self.first_time is None else self.first_time
         return replace_fields(self, n_rows=self.n_rows + n, **changes)
 
-    def begun_anew(self) -> Self:
+    def begin_anew(self) -> Self:
         """Forget what lags and smoothing know of the latest rows."""
         return replace_fields(self, context=None, last_scores=None)
 
 
 def state_record(state: MonitorState) -> dict[str, Any]:
     """Return JSON data and arrays that determine a state, by the table of its fields."""
-    waiting: Any = ScoredRows.joined(state.waiting) if state.waiting else None
+    waiting: Any = ScoredRows.join(state.waiting) if state.waiting else None
     return record_fields(_STATE, replace(state, waiting=waiting))
 
 

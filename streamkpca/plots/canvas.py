@@ -67,10 +67,10 @@ def axes_or_new(ax: "Axes | None") -> "Axes":
     if ax is not None:
         return ax
     figure = make_figure()
-    return shown(figure.add_subplot(), figure)
+    return show(figure.add_subplot(), figure)
 
 
-def shown(picture: Drawn, figure: "Figure") -> Drawn:
+def show(picture: Drawn, figure: "Figure") -> Drawn:
     """Let notebooks show a picture as the last line of a cell, though its figure belongs to no window."""
     picture.__dict__["_repr_png_"] = partial(_png_of, figure)
     return picture

@@ -124,4 +124,4 @@ def draw_event(
         canvas.finish(axes, "", "", fill(names[column], _MOST_LETTERS) if names else f"feature {column}")
     axes.set_xlabel("row" if time is None else "time")
     canvas.add_legend_below(axes)
-    return canvas.shown(figure, figure.figure)
+    return canvas.show(figure, figure.figure)

@@ -165,7 +165,7 @@ def test_wide_rows_in_single_precision() -> None:
 def test_rows_of_an_event_are_few_and_evenly_spread_from_its_first(n: int) -> None:
     kept = EventRows.none(1)
     for i in range(n):
-        kept = kept.added(i, i, np.array([float(i)]), float(i))
+        kept = kept.add(i, i, np.array([float(i)]), float(i))
     step = 1
     while (n - 1) // step >= 32:
         step *= 2
