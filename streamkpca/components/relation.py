@@ -220,12 +220,11 @@ class Relation:
         """Return means and standard deviations (n, k) of some columns (k,) of rows (n, d), given the others."""
         rows = self.standardise(X)
         rows[:, columns] = np.nan
-        residuals, _ = self._predict(rows)
         # The more columns are left out, the less the others say about each.
         variance = np.diagonal(np.linalg.inv(self.precision[np.ix_(columns, columns)]))
         variance = self.deviations[columns] ** 2 + variance - 1.0 / np.diagonal(self.precision)[columns]
         deviation = np.broadcast_to(self.scale[columns] * np.sqrt(variance), (len(rows), len(columns)))
-        return (self.mean - self.scale * residuals)[:, columns], deviation
+        return (self.mean - self.scale * self._predict(rows)[0])[:, columns], deviation
 
     @cached_property
     def deviations(self) -> Array:

@@ -244,10 +244,11 @@ class Snapshot:
     @cached_property
     def expectation(self) -> Expectation:
         """What is expected of numbers, by healthy rows."""
-        return Expectation(self.healthy_rows())
+        return Expectation(self.healthy_rows)
 
+    @cached_property
     def healthy_rows(self) -> Array:
-        """Return rows (n, d) that were learned: of the sample and the atoms that are not in it, without gaps."""
+        """Rows (n, d) that were learned: of the sample and the atoms that are not in it, without gaps."""
         sample = self.sample.astype(np.float64, copy=False)
         # A row that is there twice would look like a neighbour without noise.
         known = {row.tobytes() for row in sample}

@@ -47,10 +47,8 @@ class KnownEvents:
         known, found = _signatures(self.rows, healthy), _signatures(rows, healthy)
         lengths, known_lengths = np.linalg.norm(found, axis=1), np.linalg.norm(known, axis=1)
         differences = np.array([np.linalg.norm(known - signature, axis=1) for signature in found])
-        longest = np.maximum(lengths[:, None], known_lengths)
         nearest = np.argmin(differences, axis=1)
-        at = np.arange(len(rows)), nearest
-        is_like = differences[at] < _LARGEST_DIFFERENCE * longest[at]
+        is_like = differences.min(axis=1) < _LARGEST_DIFFERENCE * np.maximum(lengths, known_lengths[nearest])
         return is_like & ~self.are_faults[nearest], is_like & self.are_faults[nearest]
 
 

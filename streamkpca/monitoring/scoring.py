@@ -164,7 +164,7 @@ class Scorer:
         """Return what is known of healthy rows, by the model and their relation, or by that of rows of the model."""
         assert self.known is not None
         answers = latest_axes(self.known, self.model.settings("Monitor"))
-        if relation is None and (rows := self.leave_phases_out(answers.healthy_rows())).shape[1] <= MOST_RELATED:
+        if relation is None and (rows := self.leave_phases_out(answers.healthy_rows)).shape[1] <= MOST_RELATED:
             relation = Relation.fit(RowMoments.none(rows.shape[1]).add(rows), rows)
         return Healthy(answers.expectation, relation, self.lags, n_phases(self.period))
 
