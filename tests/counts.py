@@ -44,7 +44,7 @@ LIMITS = {
     "lines of code": 18_133,
     "lines of docstrings": 7_974,
     "lines of several constants": 16,
-    "lines of tests": 24_411,
+    "lines of tests": 24_275,
     "words to avoid": 57,
 }
 

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 from scipy.stats import poisson
-from streams_to_watch import assert_same_records, normal_rows, small_model, updated
+from streams_to_watch import normal_rows, small_model
 
-from streamkpca.errors import CheckpointError
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
 
@@ -120,21 +118,6 @@ def test_a_contract_changes_alarms_and_events_and_nothing_else() -> None:
     assert plain.bound_ is None
 
 
-def test_cuts_and_checkpoints_change_nothing() -> None:
-    rows = normal_rows(800, seed=1)
-    rows[600:610] += 12.0
-    rows[[400, 605]] = np.nan
-    parameters: dict[str, Any] = {"false_alarms": 1 / 200, "smoothing": 0.5, "lags": 2}
-    whole, parts, stopped = (Monitor(small_model(on_bad_rows="skip"), **parameters) for _ in range(3))
-    expected = whole.update(rows)
-    assert expected.is_alarm[600:610].any()
-    assert_same_records(updated(parts, rows, [1, 33, 64, 301, 600, 601, 606, 790]), expected)
-    for start, stop in itertools.pairwise([0, 500, 603, 700, 800]):
-        stopped.update(rows[start:stop])
-        stopped = Monitor.from_bytes(stopped.to_bytes())
-    assert parts.to_bytes() == whole.to_bytes() == stopped.to_bytes()
-
-
 def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_before() -> None:
     monitor = Monitor(small_model(), false_alarms=1e-6)
     rows = normal_rows(800)
@@ -165,33 +148,3 @@ def test_known_levels_are_said() -> None:
     bound, _, _ = judged_in_pieces(FalseAlarmBound(RATE), scores(4000, 0.0, 0), [])
     assert bound.lengths == (8, 16, 32)
     assert "at most one false alarm run in 500 healthy rows, level" in repr(bound)
-
-
-@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, math.nan, math.inf, 1e-8])
-def test_rates_out_of_range_are_refused(rate: float) -> None:
-    with pytest.raises(ValueError, match="false_alarms"):
-        Monitor(false_alarms=rate)
-
-
-def test_contracts_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"a rate below 1 but got 10000; for one .* 10,000 .* pass 1 / 10_000$"):
-        Monitor(false_alarms=10_000)
-    with pytest.raises(TypeError, match="false_alarms"):
-        Monitor(false_alarms="few")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"false_alarms or quantile but got both; .* leave quantile out"):
-        Monitor(false_alarms=RATE, quantile=0.999)
-    with pytest.raises(ValueError, match=r"at most 0.01 a row but got 0.2; .*pass quantile=0.8"):
-        Monitor(false_alarms=0.2)
-    monitor = Monitor(false_alarms=RATE)
-    with pytest.raises(AttributeError, match="false_alarms cannot change"):
-        monitor.false_alarms = 0.001
-
-
-def test_files_whose_contract_is_another_one_are_refused() -> None:
-    monitor = Monitor(small_model(), false_alarms=RATE)
-    monitor.update(normal_rows(100))
-    for rate in (None, 0.001):
-        record = monitor._record()
-        record["parameters"]["false_alarms"] = rate
-        with pytest.raises(CheckpointError, match="its bound is another one"):
-            Monitor.from_bytes(monitor.model.to_bytes({"monitor": record, "extra": None}))

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streams_to_watch import normal_rows, small_model, updated
+from streams_to_watch import normal_rows, small_model
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.components.expectation import Expectation
@@ -95,23 +95,6 @@ def test_names_lags_and_dates() -> None:
     monitor.update(pandas.DataFrame(rows[1000:], columns=list("abcdef")), time=dates)
     (cause,) = longest(monitor).features
     assert (cause.feature, cause.since, cause.since_time) == ("d", 10, dates[10])
-
-
-def test_causes_do_not_depend_on_cuts_and_a_checkpoint_within_an_event_goes_on() -> None:
-    rows = normal_rows(900)
-    rows[700:760, 1] += np.linspace(0.0, 12.0, 60)
-    rows[712:760, 0] -= 5.0
-    whole, pieces, first = (Monitor(small_model(), lags=2, smoothing=0.3) for _ in range(3))
-    updated(whole, rows, [])
-    updated(pieces, rows, [3, 690, 705, 706, 733, 761, 770, 771])
-    first.update(rows[:741])
-    assert first.events_[-1].is_open
-    restored = Monitor.from_bytes(first.to_bytes())
-    assert restored.events_ == first.events_
-    restored.update(rows[741:])
-    assert whole.events_ == pieces.events_ == restored.events_
-    assert pieces.to_bytes() == restored.to_bytes()
-    assert {cause.feature for cause in longest(whole).features[:2]} == {0, 1}
 
 
 def test_an_open_event_tells_what_a_closed_one_will() -> None:

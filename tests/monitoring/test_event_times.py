@@ -10,7 +10,6 @@ import pytest
 from streams_to_watch import assert_same_records, eventful_rows, normal_rows, small_model, updated
 
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.events import AlarmRun
 
 START = np.datetime64("2026-05-04T00:00:00")
 MINUTES = START + np.arange(1100) * np.timedelta64(60, "s")
@@ -36,14 +35,6 @@ def test_events_and_changes_have_the_times_of_their_rows(times: Any, cuts: list[
     assert change.detected_time == times[change.detected - 1]
     assert Monitor.from_bytes(monitor.to_bytes()).events_ == monitor.events_
     assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == monitor.to_bytes()
-
-
-def test_without_times_there_are_none() -> None:
-    monitor = Monitor(small_model(), accept_after=60)
-    assert monitor.update(eventful_rows()).time is None
-    assert {event.start_time for event in monitor.events_} == {None}
-    assert monitor.change_detected_ is not None
-    assert monitor.change_detected_.detected_time is None
 
 
 def test_tables_with_times_are_as_rows_with_times() -> None:
@@ -74,13 +65,6 @@ def test_dates_have_gaps_as_seconds_do(max_gap: Any) -> None:
     with pytest.raises(ValueError, match="of row 0 is 1110 before"):
         dated.update(rows, time=START + seconds)
     dated.reset_context().update(rows, time=seconds)
-
-
-def test_runs_of_alarms_know_when_they_began() -> None:
-    alarms = np.isin(np.arange(200), [3, *range(100, 130)])
-    run = AlarmRun().advance(alarms[:120], 0, MINUTES[:120]).advance(alarms[120:], 120, MINUTES[120:200])
-    assert (run.start, run.start_time) == (100, MINUTES[100])
-    assert run.advance(np.zeros(800, dtype=bool), 200).start_time is None
 
 
 # Ranks, tables and texts

@@ -1,14 +1,17 @@
 """Laws of the monitor: cuts, refusals, lags, smoothing, what is learned, odd streams, threads and copies."""
 
 import copy
+import itertools
+import math
 import pickle
 import threading
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from streams_to_watch import assert_same_records, eventful_rows, normal_rows, small_model, updated
 
@@ -31,6 +34,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a scale that is settled again": ({"smoothing": 0.5}, {"kernel": RBF().in_units("std")}),
     "bad rows": ({"lags": 4, "smoothing": 0.3, "max_gap": 5.0, "accept_after": 60}, {"on_bad_rows": "skip"}),
     "gaps": ({"lags": 2, "learn": "all", "max_gap": 5.0}, {"on_missing": "marginal", "on_bad_rows": "skip"}),
+    "a bound": ({"false_alarms": 1 / 200, "smoothing": 0.5, "lags": 2}, {"on_bad_rows": "skip"}),
+    "a period in rows": ({"period": 24, "lags": 3, "max_gap": 5.0}, {"on_bad_rows": "skip"}),
+    "a period in time": ({"period": 24.0, "max_gap": 5.0, "ignore": {0: "above"}}, {"on_bad_rows": "skip"}),
 }
 
 
@@ -42,11 +48,15 @@ def fitted_model(n: int, lags: int = 1, **parameters: Any) -> StreamingKernelPCA
 # Cuts
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(CASES)), st.integers(1, 1100), st.lists(st.integers(1, 1100), max_size=9).map(sorted))
 @example("bad rows", 1100, list(range(1, 1100)))
 @example("gaps", 1100, [2, 640])
-def test_any_cuts_give_the_same_records_and_bytes(case: str, stop: int, cuts: list[int]) -> None:
+@example("lags and smoothing", 1100, [3, 625, 626, 651, 703, 810])
+@example("change accepted", 1100, [64, 640, 860])
+@example("a bound", 1100, [33, 301, 626])
+@example("a period in rows", 1100, [1, 31, 400, 625])
+@example("a period in time", 1100, [1, 31, 400, 625])
+def test_any_cuts_and_any_stops_give_the_same_records_and_bytes(case: str, stop: int, cuts: list[int]) -> None:
     rows, (parameters, of_model) = eventful_rows(), CASES[case]
     times = np.arange(1100.0)
     if "scale" in case:
@@ -55,13 +65,18 @@ def test_any_cuts_give_the_same_records_and_bytes(case: str, stop: int, cuts: li
         rows[[0, 1, 63, 64, 500, 625, 626, 1050], [0, 1, 2, 0, 1, 2, 0, 1]] = [np.nan, np.inf] * 4
         rows[900:945] = np.nan
         times += 100.0 * np.cumsum(np.isin(np.arange(1100), [2, 70, 400, 630, 812, 1080]))
-    whole, pieces = (Monitor(small_model(**of_model), **parameters) for _ in range(2))
+    whole, pieces, stopped = (Monitor(small_model(**of_model), **parameters) for _ in range(3))
     expected = whole.update(rows[:stop], time=times[:stop])
-    found = updated(pieces, rows[:stop], [cut for cut in cuts if cut < stop], times[:stop])
-    assert_same_records(found, expected)
-    assert pieces.events_ == whole.events_
-    assert pieces.change_detected_ == whole.change_detected_
-    assert pieces.to_bytes() == whole.to_bytes()
+    cuts = [cut for cut in cuts if cut < stop]
+    assert_same_records(updated(pieces, rows[:stop], cuts, times[:stop]), expected)
+    edges = [0, *cuts[:9], stop]
+    for start, end in [(a, b) for a, b in itertools.pairwise(edges) if a < b]:
+        stopped = Monitor.from_bytes(stopped.to_bytes())
+        stopped.update(rows[start:end], time=times[start:end])
+    for monitor in (pieces, stopped):
+        assert monitor.events_ == whole.events_
+        assert monitor.change_detected_ == whole.change_detected_
+        assert monitor.to_bytes() == whole.to_bytes()
     if stop > 700:
         assert np.isfinite(expected.threshold[-1])
         assert expected.is_alarm.any()
@@ -159,7 +174,32 @@ def test_before_the_first_row_there_is_nothing_to_report() -> None:
         ({"learn": "none"}, "needs a model that has learned rows"),
         ({"model": "rbf"}, "expects a StreamingKernelPCA but got str"),
         ({"model": StreamingKernelPCA(max_atoms=None, reservoir_size=0)}, "reservoir_size is 0"),
+        ({"end_after": 0}, "end_after must be at least 1"),
+        ({"min_duration": 0}, "min_duration must be at least 1"),
+        ({"min_duration": timedelta(0)}, "min_duration must be a finite number"),
+        ({"min_duration": "long"}, "min_duration must be a number"),
+        ({"ignore": {"disk": "down"}}, r"ignore\['disk'\] should be 'above', 'below' or.*got 'down'"),
+        ({"ignore": {"disk": -1.0}}, r"ignore\['disk'\] must be a finite number"),
+        ({"ignore": {1.5: "below"}}, "a feature of ignore must be an integer"),
+        ({"ignore": {0: {"above": 2.0}}}, "ignore"),
+        ({"ignore": ["above"]}, "ignore"),
+        ({"ignore": "above"}, "ignore"),
+        ({"false_alarms": math.nan}, "false_alarms"),
+        ({"false_alarms": 1e-8}, "false_alarms"),
+        ({"false_alarms": "few"}, "false_alarms"),
+        ({"false_alarms": 10_000}, r"a rate below 1 but got 10000; for one .* 10,000 .* pass 1 / 10_000$"),
+        ({"false_alarms": 0.002, "quantile": 0.9}, r"false_alarms or quantile but got both; .* leave quantile out"),
+        ({"false_alarms": 0.2}, r"at most 0.01 a row but got 0.2; .*pass quantile=0.8"),
+        ({"period": 1}, r"Monitor: period, in rows, must be at least 2, got 1"),
+        ({"period": 2**64}, "period, in rows, must be at most"),
+        ({"period": True}, "period, in rows, must be an integer"),
+        ({"period": math.inf}, "period must be a finite number"),
+        ({"period": timedelta(-1)}, "period must be a finite number"),
+        ({"period": np.timedelta64("NaT")}, "period must be a finite number"),
+        ({"period": np.timedelta64(1, "M")}, "period must have a length, but months and years differ"),
+        ({"period": "day"}, "period must be a number"),
     ],
+    ids=str,
 )
 def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
@@ -175,8 +215,9 @@ def test_a_model_of_another_number_of_lags_is_refused() -> None:
 
 def test_parameters_that_scores_were_made_with_cannot_change() -> None:
     monitor = Monitor(small_model())
-    for name, value in [("quantile", 0.9), ("lags", 2), ("smoothing", 0.5), ("model", small_model())]:
-        with pytest.raises(AttributeError, match=f"{name} cannot change"):
+    others = {"quantile": 0.9, "lags": 2, "smoothing": 0.5, "model": small_model(), "false_alarms": 0.001, "period": 12}
+    for name, value in others.items():
+        with pytest.raises(AttributeError, match=f"{name} cannot change.*begin a new Monitor"):
             setattr(monitor, name, value)
     with pytest.raises(ValueError, match="learn must be one of"):
         monitor.learn = "never"
@@ -328,17 +369,6 @@ def test_one_chunk_of_four_is_held_out_and_alarms_of_a_grown_monitor_are_not_lea
     assert 0.9 * 19 * 32 <= n_learned <= 19 * 32
 
 
-def test_learning_ends_at_once() -> None:
-    monitor = Monitor(small_model())
-    monitor.update(normal_rows(3090))
-    monitor.learn = "none"
-    learned, threshold = monitor.model.to_bytes(), monitor.record_.threshold[-1]
-    record = monitor.update(normal_rows(500, seed=2) + 50.0)
-    assert monitor.model.to_bytes() == learned
-    assert record.threshold[-1] == threshold
-    assert record.is_alarm.all()
-
-
 def test_a_slow_fault_is_not_learned() -> None:
     rows = normal_rows(2000)
     rows[1000:1500, 1] += np.linspace(0.0, 8.0, 500)
@@ -441,17 +471,12 @@ def test_features_of_tables_are_named(library: str) -> None:
     expected = plain.update(rows)
     frame = tables.DataFrame(dict(zip(names, rows.T, strict=True)))
     assert_same_records(named.update(frame), expected)
-    event = max(named.events_, key=lambda event: event.n_alarms)
-    assert event.features[0].feature == "heat"
-    assert [names[int(f.feature)] for f in max(plain.events_, key=lambda e: e.n_alarms).features] == [
-        f.feature for f in event.features
-    ]
-    with pytest.raises(ValueError, match="feature names should match"):
-        named.update(frame[["heat", "flow", "load"]])
+    assert max(named.events_, key=lambda event: event.n_alarms).features[0].feature == "heat"
     loaded = Monitor.from_bytes(named.to_bytes())
     assert loaded.events_ == named.events_
-    with pytest.raises(ValueError, match="feature names should match"):
-        loaded.update(frame[["heat", "flow", "load"]])
+    for monitor in (named, loaded):
+        with pytest.raises(ValueError, match="feature names should match"):
+            monitor.update(frame[["heat", "flow", "load"]])
 
 
 def test_names_come_from_a_model_that_has_learned_a_table() -> None:

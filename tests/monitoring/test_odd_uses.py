@@ -106,14 +106,6 @@ def test_alarms_are_forgotten_though_another_thread_updates() -> None:
     assert not old & {event.start for event in monitor.events_}
 
 
-@pytest.mark.parametrize(
-    "rules", [["above"], 5, "above", np.array([1, 2]), {0: {"above": 2.0}}, {0: b"above"}], ids=repr
-)
-def test_rules_of_another_kind_are_refused(rules: Any) -> None:
-    with pytest.raises(TypeError, match="ignore"):
-        Monitor(ignore=rules)
-
-
 def test_a_table_with_columns_of_one_name_is_refused() -> None:
     pandas = pytest.importorskip("pandas", reason="a table with names; needs the extra pandas")
     table = pandas.DataFrame(np.column_stack([ROWS[:, :2], np.arange(1500.0)]), columns=["a", "a", "t"])

@@ -6,12 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from streams_to_watch import assert_same_records, normal_rows, small_model, updated
+from streams_to_watch import normal_rows, small_model
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.errors import CheckpointError
 from streamkpca.kernels import RBF, Linear
 from streamkpca.monitoring import Monitor
 from streamkpca.plots import draw_event
@@ -135,37 +132,6 @@ def test_a_row_has_one_phase_whatever_the_lags() -> None:
     np.testing.assert_allclose(seen[:, 3:], [phase(0.5), phase(0.75), phase(0.0)], atol=1e-6)
 
 
-@given(
-    period=st.sampled_from([7, 24, timedelta(hours=24)]),
-    lags=st.sampled_from([1, 3]),
-    cuts=st.lists(st.integers(0, 400), max_size=8).map(sorted),
-)
-def test_answers_do_not_depend_on_cuts(period: Any, lags: int, cuts: list[int]) -> None:
-    rows = daily_rows(400)
-    gaps = DATES[:400] + np.timedelta64(3, "h") * (np.arange(400) >= 250)
-    given = {"period": period, "lags": lags, "max_gap": timedelta(hours=2)}
-    whole, cut = Monitor(small_model(), **given), Monitor(small_model(), **given)
-    assert_same_records(updated(cut, rows, cuts, gaps), whole.update(rows, time=gaps))
-    assert cut.to_bytes() == whole.to_bytes()
-
-
-@pytest.mark.parametrize("period", [24, timedelta(days=1)])
-def test_monitors_with_a_period_go_on_as_if_never_stopped(period: Any) -> None:
-    rows = daily_rows(900)
-    rows[[90, 500]] = np.nan
-    rows[700:720, 1] += 9.0
-    given = {"period": period, "lags": 2, "accept_after": 60, "ignore": {0: "above"}}
-    never, stopped = (Monitor(small_model(on_bad_rows="skip"), **given) for _ in range(2))
-    for start, stop in ((0, 1), (1, 10), (10, 31), (31, 40), (40, 300), (300, 705), (705, 709), (709, 900)):
-        stopped = Monitor.from_bytes(stopped.to_bytes())
-        piece, times = rows[start:stop], DATES[start:stop]
-        assert_same_records(stopped.update(piece, time=times), never.update(piece, time=times))
-        assert stopped.to_bytes() == never.to_bytes()
-        assert stopped.events_ == never.events_
-        assert stopped.period == never.period
-    assert never.n_events_
-
-
 def test_rows_with_gaps_have_whole_phases() -> None:
     rows = daily_rows(900)
     rows[np.arange(900), np.random.default_rng(2).integers(6, size=900) % 3] = np.nan
@@ -218,29 +184,6 @@ def test_a_model_that_learned_without_phases_is_refused() -> None:
         Monitor(learned, period=PERIOD, lags=2)
 
 
-@pytest.mark.parametrize(
-    ("period", "error", "message"),
-    [
-        (1, ValueError, r"Monitor: period, in rows, must be at least 2, got 1"),
-        (0, ValueError, "must be at least 2"),
-        (-24, ValueError, "must be at least 2"),
-        (2**64, ValueError, "period, in rows, must be at most"),
-        (True, TypeError, "period, in rows, must be an integer"),
-        (math.nan, ValueError, "period must be a finite number"),
-        (math.inf, ValueError, "period must be a finite number"),
-        (0.0, ValueError, "period must be a finite number"),
-        (timedelta(0), ValueError, "period must be a finite number"),
-        (-STEP, ValueError, "period must be a finite number"),
-        (np.timedelta64("NaT"), ValueError, "period must be a finite number"),
-        (np.timedelta64(1, "M"), TypeError, "period must have a length, but months and years differ"),
-        ("day", TypeError, "period must be a number"),
-    ],
-)
-def test_periods_out_of_range_are_refused(period: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        Monitor(period=period)
-
-
 def test_refused_calls_change_nothing() -> None:
     rows = daily_rows(100)
     for period, times, message in (
@@ -260,17 +203,6 @@ def test_refused_calls_change_nothing() -> None:
     with pytest.raises(ValueError, match="rows have none"):
         monitor.update(np.ones((3, 7)))
     assert len(monitor.update(rows, time=DATES[:100]).novelty) == 100
-    with pytest.raises(AttributeError, match=r"period cannot change.*begin a new Monitor\(period=...\)"):
-        monitor.period = 12
-
-
-def test_a_monitor_with_another_period_is_no_checkpoint_of_this_one() -> None:
-    monitor = Monitor(small_model(), period=PERIOD)
-    monitor.update(daily_rows(200))
-    record = {"monitor": monitor._record(), "extra": None}
-    record["monitor"]["parameters"]["period"] = None
-    with pytest.raises(CheckpointError, match="its monitor makes no sense"):
-        Monitor.from_bytes(monitor.model.to_bytes(record))
 
 
 @pytest.mark.parametrize(("first", "error"), [(1.5, TypeError), ("0", TypeError), (-1, ValueError)])

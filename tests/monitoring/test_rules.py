@@ -52,23 +52,6 @@ def test_an_event_is_short_in_rows_or_in_time(least: Any, short: bool) -> None:
         assert not is_short(Event(7, 10, 2, 1.0, 7, 2.0, "place", 7), least)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        ({"end_after": 0}, ValueError, "end_after must be at least 1"),
-        ({"min_duration": 0}, ValueError, "min_duration must be at least 1"),
-        ({"min_duration": timedelta(0)}, ValueError, "min_duration must be a finite number"),
-        ({"min_duration": "long"}, TypeError, "min_duration must be a number"),
-        ({"ignore": {"disk": "down"}}, ValueError, r"ignore\['disk'\] should be 'above', 'below' or.*got 'down'"),
-        ({"ignore": {"disk": -1.0}}, ValueError, r"ignore\['disk'\] must be a finite number"),
-        ({"ignore": {1.5: "below"}}, TypeError, "a feature of ignore must be an integer"),
-    ],
-)
-def test_rules_without_meaning_are_refused(parameters: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        Monitor(**parameters)
-
-
 def test_rules_for_features_that_rows_do_not_have_are_refused() -> None:
     for ignore, message in [
         ({3: "below"}, "rows have no names, so use 0 to 2"),
