@@ -16,6 +16,7 @@ import pytest
 import streamkpca
 
 ROOT = Path(__file__).parents[2]
+NAB = ROOT.parent / "shared" / "data" / "nab"
 BENCHMARKS = ROOT / "benchmarks"
 STAND_IN = '''"""Is it warm?
 
@@ -151,7 +152,40 @@ def test_numenta_benchmark(data: Path) -> None:
     assert scores["numenta"]["standard"] == pytest.approx(100.0, abs=0.1)
     assert scores["randomCutForest"]["standard"] == 0.0
     assert scores["Monitor"]["standard"] > 50.0
+    assert scores["windowedGaussian"]["standard"] > 90.0
     assert measure_nothing("numenta_benchmark")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NAB.exists(), reason="needs ../shared/data/nab beside the repository")
+def test_the_scorer_repeats_published_scores() -> None:
+    nab = importlib.import_module("numenta_benchmark")
+    files: dict[str, list[Any]] = {"numenta": [], "randomCutForest": [], "windowedGaussian": []}
+    for path in sorted(NAB.glob("*.npz")):
+        with np.load(path) as file:
+            given = {name: file[name] for name in file.files}
+        scores = given | {"windowedGaussian": nab.score_by_window(given["value"])}
+        # What is computed is what was published, to the digits that the file keeps.
+        np.testing.assert_array_equal(scores["windowedGaussian"].astype(np.float32), given["windowedGaussian"])
+        for name, scored in files.items():
+            scored.append(nab.weigh(given["time"], given["windows"], scores[name]))
+    found = [[round(score, 1) for score in nab.score_corpus(scored).values()] for scored in files.values()]
+    assert found == [[70.7, 63.9, 75.0], [52.0, 37.7, 60.5], [47.4, 31.6, 55.0]]
+
+
+def test_points_that_lack_were_lost_somewhere() -> None:
+    nab = importlib.import_module("numenta_benchmark")
+    time, windows = np.arange(1000), np.array([[400, 449], [700, 719], [900, 949]])
+    hits = np.isin(np.arange(1000), [300, 420, 421, 705]).astype(float)
+    files = [nab.weigh(time, windows, hits)]
+    losses = nab.count_losses(files)
+    assert (losses["windows missed"], losses["rows of false alarm"]) == (1, 1)
+    lost = sum(loss for name, loss in losses.items() if name.startswith("points"))
+    assert nab.score_corpus(files)["standard"] + lost == pytest.approx(100.0)
+    # The second of two rows in a run is not told; a rarer one is.
+    assert np.flatnonzero(nab.tell_once(hits) == 1.0).tolist() == [300, 705]
+    rising = np.where(hits > 0.0, np.arange(1000.0), 0.0)
+    assert np.flatnonzero(nab.tell_once(rising) > 0.0).tolist() == [300, 420, 421, 705]
 
 
 def test_an_alarm_is_worth_less_the_later_it_comes() -> None:
