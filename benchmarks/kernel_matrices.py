@@ -76,19 +76,21 @@ def draw_gallery(n: int, random: np.random.Generator) -> dict[str, tuple[Array, 
     return gallery | {f"normal, {d}": (random.normal(size=(n, d)), float(np.sqrt(d))) for d in (2, 10, 100)}
 
 
-def pivot(kernel: Kernel, points: Array, k: int, random: np.random.Generator | None) -> float:
-    """Return the share of the trace that is left by k rows, drawn by what is left of them, or greedily."""
+def pivot(kernel: Kernel, points: Array, sizes: tuple[int, ...], random: np.random.Generator | None) -> Array:
+    """Return the shares of the trace that the first rows leave, drawn by what is left of them, or greedily."""
     left = kernel.diagonal(points).copy()
-    trace, directions = left.sum(), np.zeros((k, len(points)))
-    for i in range(k):
+    trace, directions = left.sum(), np.zeros((max(sizes), len(points)))
+    shares = np.zeros(max(sizes) + 1)
+    for i in range(max(sizes)):
         row = int(np.argmax(left)) if random is None else int(random.choice(len(points), p=left / left.sum()))
         along = kernel.matrix(points[[row]], points)[0] - directions[:i, row] @ directions[:i]
         directions[i] = along / np.sqrt(max(along[row], np.finfo(float).tiny))
         left = np.maximum(left - directions[i] ** 2, 0.0)
         left[row] = 0.0
+        shares[i + 1] = left.sum() / trace
         if not left.any():
             break
-    return float(left.sum() / trace)
+    return shares[list(sizes)]
 
 
 def measure_left(kernel: Kernel, points: Array, atoms: Array) -> float:
@@ -105,10 +107,9 @@ def measure_left(kernel: Kernel, points: Array, atoms: Array) -> float:
     return float(np.maximum(diagonal - (coordinates**2).sum(axis=0), 0.0).sum() / diagonal.sum())
 
 
-def approximate(kernel: Kernel, points: Array, k: int, order: Array, n_draws: int) -> dict[str, float]:
-    """Return what every method leaves with k atoms."""
-    draws = [pivot(kernel, points, k, np.random.default_rng(seed)) for seed in range(n_draws)]
-    found = {"RPCholesky": float(np.median(draws)), "greedy": pivot(kernel, points, k, None)}
+def approximate(kernel: Kernel, points: Array, k: int, order: Array) -> dict[str, float]:
+    """Return what our methods leave with k atoms."""
+    found = {}
     for suffix, atoms in (("", "rows"), (", moved", "moved")):
         batch = ApproximateKernelPCA(max_atoms=k, kernel=kernel, atoms=atoms).fit(points)
         model = StreamingKernelPCA(max_atoms=k, kernel=kernel, atoms=atoms, tolerance=0.0, noise_variance=None)
@@ -122,7 +123,7 @@ def approximate(kernel: Kernel, points: Array, k: int, order: Array, n_draws: in
 
 def measure(size: str, data: Path | None) -> Figures:
     """Approximate every matrix with every number of atoms."""
-    n, random = N_POINTS[size], np.random.default_rng(0)
+    n, sizes, random = N_POINTS[size], SIZES[size], np.random.default_rng(0)
     gallery = draw_gallery(n, random)
     for path in find_files(data, "usps"):
         with np.load(path) as file:
@@ -130,7 +131,12 @@ def measure(size: str, data: Path | None) -> Figures:
     matrices: Figures = {}
     for name, (points, deviation) in gallery.items():
         kernel, order = RBF(0.5 / deviation**2), random.permutation(len(points))
-        matrices[name] = {str(k): approximate(kernel, points, k, order, N_DRAWS[size]) for k in SIZES[size]}
+        draws = [pivot(kernel, points, sizes, np.random.default_rng(seed)) for seed in range(N_DRAWS[size])]
+        drawn, greedy = np.median(draws, axis=0), pivot(kernel, points, sizes, None)
+        matrices[name] = {
+            str(k): {"RPCholesky": float(drawn[i]), "greedy": float(greedy[i])} | approximate(kernel, points, k, order)
+            for i, k in enumerate(sizes)
+        }
     cells = [found for by_k in matrices.values() for found in by_k.values()]
     wins = {name: sum(found[name] <= found["RPCholesky"] for found in cells) for name in OURS}
     return {"n_points": n, "matrices": matrices, "wins": wins, "n_cells": len(cells)}

@@ -4,7 +4,7 @@ Each benchmark is a script with a function `measure(size, data)`, which returns 
 `describe(figures)`, which returns the Markdown that the page shows. This script runs them one after the other, each in
 a process of its own with one BLAS thread, gathers what they found in `benchmarks/figures.json` with machine, versions
 and commit, and writes `docs/benchmarks.md` and the section "Measured" of README.md from that file. A benchmark that is
-not named keeps the figures that the file has.
+not named, or that fails, keeps the figures that the file has; the file is written after each.
 """
 
 import argparse
@@ -179,12 +179,17 @@ def main() -> None:
         if name not in NAMES:
             parser.error(f"expected some of {', '.join(NAMES)} but got {name}")
     figures: Figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {"benchmarks": {}}
+    failed = []
     if not arguments.pages:
         commit, size = read_commit(), "quick" if arguments.quick else "whole"
         for name in arguments.names or NAMES:
             print(f"\n{name}", flush=True)
             start = time.perf_counter()
-            found = measure(name, size, arguments.data.resolve() if arguments.data else None)
+            try:
+                found = measure(name, size, arguments.data.resolve() if arguments.data else None)
+            except subprocess.CalledProcessError:
+                failed.append(name)
+                continue
             if found:
                 entry = {"size": size, "commit": commit, "seconds": time.perf_counter() - start, "figures": found}
                 figures |= {"version": __version__, "machine": describe_machine()}
@@ -192,6 +197,8 @@ def main() -> None:
                 FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
     PAGE.write_text(write_page(figures), encoding="utf-8")
     README.write_text(put_summary(README.read_text(encoding="utf-8"), write_summary(figures)), encoding="utf-8")
+    if failed:
+        parser.exit(1, f"failed, and kept with earlier figures: {', '.join(failed)}\n")
 
 
 if __name__ == "__main__":
