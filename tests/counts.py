@@ -22,15 +22,15 @@ PACKAGE = ROOT / "streamkpca"
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
     "(top)": 645,
-    "_core": 762,
+    "_core": 763,
     "adapters": 392,
     "changes": 640,
     "checkpoint": 611,
     "cli": 3_456,
-    "components": 1_702,
-    "dictionary": 1_173,
+    "components": 1_712,
+    "dictionary": 1_178,
     "export": 1_432,
-    "kernels": 1_931,
+    "kernels": 1_907,
     "models": 1_420,
     "monitoring": 1_695,
     "plots": 381,
@@ -41,7 +41,7 @@ LINES = {
 LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 1,
-    "lines of code": 18_133,
+    "lines of code": 18_125,
     "lines of docstrings": 7_974,
     "lines of several constants": 16,
     "lines of tests": 24_275,

@@ -85,7 +85,9 @@ def jit(function: Function) -> Function:
     ``error_model="numpy"``: a division by zero gives infinity, as in numpy, instead of an exception.
     Signatures are left open: eager ones refuse read-only arrays and make the import pay for compiling.
     """
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FASTMATH}
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FASTMATH, "no_cfunc_wrapper": True}
+    # Only other loops call those with an underscore.
+    options["no_cpython_wrapper"] = function.__name__.startswith("_")
     try:
         compiled: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:

@@ -179,14 +179,16 @@ def measure_surprise(X: Array, closeness: Array, H: Array, lags: int, found: Arr
     f, n = found.shape[1], H.shape[1]
     factors, product, given, whole = np.empty((f, n)), np.empty(n), np.empty(n), np.empty(n)
     for i in range(len(X)):
-        product[:] = 1.0
-        given[:] = 0.0
+        for s in range(n):
+            product[s], given[s] = 1.0, 0.0
         for k in range(lags * f, len(H)):
             _multiply(X[i, k], closeness[k], H[k], product)
         _take_logarithms(product, given, 0.0)
-        whole[:] = given
+        for s in range(n):
+            whole[s] = given[s]
         for j in range(f):
-            factors[j] = 1.0
+            for s in range(n):
+                factors[j, s] = 1.0
             for k in range(j, lags * f, f):
                 _multiply(X[i, k], closeness[k], H[k], factors[j])
                 for s in range(n):
@@ -195,7 +197,10 @@ def measure_surprise(X: Array, closeness: Array, H: Array, lags: int, found: Arr
                 product[s] *= factors[j, s]
             _take_logarithms(product, whole, _FARTHEST)
         _take_logarithms(product, whole, 0.0)
-        least_given, least_whole, sum_given, sum_whole = given.min(), whole.min(), 0.0, 0.0
+        least_given = least_whole = math.inf
+        for s in range(n):
+            least_given, least_whole = min(least_given, given[s]), min(least_whole, whole[s])
+        sum_given = sum_whole = 0.0
         for s in range(n):
             given[s] = math.exp(-HALF_POWER * (given[s] - least_given))
             whole[s] = math.exp(-HALF_POWER * (whole[s] - least_whole))
@@ -219,7 +224,8 @@ def expect_numbers(X: Array, closeness: Array, H: Array, slopes: Array, logarith
     n = H.shape[1]
     product, away = np.empty(n), np.empty(n)
     for i in range(len(X)):
-        product[:] = 1.0
+        for s in range(n):
+            product[s] = 1.0
         for j in range(len(H)):
             if j % _FACTORS == 0:
                 _take_logarithms(product, logarithms[i], _FARTHEST)

@@ -218,13 +218,17 @@ class Relation:
 
     def predict(self, X: Array, columns: Positions) -> tuple[Array, Array]:
         """Return means and standard deviations (n, k) of some columns (k,) of rows (n, d), given the others."""
-        rows = self.standardise(X)
-        rows[:, columns] = np.nan
+        rows, precision = self.standardise(X), self.precision[columns]
+        covariance = np.linalg.inv(precision[:, columns])
         # The more columns are left out, the less the others say about each.
-        variance = np.diagonal(np.linalg.inv(self.precision[np.ix_(columns, columns)]))
-        variance = self.deviations[columns] ** 2 + variance - 1.0 / np.diagonal(self.precision)[columns]
+        variance = self.deviations[columns] ** 2 + np.diagonal(covariance) - 1.0 / np.diagonal(self.precision)[columns]
         deviation = np.broadcast_to(self.scale[columns] * np.sqrt(variance), (len(rows), len(columns)))
-        return (self.mean - self.scale * self._predict(rows)[0])[:, columns], deviation
+        rows[:, columns] = 0.0
+        residuals = (rows @ precision.T) @ covariance
+        if gaps_in(rows) is not None:
+            rows[:, columns] = np.nan
+            residuals = self._predict(rows)[0][:, columns]
+        return self.mean[columns] - self.scale[columns] * residuals, deviation
 
     @cached_property
     def deviations(self) -> Array:

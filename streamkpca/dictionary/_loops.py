@@ -131,13 +131,18 @@ def choose_greedily(
     total_weight, least_gain, tolerated, least_share, rounding = limits
     s, n = gram.shape
     m = len(coordinates) - len(chosen)
-    squares, fourths, pivots, gains, multiples = np.zeros((5, s))
-    own, shares, beta = weights[rows], weights[rows] / total_weight, np.empty(len(factor))
-    is_free = own > 0.0
-    along, lowest, count, is_changed = np.zeros(n), np.inf, 0, True
+    squares, fourths, pivots, gains = np.empty(s), np.empty(s), np.empty(s), np.empty(s)
+    multiples, own, shares, is_free = np.empty(s), np.empty(s), np.empty(s), np.empty(s, np.bool_)
+    for j in range(s):
+        weight = weights[rows[j]]
+        multiples[j], own[j], shares[j], is_free[j] = 0.0, weight, weight / total_weight, weight > 0.0
+    beta, along, lowest, count, is_changed = np.empty(len(factor)), np.zeros(n), np.inf, 0, True
     while count < len(chosen):
         if is_changed:
-            if 0.0 <= tolerated and (weights * residual).sum() <= tolerated:
+            left = 0.0
+            for i in range(n):
+                left += weights[i] * residual[i]
+            if 0.0 <= tolerated and left <= tolerated:
                 break
             # One pass over R subtracts the last direction, and sums the powers that gains need: it is bound by memory.
             for j in range(s):

@@ -99,10 +99,8 @@ def run_program(
     others: Array,
     target: Array,
     extent: tuple[int, int, int, int],
-    which: int,
-    slopes: Array,
 ) -> None:
-    """Evaluate a kernel program over a block, one tile of a row at a time, and differentiate it if asked.
+    """Evaluate a kernel program over a block, one tile of a row at a time.
 
     Notation:
 
@@ -112,18 +110,13 @@ def run_program(
     * others (b - 1, >= rows, >= columns): base matrices 1, 2, ... of the block
     * target (n, m): its block holds base matrix 0 and takes the results
     * extent: first row, first column, rows and columns of the block
-    * which: the base matrix to differentiate by; -1 leaves `slopes` as they are
-    * slopes (n, m): its block takes the derivatives
 
     A tile is part of a row, or several short rows. The stack is one tile wide and stays in the first-level cache; an
-    operation is chosen once for each tile. Each row of the stack has a row of derivatives in `along`. At a cusp, where
-    a square root is 0, its derivative counts as 0. Infinite derivatives become the nearest finite number, NaN 0.
+    operation is chosen once for each tile.
     """
     row, column, rows, columns = extent
-    sloped = which >= 0
-    half = depth + 2
-    stack = np.empty((2 * half if sloped else half, TILE))
-    bits, along = stack.view(np.int64), stack[half:]
+    stack = np.empty((depth + 2, TILE))
+    bits = stack.view(np.int64)
     height = max(1, TILE // max(1, columns))
     for i in range(0, rows, height):
         count = min(height, rows - i)
@@ -140,68 +133,34 @@ def run_program(
                         _load(stack, top, target, row + i, column + start, count, width)
                     else:
                         _load(stack, top, others[operand - 1], i, start, count, width)
-                    if sloped:
-                        along[top, :size] = 1.0 if operand == which else 0.0
                 elif code == AFFINE:
                     for j in range(size):
                         stack[top, j] = a * stack[top, j] + b
-                    if sloped:
-                        for j in range(size):
-                            along[top, j] *= a
                 elif code == EXP:
                     exponentiate(stack, bits, top, depth, size)
-                    if sloped:
-                        for j in range(size):
-                            along[top, j] *= stack[top, j]
                 elif code == ADD:
                     top -= 1
                     for j in range(size):
                         stack[top, j] += stack[top + 1, j]
-                    if sloped:
-                        for j in range(size):
-                            along[top, j] += along[top + 1, j]
                 elif code == MULTIPLY:
                     top -= 1
-                    if sloped:
-                        for j in range(size):
-                            along[top, j] = along[top, j] * stack[top + 1, j] + stack[top, j] * along[top + 1, j]
                     for j in range(size):
                         stack[top, j] *= stack[top + 1, j]
                 elif code == POWER:
-                    if sloped:
-                        for j in range(size):
-                            along[top, j] *= operand * stack[top, j] ** (operand - 1)
                     _raise_to(stack, top, depth, operand, size)
                 elif code == MINIMUM:
-                    if sloped:
-                        for j in range(size):
-                            along[top, j] = 0.0 if stack[top, j] >= a else along[top, j]
                     for j in range(size):
                         stack[top, j] = a if stack[top, j] > a else stack[top, j]
                 elif code == SQRT:
                     for j in range(size):
                         stack[top, j] = math.sqrt(stack[top, j])
-                    if sloped:
-                        for j in range(size):
-                            along[top, j] *= 0.5 / stack[top, j] if stack[top, j] > 0.0 else 0.0
                 elif code == LOG1P:
-                    if sloped:
-                        for j in range(size):
-                            along[top, j] /= 1.0 + stack[top, j]
                     for j in range(size):
                         stack[top, j] = math.log1p(stack[top, j])
                 elif code == TANH:
                     for j in range(size):
                         stack[top, j] = math.tanh(stack[top, j])
-                    if sloped:
-                        for j in range(size):
-                            along[top, j] *= 1.0 - stack[top, j] * stack[top, j]
             _store(stack, target, row + i, column + start, count, width)
-            if sloped:
-                for j in range(size):
-                    slope = along[0, j] if along[0, j] == along[0, j] else 0.0
-                    along[0, j] = min(max(slope, -_LARGEST), _LARGEST)
-                _store(along, slopes, row + i, column + start, count, width)
 
 
 @jit
@@ -315,7 +274,9 @@ def _fill_base_matrices(kinds: Positions, bounds: Positions, parts: Array, block
     m = parts.shape[1]
     for p in range(kinds.size):
         kind, first, stop = kinds[p], bounds[p], bounds[p + 1]
-        bases[:, p] = 0.0
+        for t in range(4):
+            for j in range(m):
+                bases[t, p, 0, j] = 0.0
         if kind == SQUARED:
             fours = bases[0, p, 0], bases[1, p, 0], bases[2, p, 0], bases[3, p, 0]
             first = _add_squares(parts, block, first, stop, *fours)
@@ -401,9 +362,7 @@ def project_rows(
         _fill_base_matrices(kinds, bounds, parts, block, bases)
         for t in range(count):
             values, others = bases[t, 0], bases[t, 1:]
-            run_program(
-                codes, operands, constants, depth, others, values, (vary(0), vary(0), vary(1), m), vary(-1), values
-            )
+            run_program(codes, operands, constants, depth, others, values, (vary(0), vary(0), vary(1), m))
             kernel_row = values[0]
             for a in range(q):
                 coordinate, axis = 0.0, axes[a]
@@ -418,7 +377,8 @@ def project_rows(
 @jit
 def _solve_four(factor: Array, first: Array, second: Array, third: Array, fourth: Array, lengths: Array) -> None:
     """Replace four rows (m,) of kernel values by coordinates L^-1 k, and write their squared lengths (4,)."""
-    lengths[:] = 0.0
+    for t in range(4):
+        lengths[t] = 0.0
     for j in range(len(factor)):
         before = factor[j]
         a, b, c, d = 0.0, 0.0, 0.0, 0.0
@@ -444,9 +404,11 @@ def explained_energies(factor: Array, values: Array, out: Array) -> None:
     for i in range(0, len(values), 4):
         count = min(4, len(values) - i)
         for t in range(4):
-            block[t] = values[i + min(t, count - 1)]
+            for j in range(len(factor)):
+                block[t, j] = values[i + min(t, count - 1), j]
         _solve_four(factor, block[0], block[1], block[2], block[3], lengths)
-        out[i : i + count] = lengths[:count]
+        for t in range(count):
+            out[i + t] = lengths[t]
 
 
 @jit
@@ -463,30 +425,22 @@ def measure_rows(plan: Positions, constants: Array, parts: Array, X: Array, fact
     block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, m))
     own, lengths = np.empty((kinds.size, 1, 1)), np.empty(4)
     # Inner products, the first kinds: distances of a row to itself are 0 for all rows.
-    finite, varies = True, kinds.min() <= COSINE
+    finite = varies = True
+    for p in range(kinds.size):
+        varies = varies and kinds[p] > COSINE
+    varies = not varies
     for i in range(0, len(X), 4):
         count = _take_four(X, i, columns, block)
         _fill_base_matrices(kinds, bounds, parts, block, bases)
         for t in range(4):
             values, others = bases[t, 0], bases[t, 1:]
-            run_program(
-                codes, operands, constants, depth, others, values, (vary(0), vary(0), vary(1), m), vary(-1), values
-            )
+            run_program(codes, operands, constants, depth, others, values, (vary(0), vary(0), vary(1), m))
         _solve_four(factor, bases[0, 0, 0], bases[1, 0, 0], bases[2, 0, 0], bases[3, 0, 0], lengths)
         for t in range(count):
             if varies or i + t == 0:
                 _fill_own_values(kinds, bounds, block[t], own)
-                run_program(
-                    codes,
-                    operands,
-                    constants,
-                    depth,
-                    own[1:],
-                    own[0],
-                    (vary(0), vary(0), vary(1), vary(1)),
-                    vary(-1),
-                    own[0],
-                )
+                extent = vary(0), vary(0), vary(1), vary(1)
+                run_program(codes, operands, constants, depth, own[1:], own[0], extent)
             distance = own[0, 0, 0] - lengths[t]
             # Written so that NaN stays NaN.
             out[0, i + t] = 0.0 if distance < 0.0 else distance
@@ -504,7 +458,9 @@ def multiply_rows(X: Array, origin: Array, Wt: Array, out: Array) -> None:
     Notation: X (n, c); origin o (c,); Wt (c, p), W transposed; out (n, p).
     """
     c, p = Wt.shape
-    every, block, sums = np.arange(c), np.empty((4, c)), np.empty((4, p))
+    every, block, sums = np.empty(c, np.int64), np.empty((4, c)), np.empty((4, p))
+    for k in range(c):
+        every[k] = k
     a, b, d, e = block[0], block[1], block[2], block[3]
     of_a, of_b, of_d, of_e = sums[0], sums[1], sums[2], sums[3]
     whole = c - c % 4
@@ -513,7 +469,9 @@ def multiply_rows(X: Array, origin: Array, Wt: Array, out: Array) -> None:
         for t in range(4):
             for k in range(c):
                 block[t, k] -= origin[k]
-        sums[:, :] = 0.0
+        for t in range(4):
+            for j in range(p):
+                sums[t, j] = 0.0
         # Four columns at once, as reading and writing the sums takes half of the time for 50 features.
         for k in range(0, whole, 4):
             first, second, third, fourth = Wt[k], Wt[k + 1], Wt[k + 2], Wt[k + 3]

@@ -257,6 +257,36 @@ class Arithmetic(Generic[Value]):
         return self.apply("reciprocal", result) if exponent < 0 else result
 
 
+class _Derivatives(Arithmetic[tuple[Any, Any]]):
+    """Arithmetic of values (n, m) with their derivatives by base matrices, (b, n, m) or what broadcasts to that."""
+
+    def affine(self, x: Any, a: float, b: float) -> Any:
+        return a * x[0] + b, a * x[1]
+
+    def minimum(self, x: Any, most: float) -> Any:
+        return np.minimum(x[0], most), np.where(x[0] >= most, 0.0, x[1])
+
+    def add(self, x: Any, y: Any) -> Any:
+        return x[0] + y[0], x[1] + y[1]
+
+    def multiply(self, x: Any, y: Any) -> Any:
+        return x[0] * y[0], x[1] * y[0] + x[0] * y[1]
+
+    def apply(self, function: str, x: Any) -> Any:
+        value = getattr(np, function)(x[0])
+        return value, x[1] * _SLOPES[function](x[0], value)
+
+
+# Derivatives of functions, of x and their values y.
+_SLOPES: dict[str, Callable[[Array, Array], Array]] = {
+    "exp": lambda _, y: y,
+    "log1p": lambda x, _: 1.0 / (1.0 + x),
+    "sqrt": lambda _, y: np.where(y > 0.0, 0.5 / y, 0.0),
+    "tanh": lambda _, y: 1.0 - y * y,
+    "reciprocal": lambda _, y: -y * y,
+}
+
+
 class Program:
     """A kernel lowered to flat arrays: steps (code, operand, a, b) in postfix order over base matrices.
 
@@ -312,18 +342,15 @@ class Program:
         return values
 
     def differentiate(self, bases: Array) -> tuple[Array, Array]:
-        """Return the values (n, m) of base matrices (b, n, m), in place of number 0, and their derivatives (b, n, m).
+        """Return the values (n, m) for base matrices (b, n, m), and their derivatives by each (b, n, m).
 
-        Each value carries its derivative along: O(b^2 n m) for each step.
+        At a cusp, where a square root is 0, its derivative counts as 0. Infinite derivatives become the nearest finite
+        number, NaN 0. O(b n m) for each step.
         """
-        slopes, values = np.empty(bases.shape), bases[0]
-        extent = (0, 0, *values.shape)
-        for p in range(len(bases)):
-            values = bases[0].copy() if p < len(bases) - 1 else bases[0]
-            loops.run_program(
-                self.codes, self.operands, self.constants, self.depth, bases[1:], values, extent, p, slopes[p]
-            )
-        return values, slopes
+        units = np.eye(len(bases))[:, :, None, None]
+        with np.errstate(all="ignore"):
+            values, slopes = self.evaluate(list(zip(bases, units, strict=True)), _Derivatives())
+        return values, np.nan_to_num(np.ascontiguousarray(np.broadcast_to(slopes, bases.shape)))
 
     def evaluate(self, bases: Sequence[Value], arithmetic: Arithmetic[Value]) -> Value:
         """Run the steps on values of any type, one for each base matrix."""
@@ -377,7 +404,7 @@ class Program:
         return height, breadth
 
     def _run(self, others: Array, target: Array, extent: tuple[int, int, int, int]) -> None:
-        loops.run_program(self.codes, self.operands, self.constants, self.depth, others, target, extent, -1, target)
+        loops.run_program(self.codes, self.operands, self.constants, self.depth, others, target, extent)
 
 
 class PreparedKernel:
