@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from streamkpca.errors import CheckpointError
+from streamkpca.errors import CheckpointError, named
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
 from streamkpca.stream.state import State
@@ -58,14 +58,14 @@ class Aggregate:
     8000
     """
 
+    @named
     def __init__(self, template: StreamingKernelPCA) -> None:
-        where = "Aggregate"
-        check_template(template, where)
+        check_template(template)
         begun = template.without_rows()
-        kernel = begun.settings(where).kernel
+        kernel = begun.settings().kernel
         if not kernel.is_settled:
             raise ValueError(
-                f"{where} expected a kernel whose scale is settled but got {kernel!r}; let the template learn some "
+                f"expected a kernel whose scale is settled but got {kernel!r}; let the template learn some "
                 "rows first, or give the scale as a number, as workers would each settle it on rows of their own"
             )
         state = getattr(begun, "state_", None)
@@ -124,6 +124,7 @@ class Aggregate:
             self._model.partial_fit(X, sample_weight=sample_weight)
         return self
 
+    @named
     def merge(self, *others: "Aggregate") -> Self:
         """Add the rows of other states to this one, numbered after its own.
 
@@ -149,17 +150,16 @@ class Aggregate:
         >>> first.merge(second, empty).finish().eigenvalues_.round(3)
         array([2.667])
         """
-        where = "Aggregate.merge"
         for other in others:
             if not isinstance(other, Aggregate):
                 raise TypeError(
-                    f"{where} expected an Aggregate but got {type(other).__name__}; add rows with add, and merge "
+                    f"expected an Aggregate but got {type(other).__name__}; add rows with add, and merge "
                     "models with streamkpca.merge"
                 )
             for name, value in self._parameters.items():
                 if other._parameters[name] != value:
                     raise ValueError(
-                        f"{where} expected a state with {name}={value!r} but got {name}={other._parameters[name]!r}; "
+                        f"expected a state with {name}={value!r} but got {name}={other._parameters[name]!r}; "
                         "make all states from one template, by zero or from its bytes"
                     )
         states: list[Aggregate] = [self, *others]
@@ -208,14 +208,13 @@ class Aggregate:
         CheckpointError
             The bytes are damaged, or not those of an `Aggregate`.
         """
-        where = "Aggregate.from_bytes"
         try:
             model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
             if model.extra_ != _MARK:
                 raise CheckpointError("they are a model's; read them with StreamingKernelPCA.from_bytes")
             state = cls(model)
         except ValueError as error:
-            raise CheckpointError(f"{where}: the bytes are not those of an Aggregate: {error}") from None
+            raise CheckpointError(f"the bytes are not those of an Aggregate: {error}") from None
         state._model.state_ = getattr(model, "state_", None)
         return state
 

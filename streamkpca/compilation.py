@@ -151,7 +151,7 @@ def _use_monitoring(model: StreamingKernelPCA) -> None:
 
     ViewScale(RarityScale.fit(np.ones(1)), ViewScale.none().counts).rank(np.zeros(1))
     smooth(np.zeros(1), 0.5, None)
-    rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), latest_axes(model.state_, model.settings("warmup"))
+    rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), latest_axes(model.state_, model.settings())
     chart, _ = learn_chart(rows, snapshot)
     chart.follow(chart.columns.compute(snapshot, rows[:1], 0), 0.0 * chart.precision, 1.0)
     snapshot.expectation.surprise(rows[:1], 1)

@@ -1,9 +1,13 @@
 """Exceptions and warnings of the library."""
 
 import sys
-from typing import TypeVar
+from collections.abc import Callable
+from functools import wraps
+from types import FunctionType
+from typing import Any, TypeVar, cast
 
 Known = TypeVar("Known")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 __all__ = [
     "CheckpointError",
@@ -111,11 +115,53 @@ class RowError(ValueError):
         self.text, self.row = text, row
 
     def __str__(self) -> str:
-        return self.text.replace("{row}", str(self.row))
+        return str(self.args[0]).replace("{row}", str(self.row))
 
     def at(self, row: int) -> "RowError":
         """Return the same error with the position of the row among all rows of a call, not only of those at hand."""
         return RowError(self.text, row)
+
+
+# Errors that checks raise; others tell their place themselves.
+_REFUSALS = {TypeError, ValueError, RowError, ImportError, FileNotFoundError, IsADirectoryError}
+# What is called by the name of its class.
+_CONSTRUCTORS = {"__init__", "__post_init__", "__setattr__"}
+
+
+def named(function: Function) -> Function:
+    """Let each refusal of a function that users call begin with its name, as in "KernelPCA.fit: ...".
+
+    Checks say what they expected and got; the outermost of such calls says where.
+    """
+    add = _add_place
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            add(error, function, args)
+            raise
+
+    # With the globals of the function, as doctest knows by these what belongs to a module.
+    place = FunctionType(call.__code__, function.__globals__, function.__name__, None, call.__closure__)
+    return cast(Function, wraps(function)(place))
+
+
+def _add_place(error: Exception, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Put the name of a function before the text of an error, if a check of this package raised it."""
+    raised = error.__traceback__
+    while raised is not None and raised.tb_next is not None:
+        raised = raised.tb_next
+    # Wrong arguments are refused where `named` calls the function.
+    if raised is None or type(error) not in _REFUSALS or raised.tb_frame.f_code.co_filename == __file__:
+        return
+    if raised.tb_frame.f_globals["__name__"].startswith("streamkpca.") and isinstance(error.args[0], str):
+        place = function.__name__
+        if "." in function.__qualname__:
+            owner = args[0] if isinstance(args[0], type) else type(args[0])
+            place = owner.__name__ if place in _CONSTRUCTORS else f"{owner.__name__}.{place}"
+        text = vars(error).setdefault("text", error.args[0])
+        error.args = (f"{place}: {text}", *error.args[1:])
 
 
 def plainly(text: str) -> str:

@@ -26,6 +26,7 @@ from scipy.stats import t as student
 
 from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca.dictionary.basis import Basis
+from streamkpca.errors import named
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.stream.state import record_pending
 from streamkpca.stream.step import record_block
@@ -97,6 +98,7 @@ class OddMachine(NamedTuple):
     features: tuple[Any, ...]
 
 
+@named
 def odd(states: Mapping[Any, StreamingKernelPCA]) -> list[OddMachine]:
     """Find the machines that differ from their fellows, and the features in which they do, from moments alone.
 
@@ -153,7 +155,7 @@ def odd(states: Mapping[Any, StreamingKernelPCA]) -> list[OddMachine]:
     n = len(told)
     if n < _LEAST_MACHINES:
         raise ValueError(
-            f"odd expected at least {_LEAST_MACHINES} machines that have each seen {_LEAST_ROWS} rows but got {n} such "
+            f"expected at least {_LEAST_MACHINES} machines that have each seen {_LEAST_ROWS} rows but got {n} such "
             f"of {len(machines)}; among fewer, none can be told from the others"
         )
     found = [OddMachine(machine.name, math.nan, ()) for machine in machines if machine.n_rows < _LEAST_ROWS]
@@ -180,7 +182,7 @@ class _Machine(NamedTuple):
     @classmethod
     def of(cls, name: Any, model: StreamingKernelPCA) -> "_Machine":
         """Read a model, its pending rows included, without a search for atoms where it has some."""
-        state, settings = model.state_, model.settings("odd")
+        state, settings = model.state_, model.settings()
         if state.summary is None:
             summary = record_pending(state, settings)
         else:
@@ -211,12 +213,12 @@ class _Machine(NamedTuple):
 def _read(states: Any) -> list[_Machine]:
     """Read all machines, and refuse those that cannot be compared with most."""
     if not isinstance(states, Mapping):
-        raise TypeError(f"odd expected a mapping of names to models but got {type(states).__name__}; name the machines")
+        raise TypeError(f"expected a mapping of names to models but got {type(states).__name__}; name the machines")
     machines = []
     for name, model in states.items():
         if not isinstance(model, StreamingKernelPCA):
             raise TypeError(
-                f"odd expected {name!r} to be a StreamingKernelPCA but got {type(model).__name__}; read the state of a "
+                f"expected {name!r} to be a StreamingKernelPCA but got {type(model).__name__}; read the state of a "
                 "device with from_device"
             )
         machines.append(_Machine.of(name, model))
@@ -225,7 +227,7 @@ def _read(states: Any) -> list[_Machine]:
         for machine in machines:
             if machine.like[place] != usual[0][0]:
                 raise ValueError(
-                    f"odd expected {machine.name!r} to have the {what} of most machines, {usual[0][0]!r:.200}, but got "
+                    f"expected {machine.name!r} to have the {what} of most machines, {usual[0][0]!r:.200}, but got "
                     f"{machine.like[place]!r:.200}; compare machines that began with one model"
                 )
     return machines

@@ -75,7 +75,7 @@ def plain(kernel: Kernel) -> StreamingKernelPCA:
 
 def formula(model: Any) -> Formula:
     """Take what exports write from a model."""
-    return formula_of(model, where="test", language="C", single=None)
+    return formula_of(model, language="C", single=None)
 
 
 def probing_rows(model: Any) -> Array:
@@ -154,7 +154,7 @@ def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
 
 def rarity_of(model: Any, rows: Array, rounding: float = 0.0) -> Array:
     """Return in how many healthy rows one is as odd by the rarer view, where novelty below rounding is not."""
-    scales = Scales.of(model, "test")
+    scales = Scales.of(model)
     assert scales is not None
     novelty = model.novelty(rows)
     place = np.where(novelty > rounding, scales.views[0].rarity_of(novelty), 1.0)

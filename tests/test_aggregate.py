@@ -177,9 +177,9 @@ def test_kernels_with_functions_of_the_caller_are_passed_again():
 
 
 def test_invalid_arguments_are_refused():
-    with pytest.raises(TypeError, match="Aggregate expected a StreamingKernelPCA as the template but got KernelPCA"):
+    with pytest.raises(TypeError, match="Aggregate: expected a StreamingKernelPCA as the template but got KernelPCA"):
         Aggregate(KernelPCA())
-    with pytest.raises(ValueError, match=r"Aggregate expected a kernel whose scale is settled but got RBF\(gamma='con"):
+    with pytest.raises(ValueError, match=r"Aggregate: expected a kernel whose scale is settled but got RBF"):
         Aggregate(StreamingKernelPCA())
     state = Aggregate(StreamingKernelPCA(**SMALL))
     with pytest.raises(ValueError, match=r"Aggregate\.finish: found no rows to learn from"):
@@ -192,7 +192,7 @@ def test_invalid_arguments_are_refused():
         ({"max_atoms": 13}, "with max_atoms=12 but got max_atoms=13"),
         ({"half_life": 9.0}, "with half_life=None but got half_life=9.0"),
     ):
-        with pytest.raises(ValueError, match=rf"Aggregate\.merge expected a state {message}"):
+        with pytest.raises(ValueError, match=rf"Aggregate\.merge: expected a state {message}"):
             state.merge(Aggregate(StreamingKernelPCA(**(SMALL | changes))).add(LONG[:100]))
     with pytest.raises(ValueError, match="expected a model of 3 features but got one of 2"):
         state.merge(state.zero(), Aggregate(StreamingKernelPCA(**SMALL)).add(X))
@@ -206,7 +206,7 @@ def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match=r"feature names should match .* Pass the columns a, b, c in this order"):
         named.add(pd.DataFrame(LONG[:100], columns=["a", "c", "b"]))
     assert named.add(LONG[:0]).to_bytes() == before
-    with pytest.raises(TypeError, match=r"Aggregate\.merge expected an Aggregate but got StreamingKernelPCA; add rows"):
+    with pytest.raises(TypeError, match=r"Aggregate\.merge: expected an Aggregate but got StreamingKernelPCA; add"):
         state.merge(StreamingKernelPCA(**SMALL))
     with pytest.raises(ValueError, match="NaN"):
         state.add([[np.nan, 0.0, 0.0]])

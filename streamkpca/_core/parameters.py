@@ -13,14 +13,14 @@ _LARGEST_INTEGER = 2**60
 _MOST_LETTERS = 200
 
 
-def check_integer(name: str, value: Any, *, least: int, most: int | None = _LARGEST_INTEGER, where: str) -> int:
+def check_integer(name: str, value: Any, *, least: int, most: int | None = _LARGEST_INTEGER) -> int:
     """Check that a parameter is an integer, at least `least` and at most `most` (None for no limit)."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise TypeError(f"{where}: {name} must be an integer of at least {least}, got {value!r}")
+        raise TypeError(f"{name} must be an integer of at least {least}, got {value!r}")
     if value < least:
-        raise ValueError(f"{where}: {name} must be at least {least}, got {value!r}")
+        raise ValueError(f"{name} must be at least {least}, got {value!r}")
     if most is not None and int(value) > most:
-        raise ValueError(f"{where}: {name} must be at most {most}, got {_show(int(value))}")
+        raise ValueError(f"{name} must be at most {most}, got {_show(int(value))}")
     return int(value)
 
 
@@ -28,7 +28,6 @@ def check_real(
     name: str,
     value: Any,
     *,
-    where: str,
     least: float = -math.inf,
     most: float = math.inf,
     open_below: bool = False,
@@ -36,7 +35,7 @@ def check_real(
 ) -> float:
     """Check that a parameter is a finite number between `least` and `most`, ends included unless open."""
     if not is_real(value):
-        raise TypeError(f"{where}: {name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {value!r}")
     try:
         number = float(value)
     except OverflowError:
@@ -46,52 +45,45 @@ def check_real(
     if not math.isfinite(number) or too_small or too_large:
         low, high = ("(" if open_below else "["), (")" if open_above or most == math.inf else "]")
         interval = "" if least == -math.inf and most == math.inf else f" in {low}{least:g}, {most:g}{high}"
-        raise ValueError(f"{where}: {name} must be a finite number{interval}, got {value!r}")
+        raise ValueError(f"{name} must be a finite number{interval}, got {value!r}")
     return number
 
 
-def check_choice(name: str, value: Any, *, choices: Collection[str], where: str) -> str:
+def check_choice(name: str, value: Any, *, choices: Collection[str]) -> str:
     """Check that a parameter is one of a few words."""
     words = ", ".join(repr(choice) for choice in choices)
     if not isinstance(value, str):
-        raise TypeError(f"{where}: {name} must be one of {words}, got {value!r}")
+        raise TypeError(f"{name} must be one of {words}, got {value!r}")
     if value not in choices:
-        raise ValueError(f"{where}: {name} must be one of {words}, got {value!r}")
+        raise ValueError(f"{name} must be one of {words}, got {value!r}")
     return value
 
 
-def check_flag(name: str, value: Any, *, where: str) -> bool:
+def check_flag(name: str, value: Any) -> bool:
     """Check that a parameter is True or False; 0, 1 and None are refused too."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{where}: {name} must be True or False, got {value!r}")
+        raise TypeError(f"{name} must be True or False, got {value!r}")
     return bool(value)
 
 
-def check_n_components(value: Any, *, where: str) -> int | float:
+def check_n_components(value: Any) -> int | float:
     """Check a number of axes of at least 1, or a share of variance strictly between 0 and 1."""
     if isinstance(value, float | np.floating):
         return check_real(
-            "n_components, as a share of the variance,",
-            value,
-            least=0.0,
-            most=1.0,
-            open_below=True,
-            open_above=True,
-            where=where,
+            "n_components, as a share of the variance,", value, least=0.0, most=1.0, open_below=True, open_above=True
         )
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
         raise TypeError(
-            f"{where}: n_components must be an integer of at least 1, or a share of the variance between 0 and 1, "
-            f"got {value!r}"
+            f"n_components must be an integer of at least 1, or a share of the variance between 0 and 1, got {value!r}"
         )
-    return check_integer("n_components", value, least=1, where=where)
+    return check_integer("n_components", value, least=1)
 
 
-def check_noise_variance(value: Any, *, where: str) -> float:
+def check_noise_variance(value: Any) -> float:
     """Check a noise variance that is neither "auto" nor None: a positive number."""
     if isinstance(value, str):
-        raise ValueError(f"{where}: noise_variance must be a positive number, 'auto' or None, got {value!r}")
-    return check_real("noise_variance", value, least=0.0, open_below=True, where=where)
+        raise ValueError(f"noise_variance must be a positive number, 'auto' or None, got {value!r}")
+    return check_real("noise_variance", value, least=0.0, open_below=True)
 
 
 def is_real(value: Any) -> TypeGuard[Real]:

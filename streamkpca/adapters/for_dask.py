@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from streamkpca.adapters import partition
+from streamkpca.errors import named
 from streamkpca.models.streaming import StreamingKernelPCA
 
 try:
@@ -17,6 +18,7 @@ except ModuleNotFoundError as error:
 __all__ = ["fit", "transform"]
 
 
+@named
 def fit(template: StreamingKernelPCA, X: Any, *, weight_column: str | int | None = None) -> StreamingKernelPCA:
     """Learn the rows of a collection, each partition where it is.
 
@@ -55,10 +57,9 @@ def fit(template: StreamingKernelPCA, X: Any, *, weight_column: str | int | None
     >>> for_dask.fit(StreamingKernelPCA(2, max_atoms=32), X).n_samples_seen_
     4000
     """
-    where = "for_dask.fit"
-    parts = np.ravel((X.rechunk({1: -1}) if _is_array(X, where) else X).to_delayed())
+    parts = np.ravel((X.rechunk({1: -1}) if _is_array(X) else X).to_delayed())
     first = (delayed(partition.first_rows)(part, template, weight_column).compute() for part in parts)
-    empty = delayed(partition.begin(template, first, weight_column, where))
+    empty = delayed(partition.begin(template, first, weight_column))
     states = [delayed(partition.learn)(empty, part, weight_column) for part in parts]
     while len(states) > 1:
         groups = [states[i : i + partition.MERGED_TOGETHER] for i in range(0, len(states), partition.MERGED_TOGETHER)]
@@ -67,6 +68,7 @@ def fit(template: StreamingKernelPCA, X: Any, *, weight_column: str | int | None
     return model
 
 
+@named
 def transform(model: Any, X: Any, *, keep: Sequence[str] = ()) -> Any:
     """Score and project the rows of a collection, lazily.
 
@@ -101,28 +103,28 @@ def transform(model: Any, X: Any, *, keep: Sequence[str] = ()) -> Any:
     >>> answers.shape, answers[:5].compute().shape  # only the first chunk is projected
     ((4000, 3), (5, 3))
     """
-    where, names = "for_dask.transform", partition.answer_names(model)
+    names = partition.answer_names(model)
     frozen = copy.deepcopy(model)
     shared = delayed(frozen)
-    if _is_array(X, where):
+    if _is_array(X):
         X, width = X.rechunk({1: -1}), len(names)
         return X.map_blocks(partition.answers, model=shared, chunks=(X.chunks[0], (width,)), meta=np.empty((0, width)))
-    features = partition.features_of(model, X.columns, keep, names, where)
+    features = partition.features_of(model, X.columns, keep, names)
     meta = partition.answer(X._meta, frozen, features, keep)
     return X.map_partitions(partition.answer, shared, features, keep, meta=meta)
 
 
-def _is_array(X: Any, where: str) -> bool:
+def _is_array(X: Any) -> bool:
     """Tell Arrays from DataFrames without importing the parts of dask that define them."""
     # A Delayed claims to have any attribute, and a Bag has no dimensions.
     if isinstance(X, Delayed) or not hasattr(X, "to_delayed") or not hasattr(X, "ndim"):
         raise TypeError(
-            f"{where} expected a dask Array or DataFrame but got {type(X).__name__}; convert it first, such as a "
+            f"expected a dask Array or DataFrame but got {type(X).__name__}; convert it first, such as a "
             "Bag of dicts by its to_dataframe()"
         )
     if X.ndim != 2:
         raise ValueError(
-            f"{where}: expected a 2D collection (rows, features) but got {X.ndim}D. Reshape your data: "
+            f"expected a 2D collection (rows, features) but got {X.ndim}D. Reshape your data: "
             "X.reshape(-1, 1) and X.to_frame() make it one feature"
         )
     return hasattr(X, "map_blocks")

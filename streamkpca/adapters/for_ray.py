@@ -7,11 +7,13 @@ from typing import Any
 
 from streamkpca.adapters import partition
 from streamkpca.aggregate import Aggregate
+from streamkpca.errors import named
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 
 __all__ = ["fit", "transform"]
 
 
+@named
 def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None = None) -> StreamingKernelPCA:
     """Learn the rows of a Dataset, each block where it is.
 
@@ -59,15 +61,14 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
         from ray.data.block import BlockAccessor
     except ModuleNotFoundError as error:
         raise ImportError(f'streamkpca.adapters.for_ray needs {error.name}; pip install "streamkpca[ray]"') from error
-    where = "for_ray.fit"
-    check_template(template, where)
+    check_template(template)
     if template.half_life is not None:
         raise ValueError(
-            f"{where} expected half_life=None but got {template.half_life!r}; Ray promises no order of blocks, so fit "
+            f"expected half_life=None but got {template.half_life!r}; Ray promises no order of blocks, so fit "
             "without one, or learn the blocks in order with partial_fit"
         )
     first = dataset.limit(partition.FIRST_ROWS).to_pandas()
-    empty = partition.begin(template, [first], weight_column, where)
+    empty = partition.begin(template, [first], weight_column)
     # Blocks may have their columns in another order.
     names, kernel, zero = list(first.columns), empty.kernel_, empty.to_bytes()
 
@@ -87,6 +88,7 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
     return Aggregate.from_bytes(dataset.aggregate(Fit())["state"], kernel=kernel).finish()
 
 
+@named
 def transform(model: Any, dataset: Any, *, keep: Sequence[str] = ()) -> Any:
     """Score and project the rows of a Dataset, lazily.
 
@@ -118,6 +120,6 @@ def transform(model: Any, dataset: Any, *, keep: Sequence[str] = ()) -> Any:
     >>> for_ray.transform(model, dataset, keep=["id"]).columns()  # doctest: +SKIP
     ['id', 'novelty', 'streamingkernelpca0']
     """
-    features = partition.features_of(model, dataset.columns(), keep, partition.answer_names(model), "for_ray.transform")
+    features = partition.features_of(model, dataset.columns(), keep, partition.answer_names(model))
     answer = partial(partition.answer, model=copy.deepcopy(model), features=features, keep=list(keep))
     return dataset.map_batches(answer, batch_format="pandas")

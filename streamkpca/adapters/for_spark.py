@@ -12,6 +12,7 @@ import numpy as np
 
 from streamkpca.adapters import partition
 from streamkpca.aggregate import Aggregate
+from streamkpca.errors import named
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
@@ -27,6 +28,7 @@ _FEATURE = "feature_{}"
 _OTHER = "other_{}"
 
 
+@named
 def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None = None) -> StreamingKernelPCA:
     """Learn the rows of a DataFrame, each partition where it is.
 
@@ -81,16 +83,16 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
     functions, types = _spark()
     import pyarrow
 
-    where, names = "for_spark.fit", list(frame.columns)
-    partition.features_of(template, names, [] if weight_column is None else [weight_column], [], where)
-    rows = frame.select(_as_numbers(names, frame, functions, types, where))
+    names = list(frame.columns)
+    partition.features_of(template, names, [] if weight_column is None else [weight_column], [])
+    rows = frame.select(_as_numbers(names, frame, functions, types))
 
     def first() -> Iterator[Any]:
         # Not toArrow or toPandas, which may shuffle the first rows of several partitions.
         found = np.array(rows.take(partition.FIRST_ROWS), dtype=np.float64).reshape(-1, len(names))
         yield _table(list(map(pyarrow.array, found.T)), names)
 
-    empty = partition.begin(template, first(), weight_column, where)
+    empty = partition.begin(template, first(), weight_column)
     kernel = empty.kernel_
     learn = partial(_learn_partition, empty=empty, names=names, weight_column=weight_column)
     states = rows.mapInArrow(learn, _STATES).persist()
@@ -108,6 +110,7 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
     return partition.merge([empty, *(Aggregate.from_bytes(bytes(row.state), kernel=kernel) for row in found)]).finish()
 
 
+@named
 def transform(model: Any, frame: Any, *, keep: Sequence[str] = ()) -> Any:
     """Score and project the rows of a DataFrame or of a structured stream, lazily.
 
@@ -144,9 +147,9 @@ def transform(model: Any, frame: Any, *, keep: Sequence[str] = ()) -> Any:
     ['id', 'novelty', 'streamingkernelpca0']
     """
     functions, types = _spark()
-    where, names = "for_spark.transform", partition.answer_names(model)
-    features = partition.features_of(model, frame.columns, keep, names, where)
-    rows = frame.select([*_others(keep, functions), *_as_numbers(features, frame, functions, types, where)])
+    names = partition.answer_names(model)
+    features = partition.features_of(model, frame.columns, keep, names)
+    rows = frame.select([*_others(keep, functions), *_as_numbers(features, frame, functions, types)])
     fields = rows.schema.fields[: len(keep)] + [types.StructField(name, types.DoubleType()) for name in names]
     answer = partial(_answer_batches, model=copy.deepcopy(model), features=features)
     return rows.mapInArrow(answer, types.StructType(fields)).toDF(*keep, *names)
@@ -210,13 +213,13 @@ def _table(columns: Sequence["pa.Array"], names: list[str]) -> Any:
     return pyarrow.table(list(columns), names=names).to_pandas()
 
 
-def _as_numbers(names: Sequence[str], frame: Any, functions: Any, types: Any, where: str) -> list[Any]:
+def _as_numbers(names: Sequence[str], frame: Any, functions: Any, types: Any) -> list[Any]:
     """Return columns as doubles; TypeError if one is not numeric."""
     for name in names:
         found = frame.schema[name].dataType
         if not isinstance(found, types.NumericType | types.BooleanType):
             raise TypeError(
-                f"{where} expected columns of numbers but got {name} ({found.simpleString()}); encode it, or leave it "
+                f"expected columns of numbers but got {name} ({found.simpleString()}); encode it, or leave it "
                 "out with frame.drop or frame.select"
             )
     columns = [_column(name, functions).cast("double") for name in names]

@@ -19,9 +19,9 @@ FIRST_ROWS: Final = 10_240
 MERGED_TOGETHER: Final = 8
 
 
-def begin(template: StreamingKernelPCA, first: Iterable[Any], weight_column: Any, where: str) -> Aggregate:
+def begin(template: StreamingKernelPCA, first: Iterable[Any], weight_column: Any) -> Aggregate:
     """Return the empty state of a fit, which begins with the atoms of the template, or else of the first partitions."""
-    check_template(template, where)
+    check_template(template)
     if hasattr(template, "n_features_in_"):
         return Aggregate(template)
     model, n_rows = template.without_rows(), 0
@@ -34,7 +34,7 @@ def begin(template: StreamingKernelPCA, first: Iterable[Any], weight_column: Any
             break
     if not n_rows:
         raise ValueError(
-            f"{where}: found 0 rows to learn from; pass at least 1 finite row of positive weight among the first "
+            "found 0 rows to learn from; pass at least 1 finite row of positive weight among the first "
             f"{FIRST_ROWS:,}, or a template that has learned rows"
         )
     return Aggregate(model)
@@ -97,7 +97,7 @@ def answer(table: Any, model: Any, features: list[str], keep: Sequence[str] = ()
     return table[list(keep)].assign(**dict(zip(answer_names(model), found, strict=True)))
 
 
-def features_of(model: Any, columns: Iterable[str], keep: Sequence[str], named: Sequence[str], where: str) -> list[str]:
+def features_of(model: Any, columns: Iterable[str], keep: Sequence[str], named: Sequence[str]) -> list[str]:
     """Return the columns that are features: those that the model names, or else all but those to keep.
 
     `named` are the names of the answers, which no kept column may have.
@@ -107,15 +107,15 @@ def features_of(model: Any, columns: Iterable[str], keep: Sequence[str], named: 
     names = model.feature_names_in_.tolist() if known else [name for name in given if name not in keep]
     if missing := [name for name in (*names, *keep) if name not in given]:
         raise ValueError(
-            f"{where} expected the column {missing[0]} but got {', '.join(map(str, given))}; check the name, or add it"
+            f"expected the column {missing[0]} but got {', '.join(map(str, given))}; check the name, or add it"
         )
     if taken := [name for name in keep if name in named]:
-        raise ValueError(f"{where}: the columns {', '.join(taken)} are named like answers; rename them")
+        raise ValueError(f"the columns {', '.join(taken)} are named like answers; rename them")
     if not names:
-        raise ValueError(f"{where}: found no columns that are features; select at least 1 column of numbers")
+        raise ValueError("found no columns that are features; select at least 1 column of numbers")
     if len(names) != (expected := getattr(model, "n_features_in_", len(names))):
         raise ValueError(
-            f"{where} expected {expected} features but got {len(names)} columns: {', '.join(names)}; select the "
+            f"expected {expected} features but got {len(names)} columns: {', '.join(names)}; select the "
             "features, and keep the other columns"
         )
     return names

@@ -15,7 +15,7 @@ from streamkpca.changes.columns import Columns, Projection
 from streamkpca.changes.shifts import MOST_FEATURES, FeatureMoments, Shift, find_shifts
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.errors import require
+from streamkpca.errors import named, require
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import check_parts, feature_names
@@ -177,18 +177,18 @@ class ChangeDetector(SavedWithModel[DetectorState]):
 
     _entry, _noun = "changes", "change detector"
 
+    @named
     def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:
-        where = "ChangeDetector"
-        check_model(model, where)
+        check_model(model)
         if getattr(model, "state_", None) is None:
-            raise ValueError(f"{where}: the model has seen no rows; call its partial_fit with healthy rows first")
-        self.run_length = check_real("run_length", run_length, least=100.0, most=1e12, where=where)
+            raise ValueError("the model has seen no rows; call its partial_fit with healthy rows first")
+        self.run_length = check_real("run_length", run_length, least=100.0, most=1e12)
         if n_healthy is None:
             n_healthy = int(np.clip(0.5 * self.run_length, *_USUAL_HEALTHY))
-        self.n_healthy = check_integer("n_healthy", n_healthy, least=_LEAST_HEALTHY, where=where)
+        self.n_healthy = check_integer("n_healthy", n_healthy, least=_LEAST_HEALTHY)
         if self.run_length > _FARTHEST * self.n_healthy:
             raise ValueError(
-                f"{where}: {self.n_healthy:,} healthy rows cannot tell what happens once in {self.run_length:,.0f}; "
+                f"{self.n_healthy:,} healthy rows cannot tell what happens once in {self.run_length:,.0f}; "
                 f"give n_healthy={math.ceil(self.run_length / _FARTHEST):,} at least, or a run_length of at most "
                 f"{_FARTHEST * self.n_healthy:,}"
             )
@@ -202,6 +202,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
             )
         object.__setattr__(self, name, value)
 
+    @named
     def update(self, X: Any) -> ChangeRecord:
         """Take in the next rows; the first `n_healthy` ones are learned as the healthy ones.
 
@@ -224,20 +225,19 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         UserWarning
             The healthy rows resemble each other so much that they are too few for the run length.
         """
-        where = "ChangeDetector.update"
         known, state = self.model.state_, self._state
         names = known.names if state is None or state.names is None else np.array(state.names, dtype=object)
-        rows = check_parts(X, where, known.n_features, names)
+        rows = check_parts(X, known.n_features, names)
         check_range(known, rows, 1.0)
         if state is None:
             given = feature_names(X) if names is None else names
             state = DetectorState(None if given is None else [*map(str, given)], rows[:0], np.empty((0, 0)))
         record = ChangeRecord(np.ones(len(rows)), np.zeros(len(rows), dtype=bool), ())
-        snapshot, columns, start = latest_axes(known, self.model.settings(where)), np.empty((0, 0)), 0
+        snapshot, columns, start = latest_axes(known, self.model.settings()), np.empty((0, 0)), 0
         while start < len(rows):
             if state.chart is None:
                 part = rows[start : start + self.n_healthy - len(state.rows)]
-                _check_healthy(part, start, where)
+                _check_healthy(part, start)
                 state, start = self._gather(state, part, snapshot), start + len(part)
                 continue
             if not len(columns):
@@ -296,7 +296,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     def _build(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
         if record["state"] is not None:
-            d, m = model.n_features_in_, len(latest_axes(model.state_, model.settings("load")).span_atoms)
+            d, m = model.n_features_in_, len(latest_axes(model.state_, model.settings()).span_atoms)
             few = d if d <= MOST_FEATURES else 0
             context = Context(lengths={"d": (d,), "c": (few,), "m": (m,), "K": (N_RATES,), "G": (N_GROUPS,)})
             detector._state = state = restore_part(_STATE, record["state"], context)
@@ -312,7 +312,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         longest = _FARTHEST * autocorrelation.n_blocks
         if self.run_length > longest:
             warnings.warn(
-                f"ChangeDetector: {self.n_healthy:,} healthy rows resemble each other so much that they hold "
+                f"{self.n_healthy:,} healthy rows resemble each other so much that they hold "
                 f"{autocorrelation.n_blocks:,.0f} independent runs, too few for run_length={self.run_length:,.0f}: "
                 f"expect more detections, give a larger n_healthy, or a run_length of {longest:,.0f}",
                 stacklevel=3,
@@ -345,12 +345,12 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         return replace(state, rows=kept, n_rows=n_rows, n_since=0, averages=0.0 * averages, change=change), run_lengths
 
 
-def _check_healthy(rows: Array, first: int, where: str) -> None:
+def _check_healthy(rows: Array, first: int) -> None:
     """Refuse healthy rows that have no variance in double precision."""
     i, j = np.unravel_index(np.abs(rows).argmax(), rows.shape)
     if abs(rows[i, j]) > _LARGEST_HEALTHY:
         raise ValueError(
-            f"{where} expected healthy rows of numbers up to {_LARGEST_HEALTHY:g} but row {first + i} has "
+            f"expected healthy rows of numbers up to {_LARGEST_HEALTHY:g} but row {first + i} has "
             f"{rows[i, j]:.3g} in feature {j}; leave such rows out, or scale the feature"
         )
 

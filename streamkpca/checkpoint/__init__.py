@@ -48,7 +48,7 @@ class Checkpoint(NamedTuple):
         write_archive(file, self.text, self.arrays)
 
 
-def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any, where: str) -> Checkpoint:
+def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any) -> Checkpoint:
     """Record checked parameters, a state, and the caller's data `extra`: JSON data, bytes and arrays.
 
     Raises TypeError or ValueError, which begins with `where`, if `extra` holds anything else, or is too large.
@@ -78,7 +78,7 @@ def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any
         return Checkpoint(header_text(header, arrays), arrays)
     except (TypeError, ValueError) as error:
         raise type(error)(
-            f"{where}: expected extra to be JSON data (strings, finite numbers, booleans, None, lists, dictionaries "
+            "expected extra to be JSON data (strings, finite numbers, booleans, None, lists, dictionaries "
             f"with string keys), bytes or arrays but {error}"
         ) from None
 
@@ -96,12 +96,9 @@ def read_checkpoint(
     else:
         header, arrays = read_archive(file)
     try:
-        kernels = [
-            known_kernel if text is None else kernel_from_json(text, where="its kernel")
-            for text in _entry(header, "kernels", list)
-        ]
+        kernels = [known_kernel if text is None else kernel_from_json(text) for text in _entry(header, "kernels", list)]
     except (TypeError, ValueError) as error:
-        raise CheckpointError(str(error)) from None
+        raise CheckpointError(f"its kernel: {error}") from None
 
     def kernel_at(place: Any) -> Kernel:
         if type(place) is not int or not 0 <= place < len(kernels):
@@ -151,7 +148,7 @@ def _check(state: State, known_kernel: Kernel | None) -> None:
     settled = [part for part in (state.scheduled, state.published, state.summary and state.summary.basis) if part]
     try:
         for kernel in (state.kernel, *(part.kernel for part in settled)):
-            kernel.check_width(state.n_features, "the kernel")
+            kernel.check_width(state.n_features)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
     if not all(part.kernel.is_settled for part in settled):

@@ -83,7 +83,7 @@ def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, s
         else:
             raise click.BadParameter(f"expected {option.metavar} but got {value!r}.")
         try:
-            return parameter.check_value(number, where=str(context.info_name))
+            return parameter.check_value(number)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 

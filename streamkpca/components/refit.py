@@ -40,16 +40,16 @@ class RefitSettings:
     axes: Literal["ritz", "likelihood"] = "ritz"
     optimiser: Optimiser = "coordinate"
 
-    def consistent(self, where: str) -> Self:
+    def consistent(self) -> Self:
         """Refuse parameters, each of them checked, that contradict each other; `where` names the caller in errors."""
         if self.n_active is not None and isinstance(self.noise_variance, float):
             raise ValueError(
-                f"{where}: noise_variance={self.noise_variance!r} and n_active={self.n_active!r} both decide how many "
+                f"noise_variance={self.noise_variance!r} and n_active={self.n_active!r} both decide how many "
                 "atoms stay active; set one of them and leave the other at its default"
             )
         if self.axes == "likelihood" and self.noise_variance is None and self.n_active is None:
             raise ValueError(
-                f"{where}: axes='likelihood' needs a likelihood, but noise_variance=None asks for none; set "
+                "axes='likelihood' needs a likelihood, but noise_variance=None asks for none; set "
                 "noise_variance to 'auto' or a number, or n_active"
             )
         return self

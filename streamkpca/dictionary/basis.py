@@ -243,7 +243,7 @@ def rounding_error(energy: Array, interpolation: Array, atom_energy: Array) -> A
 def warn_indefinite(squared_distance: float) -> None:
     """Warn that a kernel gave a negative squared distance."""
     warnings.warn(
-        f"the kernel is not positive definite on these rows: a squared distance in feature space is "
+        "the kernel is not positive definite on these rows: a squared distance in feature space is "
         f"{squared_distance:.3g}. The model continues with directions along which all lengths are positive, but "
         "tolerances and bounds no longer hold; choose a kernel such as RBF or Polynomial to keep them",
         IndefiniteKernelWarning,

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamkpca._core.parameters import check_choice, check_flag
 from streamkpca._version import __version__
+from streamkpca.errors import named
 from streamkpca.export.c_kernel import (
     WIDTH,
     KernelText,
@@ -30,6 +31,7 @@ _ACCURACY = {
 }
 
 
+@named
 def to_c(
     model: Any,
     *,
@@ -103,16 +105,15 @@ def to_c(
     >>> "double pump_rarity(const double x[3]);" in text
     True
     """
-    where = "to_c"
     _check_name(name)
     if dtype is None:
-        dtype = "float" if check_flag("learns", learns, where=where) else "double"
-    check_choice("dtype", dtype, choices=("double", "float"), where=where)
-    if check_flag("learns", learns, where=where):
+        dtype = "float" if check_flag("learns", learns) else "double"
+    check_choice("dtype", dtype, choices=("double", "float"))
+    if check_flag("learns", learns):
         if dtype != "float":
             raise ValueError('to_c: expected dtype="float" for a file that learns but got "double"; leave it out')
         return write_learning_file(model, name=name, return_period=return_period)
-    formula = formula_of(model, where=where, language="C", single="float" if dtype == "float" else None)
+    formula = formula_of(model, language="C", single="float" if dtype == "float" else None)
     source = Source(name, dtype)
     kernel = KernelText(source, formula)
     # Row after row up to the diagonal, which is inverted, so that solving needs no division.
@@ -121,7 +122,7 @@ def to_c(
     _write_transform(source, formula, kernel)
     _write_error(source, formula, kernel, factor)
     _write_novelty(source, formula, kernel, factor)
-    scales = Scales.of(model, where)
+    scales = Scales.of(model)
     if scales is not None:
         _write_rarity(source, scales, formula.mean_value())
     prototypes = "".join(f"{head};\n" for head in source.uses)
@@ -295,6 +296,6 @@ def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", name):
         kind = ValueError if isinstance(name, str) else TypeError
         raise kind(
-            f"to_c: name must be a C identifier such as 'pump', got {name!r}; use ASCII letters, digits and single "
+            f"name must be a C identifier such as 'pump', got {name!r}; use ASCII letters, digits and single "
             "underscores, a letter first and no underscore last: the others are reserved"
         )

@@ -43,11 +43,11 @@ _LEAST_BATCHES = 4
 
 def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
     """Write the C file of a device that begins with what a model has learned."""
-    return_period = check_real("return_period", return_period, where="to_c", least=2.0, most=10_000.0)
-    record = encode(values_of(model, where="to_c", return_period=return_period), "to_c")
+    return_period = check_real("return_period", return_period, least=2.0, most=10_000.0)
+    record = encode(values_of(model, return_period=return_period))
     # As rounded, and refused where single precision cannot hold them.
-    values = decode(record, "to_c")
-    scales = Scales.of(model, "to_c")
+    values = decode(record)
+    scales = Scales.of(model)
     assert scales is not None
     m, d = values["max_atoms"], values["n_features"]
     half_life, is_rbf = values["half_life"], values["kernel"] == RBF_KERNEL
@@ -71,7 +71,7 @@ def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
         "squared_fading": -np.expm1(-2.0 * np.log(2.0) / half_life) if half_life else 0.0,
         "tolerance": values["tolerance"],
         "least_residual": LEAST_RESIDUAL,
-        **device_tables(scales, values, "to_c"),
+        **device_tables(scales, values),
     }
     begun = [field for field in MEMORY if not field.name.startswith(("candidate", "waiting"))]
     words = [f"{word:#x}u" for word in np.frombuffer(record, "<u4", n_constant_words).tolist()]

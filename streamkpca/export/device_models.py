@@ -12,6 +12,7 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.reservoir import positions_outside
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSums
+from streamkpca.errors import named
 from streamkpca.export.device_state import DeviceState, encode, origin_of, read, values_of
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 from streamkpca.stream.state import record_pending
@@ -31,6 +32,7 @@ _MOST_ROWS = 2**60
 _LEAST_SHARE = 1e-7
 
 
+@named
 def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None = None) -> StreamingKernelPCA:
     """Make a model of the rows that a device has learned, from a state that it saved.
 
@@ -80,25 +82,24 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
     >>> device.n_samples_seen_, merge(model, device).n_samples_seen_
     (0, 500)
     """
-    where = "from_device"
-    check_template(model, where)
-    state, settings = model.state_, model.settings(where)
-    device, begun = read(data, where), record_pending(state, settings)
-    _check_same(device, begun, settings.half_life, where)
+    check_template(model)
+    state, settings = model.state_, model.settings()
+    device, begun = read(data), record_pending(state, settings)
+    _check_same(device, begun, settings.half_life)
     before: RowSums
     if since is None:
         n_before, n_refused, old_basis, before = begun.n_rows, 0, begun.basis, begun.moments
         if device.values["origin"] != origin_of(begun):
-            raise _refuse(where, f"this model of {n_before:,} rows at its beginning", "one that began with another")
+            raise _refuse(f"this model of {n_before:,} rows at its beginning", "one that began with another")
     else:
-        earlier = read(since, where)
-        _check_earlier(earlier, device, where)
+        earlier = read(since)
+        _check_earlier(earlier, device)
         n_before, n_refused = earlier.n_rows, earlier.n_refused
-        old_basis, _, before = _sums_of(earlier, begun.basis, where)
-    basis, kept, every = _sums_of(device, begun.basis, where)
+        old_basis, _, before = _sums_of(earlier, begun.basis)
+    basis, kept, every = _sums_of(device, begun.basis)
     n_new = device.n_rows - n_before
     if not 0 <= n_new < _MOST_ROWS:
-        raise _refuse(where, "an account of its rows", f"one of {n_new:,} rows")
+        raise _refuse("an account of its rows", f"one of {n_new:,} rows")
     own = _later(every, before.map(old_basis.vectors_in(basis).T), n_new, settings.half_life)
     recorded = float(np.trace(own.second))
     # Some of what was lost was the model's.
@@ -125,6 +126,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
     return empty
 
 
+@named
 def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     """Write what a model has learned as a state that a device loads in place of its own.
 
@@ -161,44 +163,43 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     >>> to_device(model.partial_fit([[1.0, 2.0, 3.0]]), state) == state
     False
     """
-    where = "to_device"
-    check_template(model, where)
+    check_template(model)
     if data is None:
-        return encode(values_of(model, where=where) | {"is_sent": 1}, where)
-    settings, device = model.settings(where), read(data, where)
+        return encode(values_of(model) | {"is_sent": 1})
+    settings, device = model.settings(), read(data)
     begun = record_pending(model.state_, settings)
-    _check_same(device, begun, settings.half_life, where)
+    _check_same(device, begun, settings.half_life)
     if settings.max_atoms != device.values["max_atoms"]:
         raise ValueError(
-            f"{where} expected a model with max_atoms={device.values['max_atoms']}, which is the room of the device, "
+            f"expected a model with max_atoms={device.values['max_atoms']}, which is the room of the device, "
             f"but got {settings.max_atoms}; set it, and learn or merge again"
         )
     # A union explains each place worse than the atoms that were found there, and knows no rows of devices.
-    values = values_of(model, where=where, like=device.values)
+    values = values_of(model, like=device.values)
     # Numbers start again at 0, as on the device.
     later = {name: (device.values[name] + 1) % 2**32 for name in ("sequence", "seed")}
-    return encode(values | later | {"parent": device.values["crc"], "is_sent": 1}, where)
+    return encode(values | later | {"parent": device.values["crc"], "is_sent": 1})
 
 
-def _refuse(where: str, what: str, got: object) -> ValueError:
+def _refuse(what: str, got: object) -> ValueError:
     remedy = "pass the model that the device began with: that of to_c, or the one sent to it since"
-    return ValueError(f"{where} expected the state of a device with {what} but got {got}; {remedy}")
+    return ValueError(f"expected the state of a device with {what} but got {got}; {remedy}")
 
 
-def _check_same(device: DeviceState, begun: Summary, half_life: float | None, where: str) -> None:
+def _check_same(device: DeviceState, begun: Summary, half_life: float | None) -> None:
     """Refuse a device of another width, half-life or kernel than a model's."""
     kernel, n_features = begun.basis.kernel, begun.basis.atoms.shape[1]
     if device.atoms.shape[1] != n_features:
-        raise _refuse(where, f"{n_features} features", device.atoms.shape[1])
+        raise _refuse(f"{n_features} features", device.atoms.shape[1])
     if np.float32(half_life or 0.0) != np.float32(device.values["half_life"]):
-        raise _refuse(where, f"half_life={half_life}", device.values["half_life"] or None)
+        raise _refuse(f"half_life={half_life}", device.values["half_life"] or None)
     expected = kernel.matrix(device.atoms, device.atoms)
     apart = np.abs(device.factor @ device.factor.T - expected).max()
     if not apart <= _SAME_KERNEL * np.abs(expected).max():
-        raise _refuse(where, f"the kernel {kernel!r}", f"kernel values that differ by up to {apart:.3g}")
+        raise _refuse(f"the kernel {kernel!r}", f"kernel values that differ by up to {apart:.3g}")
 
 
-def _check_earlier(earlier: DeviceState, device: DeviceState, where: str) -> None:
+def _check_earlier(earlier: DeviceState, device: DeviceState) -> None:
     """Refuse a state that the device of another one cannot have had before."""
     is_same = earlier.digest == device.digest and earlier.values["origin"] == device.values["origin"]
     # Numbers start again at 0.
@@ -206,18 +207,18 @@ def _check_earlier(earlier: DeviceState, device: DeviceState, where: str) -> Non
     if not is_same or earlier.n_rows > device.n_rows or n_saves >= 2**31:
         what = f"{earlier.n_rows:,} rows and save {earlier.values['sequence']}" if is_same else "another beginning"
         raise ValueError(
-            f"{where} expected since to be an earlier state of the device, which has {device.n_rows:,} rows and save "
+            f"expected since to be an earlier state of the device, which has {device.n_rows:,} rows and save "
             f"{device.values['sequence']}, but got one of {what}; pass what this device saved or was sent before, or "
             "leave since out for all of its rows"
         )
 
 
-def _sums_of(device: DeviceState, begun: Basis, where: str) -> tuple[Basis, Positions, RowSums]:
+def _sums_of(device: DeviceState, begun: Basis) -> tuple[Basis, Positions, RowSums]:
     """Return the basis of a device's atoms, see `_basis_of`, and the sums over all rows that it counts."""
     basis, kept = _basis_of(device, begun)
     totals = device.total_weight, device.total_squared_weight, device.energy, device.largest_energy
     if not min(totals) >= 0.0 < device.total_weight:
-        raise _refuse(where, "an account of its rows", f"the totals {totals}")
+        raise _refuse("an account of its rows", f"the totals {totals}")
     change = solve_triangular(basis.factor, device.factor[kept], lower=True)
     return basis, kept, RowSums(*totals, device.first, device.second).map(change)
 

@@ -124,7 +124,7 @@ def record_size(m: int, d: int) -> int:
     return 4 * sum(prod(shape_of(field, m, d)) for field in FIELDS)
 
 
-def encode(values: dict[str, Any], where: str = "encode") -> bytes:
+def encode(values: dict[str, Any]) -> bytes:
     """Write a record from the values of all fields; magic, version, size, digest and CRC are computed.
 
     ValueError if single precision cannot hold a number.
@@ -136,7 +136,7 @@ def encode(values: dict[str, Any], where: str = "encode") -> bytes:
         with np.errstate(over="ignore"):
             fits = np.isfinite(np.asarray(values[field.name], dtype=np.float32)).all()
         if not fits:
-            raise _beyond(where, field.name)
+            raise _beyond(field.name)
     words = {
         field.name: np.ascontiguousarray(values[field.name], dtype="<u4" if field.kind == "u" else "<f4")
         .reshape(shape_of(field, m, d))
@@ -148,8 +148,8 @@ def encode(values: dict[str, Any], where: str = "encode") -> bytes:
     return body + zlib.crc32(body).to_bytes(4, "little")
 
 
-def _beyond(where: str, name: str) -> ValueError:
-    return ValueError(f"{where}: expected numbers of single precision but {name} is beyond it; scale the features")
+def _beyond(name: str) -> ValueError:
+    return ValueError(f"expected numbers of single precision but {name} is beyond it; scale the features")
 
 
 _N_HEADER = 4 * 5
@@ -162,17 +162,17 @@ def digest_of(record: bytes) -> bytes:
     return hashlib.sha256(record[_N_HEADER:end]).digest()[:8]
 
 
-def decode(record: bytes, where: str = "decode") -> dict[str, Any]:
+def decode(record: bytes) -> dict[str, Any]:
     """Read the values of all fields from a record as they are: integers, float32 numbers and arrays.
 
     ValueError if it is no whole record, or a bit has flipped.
     """
 
     def refuse(what: str) -> ValueError:
-        return ValueError(f"{where}: expected the saved state of a device but {what}; save it on the device again")
+        return ValueError(f"expected the saved state of a device but {what}; save it on the device again")
 
     if not isinstance(record, bytes | bytearray | memoryview):
-        raise TypeError(f"{where}: expected bytes but got {type(record).__name__}; read the file that holds them")
+        raise TypeError(f"expected bytes but got {type(record).__name__}; read the file that holds them")
     if len(record) < 4 * len(FIELDS) or int.from_bytes(record[:4], "little") != MAGIC:
         raise refuse(f"the {len(record)} bytes do not begin as one")
     if (version := int.from_bytes(record[4:8], "little")) != VERSION:
@@ -236,9 +236,9 @@ class DeviceState:
     values: dict[str, Any]
 
 
-def read(record: bytes, where: str = "read") -> DeviceState:
+def read(record: bytes) -> DeviceState:
     """Read a record; ValueError if it is none, or a bit has flipped."""
-    values = decode(record, where)
+    values = decode(record)
     n, unit, weight = values["n_atoms"], values["unit"], float(values["total_weight"].sum(dtype=np.float64))
     second = triangle(values["second"], n) * unit * weight
     atoms = values["atoms"][:n].astype(np.float64)
@@ -267,7 +267,7 @@ def read(record: bytes, where: str = "read") -> DeviceState:
 LEAST_RESIDUAL = 2e-6
 
 
-def kernel_of_device(kernel: Kernel, n_features: int, where: str) -> tuple[int, Array, float]:
+def kernel_of_device(kernel: Kernel, n_features: int) -> tuple[int, Array, float]:
     """Return the kind of a kernel, its scale (d,) and its unit as a device has them; refuse other kernels."""
     scale, unit, inner = np.ones(n_features), 1.0, kernel
     while isinstance(inner, InUnits | Scaled):
@@ -282,7 +282,7 @@ def kernel_of_device(kernel: Kernel, n_features: int, where: str) -> tuple[int, 
     if isinstance(inner, Linear):
         return LINEAR_KERNEL, scale, unit
     raise ValueError(
-        f"{where}: expected an RBF or linear kernel, with a unit for each feature, but got {kernel!r}, which devices "
+        f"expected an RBF or linear kernel, with a unit for each feature, but got {kernel!r}, which devices "
         "do not learn with; give the model such a kernel, or export it without learning (learns=False)"
     )
 
@@ -297,7 +297,6 @@ def origin_of(summary: Summary) -> int:
 def values_of(
     model: StreamingKernelPCA,
     *,
-    where: str,
     return_period: float = RETURN_PERIOD,
     like: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -308,19 +307,19 @@ def values_of(
     novelty is that of the device or of the model, the higher one.
     Atoms whose residuals single precision cannot tell from rounding are left out; their energy counts as lost.
     """
-    m = model.settings(where).max_atoms if isinstance(model, StreamingKernelPCA) else None
+    m = model.settings().max_atoms if isinstance(model, StreamingKernelPCA) else None
     if m is None:
         raise ValueError(
-            f"{where}: expected a StreamingKernelPCA with a budget of atoms, for a device that learns, but got "
+            "expected a StreamingKernelPCA with a budget of atoms, for a device that learns, but got "
             f"{model!r}; set max_atoms, such as 32"
         )
     # For its refusals: no row was seen, or no atom is kept.
-    formula_of(model, where=where, language="C", single=None)
-    settings = model.settings(where)
+    formula_of(model, language="C", single=None)
+    settings = model.settings()
     summary = record_pending(model.state_, settings).solve()
     n_rows, kernel, origin = model.n_samples_seen_, summary.basis.kernel, origin_of(summary)
     d = model.n_features_in_
-    kind, scale, unit = kernel_of_device(kernel, d, where)
+    kind, scale, unit = kernel_of_device(kernel, d)
     while True:
         pivots = np.diagonal(summary.basis.factor) ** 2 / summary.basis.energy
         if pivots.min() > LEAST_RESIDUAL:
@@ -332,7 +331,7 @@ def values_of(
     if kind == LINEAR_KERNEL:
         # As shares of the mean, no power of an energy leaves the range of single precision.
         unit, scale = moments.energy / weight, scale * np.sqrt(unit * weight / moments.energy)
-    scales = Scales.of(model, where)
+    scales = Scales.of(model)
     constants: dict[str, Any] = {
         "kernel": kind,
         "max_atoms": m,
@@ -350,7 +349,7 @@ def values_of(
         own, theirs = (np.multiply(of["scale"], np.sqrt(of["unit"])) for of in (constants, like))
         if not all(fits) or not np.allclose(own, theirs, rtol=1e-5, atol=0.0):
             raise ValueError(
-                f"{where}: expected a model of the kernel, features and max_atoms of the device but got {kernel!r} "
+                f"expected a model of the kernel, features and max_atoms of the device but got {kernel!r} "
                 f"with {d} features and max_atoms={m}; write a new C file for it with to_c(model, learns=True)"
             )
         constants = {name: like[name] for name in constants}
@@ -361,19 +360,19 @@ def values_of(
     for name in ("unit", "scale"):
         # Divisors, which must not be rounded to zero.
         if np.min(constants[name]) < np.finfo(np.float32).tiny:
-            raise _beyond(where, name)
+            raise _beyond(name)
     if like is not None:
         views = {name: like[name] for name in ("scales", "mean", "threshold")}
         if scales is not None:
             # The relation of the device may be another one, but both know novelty in one kernel's units.
             views["threshold"] = np.maximum(like["threshold"], _levels(scales, constants) * [1.0, 0.0])
     elif scales is not None:
-        tables = b"".join(table.tobytes() for table in device_tables(scales, constants, where).values())
+        tables = b"".join(table.tobytes() for table in device_tables(scales, constants).values())
         mean = (scales.relation.mean - constants["centre"]) * constants["scale"]
         views = {"scales": zlib.crc32(tables), "mean": mean, "threshold": _levels(scales, constants)}
     else:
         raise ValueError(
-            f"{where}: expected a model with a sample of {LEAST_ROWS} rows or more, and of {MOST_FEATURES} features at "
+            f"expected a model with a sample of {LEAST_ROWS} rows or more, and of {MOST_FEATURES} features at "
             f"most, for a device that learns, but got one of {n_rows} rows and {d} features; let it learn more rows, "
             "or set reservoir_size"
         )
@@ -405,7 +404,7 @@ def _levels(scales: Scales, constants: dict[str, Any]) -> Array:
     return np.maximum([place / constants["unit"], relation], SINGLE_ROUNDING)
 
 
-def device_tables(scales: Scales, constants: dict[str, Any], where: str) -> dict[str, Array]:
+def device_tables(scales: Scales, constants: dict[str, Any]) -> dict[str, Array]:
     """Return the tables of `relation.c` for a device, in single precision; levels are shares of its own first ones."""
     tables = scales.tables(float(constants["unit"]), SINGLE_ROUNDING)
     tables["levels"] -= np.log(_levels(scales, constants) * [constants["unit"], 1.0])[:, None]
@@ -414,7 +413,7 @@ def device_tables(scales: Scales, constants: dict[str, Any], where: str) -> dict
         tables = {name: table.astype(np.float32) for name, table in tables.items()}
     for name, table in tables.items():
         if not np.isfinite(table).all():
-            raise _beyond(where, name)
+            raise _beyond(name)
     return tables
 
 

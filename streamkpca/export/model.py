@@ -64,7 +64,7 @@ class Formula:
         return float(np.abs(self.kernel.diagonal(self.rows)).mean())
 
 
-def formula_of(model: Any, *, where: str, language: str, single: str | None) -> Formula:
+def formula_of(model: Any, *, language: str, single: str | None) -> Formula:
     """Take from a fitted model of this library the tables that its answers need, or say why it cannot be exported.
 
     `where` (the caller), `language` (of the export) and `single` (the name of single precision, if that is wanted) are
@@ -73,23 +73,23 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
     if not isinstance(model, StreamingKernelPCA | KernelPCA | SparseKernelPCA | ApproximateKernelPCA):
         got = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
         raise TypeError(
-            f"{where}: expected a fitted model (StreamingKernelPCA, KernelPCA, SparseKernelPCA or "
+            "expected a fitted model (StreamingKernelPCA, KernelPCA, SparseKernelPCA or "
             f"ApproximateKernelPCA) but got {got}; from a pipeline, pass the step that is the model"
         )
     try:
         fitted: Any = model.snapshot_
     except NotFittedError:
-        raise not_fitted(type(model).__name__, where) from None
+        raise not_fitted(type(model).__name__, f"an export to {language}") from None
     if not fitted.kernel.is_compiled:
         raise ValueError(
-            f"{where}: expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "
+            f"expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "
             f"cannot be written in {language}; combine the kernels of streamkpca.kernels without Custom"
         )
     # A copy, because compiled loops would be compiled again for read-only arrays.
     rows, n_active = fitted.span_atoms.copy(), len(fitted.active_atoms)
     if not len(rows):
         raise ValueError(
-            f"{where}: expected a model that keeps at least one row but this one keeps none: k(x, x) was 0 for all "
+            "expected a model that keeps at least one row but this one keeps none: k(x, x) was 0 for all "
             "rows so far; fit it to rows that differ from zero"
         )
     axis_rows, projection = np.arange(n_active), fitted.projection
@@ -99,7 +99,7 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
     elif n_active < len(rows):
         axis_rows = np.flatnonzero(fitted.weights)
     if single is not None:
-        _check_single_categories(fitted.kernel, rows, where=where, single=single)
+        _check_single_categories(fitted.kernel, rows, single=single)
     names, n_seen = getattr(model, "feature_names_in_", None), getattr(model, "n_samples_seen_", None)
     facts = {
         "estimator": type(model).__name__,
@@ -121,12 +121,12 @@ def formula_of(model: Any, *, where: str, language: str, single: str | None) -> 
     )
 
 
-def _check_single_categories(kernel: Kernel, rows: Array, *, where: str, single: str) -> None:
+def _check_single_categories(kernel: Kernel, rows: Array, *, single: str) -> None:
     """Refuse categories that numbers of single precision cannot tell apart."""
     for matrix in kernel.program.base_matrices:
         codes = matrix.view.select(rows)
         if matrix.base is Base.EQUAL and (codes.astype(np.float32) != codes).any():
             raise ValueError(
-                f'{where}: expected categories that single precision can tell apart, for dtype="{single}", but some '
+                f'expected categories that single precision can tell apart, for dtype="{single}", but some '
                 "are beyond it; give the model whole numbers below 2**24 for categories, or use double precision"
             )

@@ -10,6 +10,7 @@ from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_blas_thread, rounding_amplification
 from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
+from streamkpca.errors import named
 from streamkpca.export.layout import Layout
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.scales import DOUBLE_ROUNDING, Scales
@@ -31,6 +32,7 @@ _OPSET = 13
 _IR_VERSION = 7
 
 
+@named
 def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     """Write a model's projection, scores, rarity and expected numbers as an ONNX graph.
 
@@ -78,9 +80,8 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     >>> [output.name for output in graph.graph.output]
     ['projection', 'reconstruction_error', 'novelty', 'rarity', 'expected', 'terms']
     """
-    where = "to_onnx"
-    check_choice("dtype", dtype, choices=("float32", "float64"), where=where)
-    formula = formula_of(model, where=where, language="ONNX", single="float32" if dtype == "float32" else None)
+    check_choice("dtype", dtype, choices=("float32", "float64"))
+    formula = formula_of(model, language="ONNX", single="float32" if dtype == "float32" else None)
     try:
         import onnx
     except ModuleNotFoundError as error:
@@ -96,7 +97,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
         "reconstruction_error": distances,
         "novelty": _novelty(graph, formula, bases) if formula.own_value() else distances,
     }
-    if (scales := Scales.of(model, where)) is not None:
+    if (scales := Scales.of(model)) is not None:
         answers |= _views(graph, formula, scales, rows, answers["novelty"])
     for name, answer in answers.items():
         graph.node("Cast", answer, output=name, to=element)

@@ -43,14 +43,14 @@ class Scales:
     n_views: float
 
     @classmethod
-    def of(cls, model: object, where: str) -> Self | None:
+    def of(cls, model: object) -> Self | None:
         """Make the scales of sampled rows without gaps, each scored as if it had not been seen.
 
         None of a model without enough of these or with more than 256 features.
         """
         if not isinstance(model, StreamingKernelPCA) or not model.reservoir_size:
             return None
-        found = calibrate(model.state_, model.settings(where), n_least=_ENOUGH)
+        found = calibrate(model.state_, model.settings(), n_least=_ENOUGH)
         is_whole = ~np.isnan(found.rows).any(axis=1)
         rows = found.rows[is_whole]
         if len(rows) < LEAST_ROWS or rows.shape[1] > MOST_FEATURES:

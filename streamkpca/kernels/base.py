@@ -12,6 +12,7 @@ import numpy.typing as npt
 from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real, show
+from streamkpca.errors import named
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import views
 from streamkpca.kernels.program import Program, ProgramBuilder
@@ -55,15 +56,17 @@ class Kernel(ABC):
     # With this, numpy scalars leave ``np.float64(2) * kernel`` to __rmul__ instead of making an array of it.
     __array_ufunc__ = None
 
+    @named
     def __post_init__(self) -> None:
         """Check the parameters, and refuse kernels that are nested too deeply to be printed or compared."""
         if self._depth > DEEPEST:
             raise ValueError(
-                f"{type(self).__name__}: a kernel is nested more than {DEEPEST} deep; join fewer kernels, or many in "
+                f"a kernel is nested more than {DEEPEST} deep; join fewer kernels, or many in "
                 "pairs of pairs: (k1 + k2) + (k3 + k4)"
             )
         self._check()
 
+    @named
     def matrix(self, X: Any, Y: Any = None) -> Array:
         """Evaluate the kernel for all pairs of rows.
 
@@ -92,18 +95,18 @@ class Kernel(ABC):
         >>> RBF(0.5).matrix([[0.0]], [[0.0], [1.0]]).round(3)
         array([[1.   , 0.607]])
         """
-        where = f"{type(self).__name__}.matrix"
-        left = self._check_rows(X, where)
+        left = self._check_rows(X)
         if Y is None:
             return self.program.gram(left)
-        right = check_parts(Y, where)[:]
-        self.check_range(right, where)
+        right = check_parts(Y)[:]
+        self.check_range(right)
         if left.shape[1] != right.shape[1]:
             raise ValueError(
-                f"{where}: X has {left.shape[1]} features but Y has {right.shape[1]}; pass rows with the same columns"
+                f"X has {left.shape[1]} features but Y has {right.shape[1]}; pass rows with the same columns"
             )
         return self.program.matrix(left, right)
 
+    @named
     def diagonal(self, X: Any) -> Array:
         """Evaluate the kernel for every row with itself.
 
@@ -115,7 +118,7 @@ class Kernel(ABC):
         -------
         ndarray of shape (n,)
         """
-        return self.program.diagonal(self._check_rows(X, f"{type(self).__name__}.diagonal"))
+        return self.program.diagonal(self._check_rows(X))
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters, and those of the parts by paths such as ``left__gamma``.
@@ -132,7 +135,8 @@ class Kernel(ABC):
             found |= {name: value} | {f"{name}__{path}": part for path, part in parts.items()}
         return found
 
-    def with_parameter(self, path: str, value: Any, *, where: str = "with_parameter") -> Self:
+    @named
+    def with_parameter(self, path: str, value: Any) -> Self:
         """Make the kernel with another value of a parameter.
 
         Parameters
@@ -140,8 +144,6 @@ class Kernel(ABC):
         path : str
             A key of `parameters`.
         value : object
-        where : str
-            Caller, for the error text.
 
         Raises
         ------
@@ -156,11 +158,9 @@ class Kernel(ABC):
         """
         known = self.parameters()
         if path not in known:
-            raise ValueError(
-                f"{where}: the kernel {show(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}"
-            )
+            raise ValueError(f"the kernel {show(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}")
         name, _, rest = path.partition("__")
-        changed = known[name].with_parameter(rest, value, where=where) if rest else value
+        changed = known[name].with_parameter(rest, value) if rest else value
         return replace(self, **{name: changed})  # type: ignore[type-var]
 
     def to_json(self) -> str:
@@ -179,6 +179,7 @@ class Kernel(ABC):
         """
         return json.dumps(self._record())
 
+    @named
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
         """Replace words such as "contrast", "median" and "range" by numbers that fit the given rows.
 
@@ -203,14 +204,14 @@ class Kernel(ABC):
         >>> RBF("scale").settled([[0.0], [4.0]])
         RBF(gamma=0.25)
         """
-        where = f"{type(self).__name__}.settled"
-        rows, weights = self._keep_counting(X, sample_weight, where)
+        rows, weights = self._keep_counting(X, sample_weight)
         if self.is_settled:
             return self
         kernel = self._settle(rows, weights)
-        kernel.check_range(rows, where)
+        kernel.check_range(rows)
         return kernel
 
+    @named
     def width_scores(self, X: Any, sample_weight: Any = None) -> dict[str, Array]:
         """Compare widths by how well they tell rows from rows with one permuted feature, as the rule "contrast" does.
 
@@ -231,7 +232,7 @@ class Kernel(ABC):
         >>> RBF().width_scores([[0.0], [4.0]])["gamma"][0]
         array([0.25, 0.5 ])
         """
-        rows, weights = self._keep_counting(X, sample_weight, f"{type(self).__name__}.width_scores")
+        rows, weights = self._keep_counting(X, sample_weight)
         return self._settle(rows, weights)._width_scores(rows, weights)
 
     @cached_property
@@ -351,6 +352,7 @@ class Kernel(ABC):
         """
         return Exponential(self)
 
+    @named
     def on(self, columns: int | Iterable[int]) -> "Kernel":
         """Make the kernel that compares only some columns.
 
@@ -367,6 +369,7 @@ class Kernel(ABC):
         """
         return OnColumns(self, columns)  # type: ignore[arg-type]
 
+    @named
     def in_units(self, units: str | npt.ArrayLike) -> "Kernel":
         """Make the kernel k(x / u, y / u) with a unit for each feature, or k(W x, W y) with a matrix.
 
@@ -431,14 +434,12 @@ class Kernel(ABC):
         """Make the kernel k^p for a whole number p of at least 1."""
         return Power(self, exponent)
 
-    def check_width(self, d: int, where: str) -> None:
+    def check_width(self, d: int) -> None:
         """Refuse rows that lack a column which the kernel names.
 
         Parameters
         ----------
         d : int
-        where : str
-            Caller, for the error text.
 
         Examples
         --------
@@ -447,17 +448,15 @@ class Kernel(ABC):
         True
         """
         for part in self._parts():
-            part.check_width(d, where)
+            part.check_width(d)
 
-    def check_range(self, X: Array, where: str) -> None:
+    def check_range(self, X: Array) -> None:
         """Refuse rows that are out of range in the units of the kernel, as far as those are known.
 
         Parameters
         ----------
         X : ndarray of shape (n, d)
             Finite rows with all columns that the kernel names.
-        where : str
-            Caller, for the error text.
 
         Examples
         --------
@@ -466,7 +465,7 @@ class Kernel(ABC):
         True
         """
         for part in self._parts_in_units:
-            part.check_range(self._view(X), where)
+            part.check_range(self._view(X))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program, which is made again where it is needed."""
@@ -535,19 +534,19 @@ class Kernel(ABC):
         """Whether the value depends on nothing but which features are equal, as `Equal` does."""
         return self._of_all_parts("_is_of_equality", self._of_equality)
 
-    def _keep_counting(self, X: Any, sample_weight: Any, where: str) -> tuple[Array, Array | None]:
+    def _keep_counting(self, X: Any, sample_weight: Any) -> tuple[Array, Array | None]:
         """Return the rows of positive weight, checked, and their weights unless all are the same."""
-        rows, weights = self._check_rows(X, where), None
+        rows, weights = self._check_rows(X), None
         if sample_weight is not None:
-            weights = as_sample_weight(sample_weight, len(rows), where=where)
+            weights = as_sample_weight(sample_weight, len(rows))
             if not weights.all():
                 rows, weights = rows[weights > 0.0], weights[weights > 0.0]
         return rows, None if weights is None or np.all(weights == weights[0]) else weights
 
-    def _check_rows(self, X: Any, where: str) -> Array:
-        rows = check_parts(X, where)[:]
-        self.check_width(rows.shape[1], where)
-        self.check_range(rows, where)
+    def _check_rows(self, X: Any) -> Array:
+        rows = check_parts(X)[:]
+        self.check_width(rows.shape[1])
+        self.check_range(rows)
         return rows
 
     @cached_property
@@ -610,7 +609,7 @@ class Scaled(Kernel):
         return f"{self.scale!r} * {self.kernel._within(_POWER)}"
 
     def _check(self) -> None:
-        self._set("scale", check_real("scale", self.scale, where="Scaled", least=0.0, open_below=True))
+        self._set("scale", check_real("scale", self.scale, least=0.0, open_below=True))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
@@ -630,7 +629,7 @@ class Power(Kernel):
         return f"{self.kernel._within(_ATOM)} ** {self.exponent}"
 
     def _check(self) -> None:
-        self._set("exponent", check_integer("exponent", self.exponent, least=1, where="Power"))
+        self._set("exponent", check_integer("exponent", self.exponent, least=1))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
@@ -668,7 +667,7 @@ class OnColumns(Kernel):
 
     def _check(self) -> None:
         self._set("columns", views.check_columns(self.columns))
-        self.kernel.check_width(len(self.columns), "on")
+        self.kernel.check_width(len(self.columns))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view.on(self.columns))
@@ -676,11 +675,11 @@ class OnColumns(Kernel):
     def _view(self, X: Array) -> Array:
         return FeatureView(self.columns).of(X)
 
-    def check_width(self, d: int, where: str) -> None:
+    def check_width(self, d: int) -> None:
         """Refuse rows that lack one of the columns."""
         if max(self.columns) >= d:
             raise ValueError(
-                f"{where}: the kernel {show(self)} uses column {max(self.columns)} but got rows with {d} "
+                f"the kernel {show(self)} uses column {max(self.columns)} but got rows with {d} "
                 f"features (columns 0 to {d - 1}); choose columns that exist"
             )
 
@@ -700,7 +699,7 @@ class InUnits(Kernel):
     def _check(self) -> None:
         self._set("units", views.check_units(self.units))
         if not isinstance(self.units, str):
-            self.kernel.check_width(len(self.units), "in_units")
+            self.kernel.check_width(len(self.units))
         if self.is_settled:
             # This multiplies units of units, and so refuses those out of range.
             self._lower(ProgramBuilder(), FeatureView())
@@ -725,32 +724,32 @@ class InUnits(Kernel):
         sizes = np.abs(units).sum(axis=1) if units.ndim == 2 else 1.0 / np.abs(units)
         return float(0.5 * views.FARTHEST / sizes.max())
 
-    def check_range(self, X: Array, where: str) -> None:
+    def check_range(self, X: Array) -> None:
         """Refuse rows that are out of range in these units, or in those of the parts."""
         if not np.abs(X).max(initial=0.0) <= self._certain_range:
             largest = np.abs(self._view(X)).max(axis=0, initial=0.0)
             if not (largest <= views.FARTHEST).all():
                 feature = int(np.argmax(~(largest <= views.FARTHEST)))
                 raise ValueError(
-                    f"{where}: feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but "
+                    f"feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but "
                     f"the limit is {views.FARTHEST:g}; give in_units larger units"
                 )
-        super().check_range(X, where)
+        super().check_range(X)
 
-    def check_width(self, d: int, where: str) -> None:
+    def check_width(self, d: int) -> None:
         """Refuse rows with more or fewer features than there are units, or more than "whitened" can bear."""
         if self.units == "whitened" and d > views.MOST_WHITENED:
             raise ValueError(
-                f'{where}: the rule "whitened" expected at most {views.MOST_WHITENED} features but got rows with {d}; '
+                f'the rule "whitened" expected at most {views.MOST_WHITENED} features but got rows with {d}; '
                 'give in_units the rule "std", choose columns with .on() after in_units(), or whiten the rows before '
                 "by scikit-learn's PCA(whiten=True)"
             )
         if not isinstance(self.units, str) and len(self.units) != d:
             raise ValueError(
-                f"{where}: the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "
+                f"the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "
                 "one for each feature that its kernel compares, after .on() where that chooses columns"
             )
-        super().check_width(d, where)
+        super().check_width(d)
 
 
 def _is_near(value: Any, other: Any, factor: float) -> bool:

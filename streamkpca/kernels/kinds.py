@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, NoReturn
 
 from streamkpca._core.parameters import check_integer, check_real, show
+from streamkpca.errors import named
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import base
 from streamkpca.kernels.base import DEEPEST, Kernel, OnColumns
@@ -115,9 +116,9 @@ class Matern(WidthKernel):
 
     def _check(self) -> None:
         super()._check()
-        self._set("nu", check_real("nu", self.nu, where="Matern"))
+        self._set("nu", check_real("nu", self.nu))
         if self.nu not in (0.5, 1.5, 2.5):
-            raise ValueError(f"Matern: nu must be 0.5, 1.5 or 2.5, got {self.nu!r}; RBF is the limit of large nu")
+            raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}; RBF is the limit of large nu")
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         if self.nu > 0.5:
@@ -171,7 +172,7 @@ class RationalQuadratic(WidthKernel):
 
     def _check(self) -> None:
         super()._check()
-        self._set("alpha", check_real("alpha", self.alpha, least=0.0, open_below=True, where="RationalQuadratic"))
+        self._set("alpha", check_real("alpha", self.alpha, least=0.0, open_below=True))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         length = float(self.length_scale)
@@ -234,8 +235,8 @@ class Polynomial(WidthKernel):
 
     def _check(self) -> None:
         super()._check()
-        self._set("degree", check_integer("degree", self.degree, least=1, where="Polynomial"))
-        self._set("coef0", check_real("coef0", self.coef0, least=0.0, where="Polynomial"))
+        self._set("degree", check_integer("degree", self.degree, least=1))
+        self._set("coef0", check_real("coef0", self.coef0, least=0.0))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.INNER, view)
@@ -282,7 +283,7 @@ class Sigmoid(WidthKernel):
 
     def _check(self) -> None:
         super()._check()
-        self._set("coef0", check_real("coef0", self.coef0, where="Sigmoid"))
+        self._set("coef0", check_real("coef0", self.coef0))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.INNER, view)
@@ -361,7 +362,7 @@ class Custom(Kernel):
 
     def _check(self) -> None:
         if not callable(self.function):
-            raise TypeError(f"Custom: expected function to be a function of rows but got {self.function!r}")
+            raise TypeError(f"expected function to be a function of rows but got {self.function!r}")
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         builder.load(Base.CUSTOM, view, self.function)
@@ -396,15 +397,14 @@ _LONGEST_REASON = 500
 _EXAMPLE = '{"type": "RBF", "gamma": 0.5}'
 
 
-def kernel_from(value: Any, *, where: str) -> Kernel:
+@named
+def kernel_from(value: Any) -> Kernel:
     """Make a kernel from a kernel, a name, or JSON text.
 
     Parameters
     ----------
     value : Kernel or str
         A kernel; the name of one with its default parameters; or text of `Kernel.to_json`.
-    where : str
-        Caller, for the error text.
 
     Raises
     ------
@@ -419,25 +419,24 @@ def kernel_from(value: Any, *, where: str) -> Kernel:
     if isinstance(value, Kernel):
         return value
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return kernel_from_json(value, where=where)
+        return kernel_from_json(value)
     if isinstance(value, str) and value in KERNELS:
         return KERNELS[value]()
     if callable(value):
         remedy = "call the class, as in RBF()" if isinstance(value, type) else "wrap it: kernels.Custom(f)"
-        raise TypeError(f"{where}: kernel must be a Kernel, got {value!r}; {remedy}")
+        raise TypeError(f"kernel must be a Kernel, got {value!r}; {remedy}")
     names = ", ".join(map(repr, sorted(KERNELS)))
-    message = f"{where}: kernel must be a Kernel, one of {names}, or JSON such as {_EXAMPLE}, got {show(value)}"
+    message = f"kernel must be a Kernel, one of {names}, or JSON such as {_EXAMPLE}, got {show(value)}"
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
 
 
-def kernel_from_json(text: str, *, where: str) -> Kernel:
+@named
+def kernel_from_json(text: str) -> Kernel:
     """Read a kernel from the text that `Kernel.to_json` writes; nothing in it is evaluated.
 
     Parameters
     ----------
     text : str
-    where : str
-        Caller, for the error text.
 
     Raises
     ------
@@ -455,7 +454,7 @@ def kernel_from_json(text: str, *, where: str) -> Kernel:
         reason = f"it is nested more than {DEEPEST} deep; join fewer kernels"
     except (TypeError, ValueError, OverflowError) as error:
         reason = str(error)[:_LONGEST_REASON]
-    raise ValueError(f"{where}: cannot read the kernel {show(text)}: {reason}. JSON of a kernel looks like {_EXAMPLE}")
+    raise ValueError(f"cannot read the kernel {show(text)}: {reason}. JSON of a kernel looks like {_EXAMPLE}")
 
 
 def _kernel_of(record: Any) -> Kernel:

@@ -186,13 +186,13 @@ def _units_of_units(outer: Units, inner: Units) -> Units:
 def check_columns(given: Any) -> tuple[int, ...]:
     """Check which columns a kernel shall compare: one position or several different ones, counted from 0."""
     if isinstance(given, str) or not (np.iterable(given) or is_real(given)):
-        raise TypeError(f"on: expected a column or a list of columns (integers), but got {given!r}")
+        raise TypeError(f"expected a column or a list of columns (integers), but got {given!r}")
     listed = list(given) if np.iterable(given) else [given]
-    columns = tuple(check_integer("column", column, least=0, where="on") for column in listed)
+    columns = tuple(check_integer("column", column, least=0) for column in listed)
     if not columns:
-        raise ValueError("on: expected at least one column but got none; leave .on() out to use all")
+        raise ValueError("expected at least one column but got none; leave .on() out to use all")
     if len(set(columns)) < len(columns):
-        raise ValueError(f"on: expected every column once but got {columns}; remove the repetitions")
+        raise ValueError(f"expected every column once but got {columns}; remove the repetitions")
     return columns
 
 
@@ -201,16 +201,16 @@ def check_units(given: Any) -> str | Units:
     if isinstance(given, UnitMatrix):
         return _check_matrix(given)
     if isinstance(given, str):
-        return check_choice("units", given, choices=UNIT_RULES, where="in_units")
+        return check_choice("units", given, choices=UNIT_RULES)
     # Arrays without dimensions say that they are iterable, but are not.
     if not np.iterable(given) or isinstance(given, dict | set | frozenset | bytes):
         raise TypeError(
-            "in_units: expected one positive number for each feature, as in [1.0, 0.5], a square matrix, or "
+            "expected one positive number for each feature, as in [1.0, 0.5], a square matrix, or "
             f"{' or '.join(map(repr, UNIT_RULES))}, but got {given!r}"
         )
     listed = list(given)
     if not listed:
-        raise ValueError("in_units: expected at least one unit but got none; leave .in_units() out to divide nothing")
+        raise ValueError("expected at least one unit but got none; leave .in_units() out to divide nothing")
     if getattr(given, "ndim", 1) > 1 or any(np.iterable(item) and not isinstance(item, str) for item in listed):
         return _check_matrix(given)
     return _check_numbers(listed)
@@ -300,7 +300,7 @@ def _held_out_variances(rows: Array, weights: Array) -> Array:
 
 def _check_numbers(listed: list[Any]) -> tuple[float, ...]:
     return tuple(
-        check_real(f"the unit of feature {position}", unit, least=_SMALLEST, most=_LARGEST, where="in_units")
+        check_real(f"the unit of feature {position}", unit, least=_SMALLEST, most=_LARGEST)
         for position, unit in enumerate(listed)
     )
 
@@ -313,19 +313,19 @@ def _check_matrix(given: Any) -> UnitMatrix:
         entries = np.array(None)
     if entries.dtype.kind not in "fiu":
         raise TypeError(
-            "in_units: expected a number for each feature, or a square matrix of numbers with rows of one length, but "
+            "expected a number for each feature, or a square matrix of numbers with rows of one length, but "
             f"got {show(given)}"
         )
     if entries.ndim != 2 or entries.shape[0] != entries.shape[1]:
         raise ValueError(
-            "in_units: expected a square matrix, with a row and a column for each feature, but got the shape "
+            "expected a square matrix, with a row and a column for each feature, but got the shape "
             f"{entries.shape}; rows x become W x. To leave directions out, give the model the rows X @ W.T instead"
         )
     matrix = given if isinstance(given, UnitMatrix) else UnitMatrix(entries)
     _check_entries(matrix.entries)
     if not matrix.is_invertible:
         raise ValueError(
-            f"in_units: expected a matrix that can be inverted but this one of shape {matrix.entries.shape} is "
+            f"expected a matrix that can be inverted but this one of shape {matrix.entries.shape} is "
             "singular, up to rounding, so that rows which differ would count as equal; add a ridge to the covariance "
             "before its inverse square root is taken"
         )
@@ -337,7 +337,7 @@ def _check_entries(entries: Array) -> Array:
     if not allowed.all():
         row, column = np.argwhere(~allowed)[0]
         raise ValueError(
-            f"in_units: expected a matrix of finite numbers, at most {_LARGEST_ENTRY:g} in size, but got "
+            f"expected a matrix of finite numbers, at most {_LARGEST_ENTRY:g} in size, but got "
             f"{float(entries[row, column])!r} in row {row}, column {column}; check how the matrix was computed"
         )
     return entries

@@ -103,11 +103,11 @@ class WidthKernel(Kernel):
     _squared: ClassVar[bool] = True
 
     def _check(self) -> None:
-        value, where = getattr(self, self._width), type(self).__name__
+        value = getattr(self, self._width)
         if isinstance(value, str):
-            check_choice(self._width, value, choices=self._rules, where=where)
+            check_choice(self._width, value, choices=self._rules)
         else:
-            self._set(self._width, check_real(self._width, value, least=0.0, open_below=True, where=where))
+            self._set(self._width, check_real(self._width, value, least=0.0, open_below=True))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         rule = getattr(self, self._width)

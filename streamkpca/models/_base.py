@@ -14,7 +14,7 @@ from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
 from streamkpca.components.snapshot import Snapshot, in_chunks
-from streamkpca.errors import RowError, require
+from streamkpca.errors import RowError, named, require
 from streamkpca.kernels import Kernel
 from streamkpca.models import _params
 from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, check_parts, is_plain, parts_of
@@ -85,6 +85,7 @@ class Estimator(_params.Parameterised, ABC):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model to rows, as if it had seen none before."""
 
+    @named
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
         """Fit the model to rows and project them.
 
@@ -106,7 +107,7 @@ class Estimator(_params.Parameterised, ABC):
                [-2.]])
         """
         # A stream is read once.
-        X = arrow_table(X, f"{type(self).__name__}.fit_transform")
+        X = arrow_table(X)
         return self.fit(X, y, sample_weight).transform(X)
 
     # Queries
@@ -116,6 +117,7 @@ class Estimator(_params.Parameterised, ABC):
         """The fitted axes, of a young stream those of all rows so far, as an immutable value."""
         return self._require_fitted("snapshot_")
 
+    @named
     def transform(self, X: Any) -> Array:
         """Project rows onto the principal axes.
 
@@ -146,9 +148,10 @@ class Estimator(_params.Parameterised, ABC):
         kind = _params.choose_container(vars(self).get("_sklearn_output_config", {}).get("transform"))
         if kind == "default":
             return projections
-        table: Array = _params.put_in_container(projections, self.get_feature_names_out(), kind, X, type(self).__name__)
+        table: Array = _params.put_in_container(projections, self.get_feature_names_out(), kind, X)
         return table
 
+    @named
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose the container of projections.
 
@@ -171,13 +174,11 @@ class Estimator(_params.Parameterised, ABC):
         0         3.0
         """
         if transform is not None:
-            where = f"{type(self).__name__}.set_output"
             # Under the name that scikit-learn's clone copies.
-            self._sklearn_output_config = {
-                "transform": check_choice("transform", transform, choices=_params.KINDS, where=where)
-            }
+            self._sklearn_output_config = {"transform": check_choice("transform", transform, choices=_params.KINDS)}
         return self
 
+    @named
     def inverse_transform(self, X: Any) -> Array:
         """Find rows with given projections: pre-images.
 
@@ -215,16 +216,16 @@ class Estimator(_params.Parameterised, ABC):
         array([[1., 0.]])
         """
         answers = self._require_fitted("inverse_transform")
-        where = f"{type(self).__name__}.inverse_transform"
-        projections = check_parts(X, where, None, None)
+        projections = check_parts(X, None, None)
         q = len(answers.eigenvalues)
         if projections.shape[1] != q:
             raise ValueError(
-                f"{where} expected projections onto {q} axes but got {projections.shape[1]} columns; pass what "
+                f"expected projections onto {q} axes but got {projections.shape[1]} columns; pass what "
                 "transform returns"
             )
         return answers.inverse_transform(projections)
 
+    @named
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Measure how well rows can be recovered from their projections; the one score that compares kernels.
 
@@ -253,11 +254,8 @@ class Estimator(_params.Parameterised, ABC):
         """
         del y
         answers, rows = self._ask("score", X)
-        where = f"{type(self).__name__}.score"
         weights = (
-            np.broadcast_to(1.0, len(rows))
-            if sample_weight is None
-            else as_sample_weight(sample_weight, len(rows), where=where)
+            np.broadcast_to(1.0, len(rows)) if sample_weight is None else as_sample_weight(sample_weight, len(rows))
         )
         # From the first row, so that the sums keep their digits far from the origin.
         origin, moved = rows[:1][0], np.zeros(rows.shape[1])
@@ -273,11 +271,11 @@ class Estimator(_params.Parameterised, ABC):
             lost += float(weights[place] @ ((part - found) ** 2).sum(axis=1))
         if spread == 0.0:
             raise ValueError(
-                f"{where}: expected rows that differ but all are equal; R^2 is a share of their variance, so pass "
-                "rows that vary"
+                "expected rows that differ but all are equal; R^2 is a share of their variance, so pass rows that vary"
             )
         return 1.0 - lost / spread
 
+    @named
     def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Measure how far rows are, in feature space, from the subspace that the model represents.
 
@@ -316,6 +314,7 @@ class Estimator(_params.Parameterised, ABC):
         n_components = self._check_axes(n_components, "reconstruction_error", answers)
         return answers.reconstruction_error(rows, n_components, active_only=active_only)
 
+    @named
     def novelty(self, X: Any) -> Array:
         """Score how novel rows are, on a scale that goes on growing where reconstruction errors do not.
 
@@ -359,6 +358,7 @@ class Estimator(_params.Parameterised, ABC):
         answers, rows = self._ask("novelty", X)
         return answers.novelty(rows)
 
+    @named
     def expected(self, X: Any, feature: str | int) -> Any:
         """Tell what value of a feature is expected, given the others of each row.
 
@@ -399,12 +399,12 @@ class Estimator(_params.Parameterised, ABC):
         (True, True)
         """
         answers, rows = self._ask("expected", X)
-        where, names = f"{type(self).__name__}.expected", self._find_width("expected")[1]
+        names = self._find_width("expected")[1]
         if isinstance(feature, str):
             if names is None or feature not in names:
-                raise ValueError(f"{where}: there is no feature {feature!r}; the model knows {names}")
+                raise ValueError(f"there is no feature {feature!r}; the model knows {names}")
             feature = names.tolist().index(feature)
-        column = np.array([check_integer("feature", feature, least=0, most=rows.shape[1] - 1, where=where)])
+        column = np.array([check_integer("feature", feature, least=0, most=rows.shape[1] - 1)])
 
         def answer(part: Array) -> Array:
             value, spread = answers.expectation.predict(part, column)
@@ -412,6 +412,7 @@ class Estimator(_params.Parameterised, ABC):
 
         return in_chunks(answer, rows, np.empty((len(rows), 3)), 3 * n_rows_wanted(rows.shape[1]))
 
+    @named
     def score_samples(self, X: Any) -> Array:
         """Score how well the axes explain rows, of the fit or others.
 
@@ -692,11 +693,10 @@ class Estimator(_params.Parameterised, ABC):
         """Check a number of leading axes, or None."""
         if n_components is None:
             return None
-        where = f"{type(self).__name__}.{method}"
-        count = check_integer("n_components", n_components, least=0, where=where)
+        count = check_integer("n_components", n_components, least=0)
         if count > len(answers.eigenvalues):
             raise ValueError(
-                f"{where}: n_components is {count} but the model has {len(answers.eigenvalues)} axes; "
+                f"n_components is {count} but the model has {len(answers.eigenvalues)} axes; "
                 "ask for fewer, or fit with a larger n_components"
             )
         return count
@@ -710,4 +710,4 @@ class Estimator(_params.Parameterised, ABC):
             return answers, X
         _, names = self._find_width(method)
         gaps = method in ("expected", "impute") or (answers.has_gaps and method != "score")
-        return answers, check_parts(X, f"{type(self).__name__}.{method}", width, names, gaps=gaps)
+        return answers, check_parts(X, width, names, gaps=gaps)

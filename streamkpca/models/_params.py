@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.arrays import Array
+from streamkpca.errors import named
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.kernels.kinds import KERNELS
 
@@ -47,7 +48,7 @@ def find_changed_parameters(estimator: Any) -> dict[str, Any]:
     return {name: value for name, value in given if repr(value) != repr(known[name].default)}
 
 
-def resolve_parameters(estimator: Any, params: Mapping[str, Any], where: str) -> dict[str, Any]:
+def resolve_parameters(estimator: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     """Turn nested names such as kernel__gamma into whole parameters, replacing each kernel by a changed copy."""
     kind: type = type(estimator)
     known = constructor_parameters(kind)
@@ -56,13 +57,13 @@ def resolve_parameters(estimator: Any, params: Mapping[str, Any], where: str) ->
         whole, _, path = name.partition("__")
         if whole not in known:
             given = params.get("kernel", getattr(estimator, "kernel", None))
-            raise ValueError(f"{where}: {advice_on(name, value, known, given)}")
+            raise ValueError(advice_on(name, value, known, given))
         if path:
             kernel = own.get(whole, getattr(estimator, whole))
             is_name = whole == "kernel" and isinstance(kernel, str)
             if not isinstance(kernel, Kernel) and not is_name:
-                raise ValueError(f"{where}: {whole}={kernel!r} has no parameter {path!r}; only kernels have them")
-            own[whole] = kernel_from(kernel, where=where).with_parameter(path, value, where=where)
+                raise ValueError(f"{whole}={kernel!r} has no parameter {path!r}; only kernels have them")
+            own[whole] = kernel_from(kernel).with_parameter(path, value)
     return own
 
 
@@ -98,6 +99,7 @@ class Parameterised:
                     params |= {f"{name}__{path}": part for path, part in value.parameters().items()}
         return params
 
+    @named
     def set_params(self, **params: Any) -> Self:
         """Set constructor arguments; they are checked when they are used.
 
@@ -121,7 +123,7 @@ class Parameterised:
         >>> KernelPCA().set_params(n_components=3, kernel__gamma=2.0)
         KernelPCA(n_components=3, kernel=RBF(gamma=2.0))
         """
-        for name, value in resolve_parameters(self, params, f"{type(self).__name__}.set_params").items():
+        for name, value in resolve_parameters(self, params).items():
             setattr(self, name, value)
         return self
 
@@ -190,14 +192,12 @@ def choose_container(own: str | None) -> str:
     return kind
 
 
-def put_in_container(values: Array, columns: Names, kind: str, X: Any, where: str) -> Any:
+def put_in_container(values: Array, columns: Names, kind: str, X: Any) -> Any:
     """Put projections (n, q) into a DataFrame of pandas or polars, with the index of X if that is a pandas table."""
     try:
         library = importlib.import_module(kind)
     except ImportError:
-        raise ImportError(
-            f"{where}: set_output(transform={kind!r}) needs {kind}; pip install 'streamkpca[{kind}]'"
-        ) from None
+        raise ImportError(f"set_output(transform={kind!r}) needs {kind}; pip install 'streamkpca[{kind}]'") from None
     if kind == "polars":
         return library.DataFrame(values, schema=list(columns), orient="row")
     return library.DataFrame(values, columns=columns, index=getattr(X, "index", None) if hasattr(X, "iloc") else None)

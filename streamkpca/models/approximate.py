@@ -14,7 +14,7 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, move_basis
-from streamkpca.errors import not_fitted
+from streamkpca.errors import named, not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
@@ -96,6 +96,7 @@ class ApproximateKernelPCA(Estimator):
     center: bool = True
     random_state: int = 0
 
+    @named
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose rows and find the axes in their span.
 
@@ -124,18 +125,16 @@ class ApproximateKernelPCA(Estimator):
         del y
         where = "ApproximateKernelPCA.fit"
         checked = check_parameters(
-            where, n_components=self.n_components, center=self.center, atoms=self.atoms, tolerance=self.tolerance
+            n_components=self.n_components, center=self.center, atoms=self.atoms, tolerance=self.tolerance
         )
         settings = RefitSettings(checked["n_components"], checked["center"])
-        max_atoms = check_integer("max_atoms", self.max_atoms, least=1, where=where)
-        check_choice("criterion", self.criterion, choices=("residual", "original"), where=where)
+        max_atoms = check_integer("max_atoms", self.max_atoms, least=1)
+        check_choice("criterion", self.criterion, choices=("residual", "original"))
         n_candidates = self.n_candidates
         if n_candidates is not None:
-            n_candidates = check_integer("n_candidates", n_candidates, least=1, where=where)
-        random = np.random.default_rng(
-            check_integer("random_state", self.random_state, least=0, most=None, where=where)
-        )
-        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight, where)
+            n_candidates = check_integer("n_candidates", n_candidates, least=1)
+        random = np.random.default_rng(check_integer("random_state", self.random_state, least=0, most=None))
+        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight)
 
         pursuit = pursue(
             kernel,

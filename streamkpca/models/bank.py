@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from streamkpca._core.parameters import check_integer
+from streamkpca.errors import named
 
 __all__ = ["Bank"]
 
@@ -89,11 +90,12 @@ class Bank:
     (20, True)
     """
 
+    @named
     def __init__(self, folder: str | os.PathLike[str], make: Callable[[], Any], *, max_in_memory: int = 1000) -> None:
         self._make, self._kind = make, type(make())
         if not hasattr(self._kind, "from_bytes"):
-            raise TypeError(f"Bank expected make to return what has to_bytes and from_bytes, not {self._kind.__name__}")
-        self.max_in_memory = check_integer("max_in_memory", max_in_memory, least=1, where="Bank")
+            raise TypeError(f"expected make to return what has to_bytes and from_bytes, not {self._kind.__name__}")
+        self.max_in_memory = check_integer("max_in_memory", max_in_memory, least=1)
         self.folder, self.n_read_ = Path(os.fsdecode(folder)), 0
         self._values, self._changed = OrderedDict[Key, Any](), set[Key]()
         self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -109,6 +111,7 @@ class Bank:
         self._generation: int | None = generation + 1
         self.extra_ = json.loads(extra)
 
+    @named
     def update(self, keys: Any, X: Any) -> dict[Key, Any]:
         """Let each key take its rows, in their order.
 
@@ -155,6 +158,7 @@ class Bank:
             raise
         return {key: found[key] for key in groups}
 
+    @named
     def get(self, key: Key) -> Any:
         """Return a copy of what a key has; `put` puts it back.
 
@@ -182,6 +186,7 @@ class Bank:
             raise KeyError(f"Bank.get expected a key that has something but got {key!r:.80}; let it take rows first")
         return self._kind.from_bytes(state)
 
+    @named
     def put(self, key: Key, value: Any) -> None:
         """Let a key have a monitor or model, such as one that was changed after `get`.
 
@@ -206,9 +211,10 @@ class Bank:
         2
         """
         if type(value) is not self._kind:
-            raise TypeError(f"Bank.put expected a {self._kind.__name__} but got {type(value).__name__}")
+            raise TypeError(f"expected a {self._kind.__name__} but got {type(value).__name__}")
         self._keep(_check_key(key), value)
 
+    @named
     def events(self) -> dict[Key, list[Any]]:
         """Return the events of all monitors that have some, by key.
 
@@ -231,6 +237,7 @@ class Bank:
         found = {key: self._kind.from_bytes(state) for key, state in stored if key not in self._values} | self._values
         return {key: value.events_ for key, value in found.items() if getattr(value, "n_events_", 0)}
 
+    @named
     def remove(self, key: Key) -> None:
         """Remove a key, from the disk with the next `save`.
 
@@ -385,7 +392,7 @@ def _update(value: Any, rows: Any) -> Any:
 def _group(keys: Any, n_rows: int) -> dict[Key, list[int]]:
     """Return each key and the positions of its rows, in the order of their first rows."""
     if isinstance(keys, str | bytes) or not hasattr(keys, "__len__") or len(keys) != n_rows:
-        raise TypeError(f"Bank.update expected a list of {n_rows} keys, one for each row, but got {keys!r:.80}")
+        raise TypeError(f"expected a list of {n_rows} keys, one for each row, but got {keys!r:.80}")
     groups: dict[Key, list[int]] = {}
     for position, key in enumerate(keys):
         groups.setdefault(_check_key(key), []).append(position)
@@ -399,4 +406,4 @@ def _check_key(key: Any) -> Key:
     if isinstance(key, int | np.integer) and not isinstance(key, bool | np.timedelta64):
         return int(key)
     what = f"strings or integers of at most {_LONGEST_KEY} characters"
-    raise TypeError(f"Bank expected keys that are {what} but got {key!r:.80}; write others as strings")
+    raise TypeError(f"expected keys that are {what} but got {key!r:.80}; write others as strings")

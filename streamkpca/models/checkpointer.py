@@ -9,7 +9,7 @@ from typing import Any
 
 from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_integer, check_real
-from streamkpca.errors import CheckpointError, CheckpointWarning, NotFittedError
+from streamkpca.errors import CheckpointError, CheckpointWarning, NotFittedError, named
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
@@ -88,6 +88,7 @@ class Checkpointer:
     ({'offset': 3000}, True)
     """
 
+    @named
     def __init__(
         self,
         path: FileName,
@@ -96,15 +97,12 @@ class Checkpointer:
         every_seconds: float | None = None,
         keep: int = 3,
     ) -> None:
-        where = "Checkpointer"
-        self._every_rows = None if every_rows is None else check_integer("every_rows", every_rows, least=1, where=where)
+        self._every_rows = None if every_rows is None else check_integer("every_rows", every_rows, least=1)
         self._every_seconds = (
-            None
-            if every_seconds is None
-            else check_real("every_seconds", every_seconds, least=0.0, open_below=True, where=where)
+            None if every_seconds is None else check_real("every_seconds", every_seconds, least=0.0, open_below=True)
         )
-        self._keep = check_integer("keep", keep, least=1, where=where)
-        self._path = _check_path(path, where)
+        self._keep = check_integer("keep", keep, least=1)
+        self._path = _check_path(path)
         self._name = re.compile(re.escape(self._path.stem) + r"-([0-9]{8,})" + re.escape(self._path.suffix))
         self._saved_rows = 0
         self._saved_at = time.monotonic()
@@ -232,13 +230,13 @@ class Checkpointer:
         return int(found[1]) if found else 0
 
 
-def _check_path(path: FileName, where: str) -> Path:
+def _check_path(path: FileName) -> Path:
     """Follow links to a path in an existing folder, to whose name numbers can be added."""
     found = Path(os.path.realpath(os.fsdecode(path)))
     if found.is_dir():
-        raise IsADirectoryError(f"{where}: expected the name of a file but got {path!r}; name a file in a folder")
+        raise IsADirectoryError(f"expected the name of a file but got {path!r}; name a file in a folder")
     if not found.parent.is_dir():
-        raise FileNotFoundError(f"{where}: expected {found.parent} to be a folder; create it first")
+        raise FileNotFoundError(f"expected {found.parent} to be a folder; create it first")
     return found
 
 

@@ -13,6 +13,7 @@ from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca.components import spectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
+from streamkpca.errors import named
 from streamkpca.kernels import Kernel, Linear
 from streamkpca.kernels.base import InUnits, OnColumns, Scaled
 from streamkpca.models._base import Estimator, Fitted, warn_of_empty_axes
@@ -69,6 +70,7 @@ class KernelPCA(Estimator):
     kernel: Kernel | str = "rbf"
     center: bool = True
 
+    @named
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find the principal axes of rows.
 
@@ -100,9 +102,9 @@ class KernelPCA(Estimator):
         """
         del y
         where = "KernelPCA.fit"
-        n_components = check_n_components(self.n_components, where=where)
-        center = check_flag("center", self.center, where=where)
-        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight, where)
+        n_components = check_n_components(self.n_components)
+        center = check_flag("center", self.center)
+        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight)
         centre = weights / weights.sum() if center else np.zeros(len(rows))
         snapshot = _exact_snapshot(kernel, rows.copy(), weights.copy(), centre, n_components)
         self._published = Fitted(snapshot, names)

@@ -13,7 +13,7 @@ from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.relation import SMALLEST_UNIT, Relation, RowMoments
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.errors import require
+from streamkpca.errors import named, require
 from streamkpca.models._params import Parameterised, explain_unknown_arguments
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import (
@@ -218,6 +218,7 @@ class OutlierDetector(Parameterised):
     # Without an annotation, as it is no parameter.
     _table = cast("_Table | None", None)
 
+    @named
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find out what is usual among the rows of a table, and score them.
 
@@ -243,12 +244,12 @@ class OutlierDetector(Parameterised):
         array([0, 0, 1, 0])
         """
         del y
-        where = "OutlierDetector.fit"
-        X = arrow_table(X, where)
-        table, rows = self._extend(None, X, where)
+        X = arrow_table(X)
+        table, rows = self._extend(None, X)
         self._table = replace_fields(table, table_scores=table.score.of(rows))
         return self
 
+    @named
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add rows of a table that is larger than the memory; the next question learns from the sample anew.
 
@@ -276,13 +277,13 @@ class OutlierDetector(Parameterised):
         True
         """
         del y
-        where = "OutlierDetector.partial_fit"
         table = self._table
-        for batch in arrow_batches(X, where) if is_arrow(X) else [X]:
-            table, _ = self._extend(table, batch, where)
+        for batch in arrow_batches(X) if is_arrow(X) else [X]:
+            table, _ = self._extend(table, batch)
         self._table = table
         return self
 
+    @named
     def score_samples(self, X: Any) -> Array:
         """Score rows, of the table or others; the lower, the odder.
 
@@ -309,6 +310,7 @@ class OutlierDetector(Parameterised):
         table, rows = self._ask("score_samples", X)
         return -table.score.of(rows)
 
+    @named
     def decision_function(self, X: Any) -> Array:
         """Tell how far rows are from being outliers: `score_samples` less `offset_`, negative for outliers.
 
@@ -336,6 +338,7 @@ class OutlierDetector(Parameterised):
         table, rows = self._ask("decision_function", X)
         return table.threshold - table.score.of(rows)
 
+    @named
     def predict(self, X: Any) -> Indices:
         """Tell outliers, as -1, from other rows, as 1.
 
@@ -360,6 +363,7 @@ class OutlierDetector(Parameterised):
         table, rows = self._ask("predict", X)
         return np.where(table.score.of(rows) > table.threshold, -1, 1)
 
+    @named
     def fit_predict(self, X: Any, y: Any = None) -> Indices:
         """Fit the detector to rows, and tell the outliers among them, as -1, from the others, as 1.
 
@@ -431,21 +435,19 @@ class OutlierDetector(Parameterised):
             raise AttributeError("OutlierDetector has no feature_names_in_: its first rows came without column names")
         return names
 
-    def _extend(self, table: _Table | None, X: Any, where: str) -> tuple[_Table, Rows]:
+    def _extend(self, table: _Table | None, X: Any) -> tuple[_Table, Rows]:
         """Return a table, or a new one, with more rows, and these rows, checked."""
         contamination: float | None = None
         if isinstance(self.contamination, str):
-            check_choice("contamination", self.contamination, choices=("auto",), where=where)
+            check_choice("contamination", self.contamination, choices=("auto",))
         else:
-            contamination = check_real(
-                "contamination", self.contamination, least=0.0, most=0.5, open_below=True, where=where
-            )
-        size = check_integer("max_samples", self.max_samples, least=1, where=where)
+            contamination = check_real("contamination", self.contamination, least=0.0, most=0.5, open_below=True)
+        size = check_integer("max_samples", self.max_samples, least=1)
         seed = self.random_state
         if seed is not None:
-            seed = check_integer("random_state", seed, least=0, where=where)
+            seed = check_integer("random_state", seed, least=0)
         width, names = (None, None) if table is None else (table.n_features, table.names)
-        rows = check_parts(X, where, width, names)
+        rows = check_parts(X, width, names)
         if table is None:
             sample = Reservoir.empty(size, rows.shape[1])
             table = _Table(feature_names(X), sample, 0, randbits(63) if seed is None else seed, None)
@@ -457,7 +459,7 @@ class OutlierDetector(Parameterised):
     def _ask(self, method: str, X: Any) -> tuple[_Table, Rows]:
         """Return what is known of the table, and rows that a method is asked about, checked."""
         table = self._require(method)
-        return table, check_parts(X, f"OutlierDetector.{method}", table.n_features, table.names)
+        return table, check_parts(X, table.n_features, table.names)
 
     def _scores_of_table(self, request: str) -> Array:
         scores = self._require(request).table_scores

@@ -139,21 +139,21 @@ class SavedWithModel(ABC, Generic[Known]):
         return {self._entry: self._record(), "extra": extra}
 
     @classmethod
-    def _restore(cls, model: StreamingKernelPCA, found: Any, where: str) -> Self:
+    def _restore(cls, model: StreamingKernelPCA, found: Any, source: str) -> Self:
         """Make the object of a model and of what was saved beside it."""
         if not isinstance(found, dict) or cls._entry not in found:
             raise CheckpointError(
-                f"{where}: it holds a model without a {cls._noun}; read it with StreamingKernelPCA.load"
+                f"{source}: it holds a model without a {cls._noun}; read it with StreamingKernelPCA.load"
             )
         try:
             made = cls._build(model, found[cls._entry])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-            raise CheckpointError(f"{where}: its {cls._noun} makes no sense: {plainly(str(error))}") from None
+            raise CheckpointError(f"{source}: its {cls._noun} makes no sense: {plainly(str(error))}") from None
         made.extra_ = found.get("extra")
         return made
 
 
-def check_model(model: Any, where: str) -> None:
+def check_model(model: Any) -> None:
     """Refuse what is no model of a stream."""
     if not isinstance(model, StreamingKernelPCA):
-        raise TypeError(f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; make one of the rows")
+        raise TypeError(f"expected a StreamingKernelPCA but got {type(model).__name__}; make one of the rows")

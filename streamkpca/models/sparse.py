@@ -14,6 +14,7 @@ from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
+from streamkpca.errors import named
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
@@ -96,6 +97,7 @@ class SparseKernelPCA(Estimator):
     center: bool = True
     optimiser: Optimiser = "coordinate"
 
+    @named
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find weights and axes of rows.
 
@@ -126,9 +128,9 @@ class SparseKernelPCA(Estimator):
         del y
         where = "SparseKernelPCA.fit"
         given = {name: getattr(self, name) for name in ("n_components", "center", "noise_variance", "n_active", "axes")}
-        check_choice("optimiser", self.optimiser, choices=OPTIMISERS, where=where)
-        settings = RefitSettings(**check_parameters(where, **given), optimiser=self.optimiser).consistent(where)
-        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight, where)
+        check_choice("optimiser", self.optimiser, choices=OPTIMISERS)
+        settings = RefitSettings(**check_parameters(**given), optimiser=self.optimiser).consistent()
+        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight)
         counting = np.flatnonzero(weights)
         # Equal rows would share a weight. Their coordinates tell them apart: products round by their place in a matrix.
         first, place = _distinct(rows[counting])

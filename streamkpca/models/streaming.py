@@ -19,7 +19,7 @@ from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from streamkpca.components.certificates import captured_energy
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
-from streamkpca.errors import CheckpointError, plainly, require
+from streamkpca.errors import CheckpointError, named, plainly, require
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, warn_of_empty_axes
 from streamkpca.models._learning import StateCell, learn_batches, learn_rows, prepare_rows
@@ -161,6 +161,7 @@ class StreamingKernelPCA(Estimator):
 
     # Learning
 
+    @named
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from the next rows of the stream.
 
@@ -194,15 +195,15 @@ class StreamingKernelPCA(Estimator):
         True
         """
         del y
-        where = "StreamingKernelPCA.partial_fit"
         cell = self._cell
         with cell.write_lock.held:
-            settings = self.settings(where)
+            settings = self.settings()
             # A stream with a weight for each row is read whole, as its weights are.
             learn = learn_batches if is_arrow(X) and np.ndim(sample_weight) == 0 else learn_rows
-            cell.state = learn(cell.state, X, sample_weight, settings, where)
+            cell.state = learn(cell.state, X, sample_weight, settings)
         return self
 
+    @named
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Start anew and learn from these rows in two passes.
 
@@ -236,11 +237,11 @@ class StreamingKernelPCA(Estimator):
         """
         del y
         where = "StreamingKernelPCA.fit"
-        settings, X = self.settings(where), arrow_table(X, where)
-        state, rows, weights, n_rejected = prepare_rows(None, X, sample_weight, settings, where)
+        settings, X = self.settings(), arrow_table(X)
+        state, rows, weights, n_rejected = prepare_rows(None, X, sample_weight, settings)
         if not np.any(weights):
             raise ValueError(
-                f"{where}: none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
+                f"none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
                 "sample_weight of zero; pass at least one finite row of positive weight"
             )
         with self._cell.write_lock.held:
@@ -248,6 +249,7 @@ class StreamingKernelPCA(Estimator):
         warn_of_empty_axes(self.eigenvalues_, where)
         return self
 
+    @named
     def refit(self) -> Self:
         """Publish axes of all rows seen so far, outside the schedule; the stream goes on as if there had been no refit.
 
@@ -267,12 +269,13 @@ class StreamingKernelPCA(Estimator):
         >>> model.total_weight_, model.refit().total_weight_
         (768.0, 1200.0)
         """
-        settings = self.settings(f"{type(self).__name__}.refit")
+        settings = self.settings()
         with self._cell.write_lock.held:
             self._cell.state = refit(self._state("refit"), settings)
         warn_of_empty_axes(self.eigenvalues_, f"{type(self).__name__}.refit")
         return self
 
+    @named
     def forget(self, factor: float) -> Self:
         """Multiply the weights of all rows seen so far by `factor`, to forget by a clock of one's own.
 
@@ -297,14 +300,13 @@ class StreamingKernelPCA(Estimator):
         >>> model.forget(0.5).partial_fit(np.full((100, 1), 2.0)).refit().total_weight_
         600.0
         """
-        factor = check_real(
-            "factor", factor, least=0.0, most=1.0, open_below=True, where=f"{type(self).__name__}.forget"
-        )
+        factor = check_real("factor", factor, least=0.0, most=1.0, open_below=True)
         with self._cell.write_lock.held:
             if self._cell.state is not None:
                 self._cell.state = forget(self._cell.state, factor)
         return self
 
+    @named
     def merge(self, other: Self) -> Self:
         """Add the state of another model, learned from other rows.
 
@@ -344,11 +346,12 @@ class StreamingKernelPCA(Estimator):
         (array([2.667]), array([2.667]))
         """
         with self._cell.write_lock.held:
-            self._cell.state = _merge_states((self, other), f"{type(self).__name__}.merge")
+            self._cell.state = _merge_states((self, other))
         return self
 
     # Gaps
 
+    @named
     def impute(self, X: Any) -> Array:
         """Complete rows with gaps.
 
@@ -382,6 +385,7 @@ class StreamingKernelPCA(Estimator):
 
     # Certificates
 
+    @named
     def captured_energy(self, confidence: float = 0.95) -> Array:
         """Certify how much of the stream the atoms explain.
 
@@ -424,6 +428,7 @@ class StreamingKernelPCA(Estimator):
         state, settings, totals, reservoir = self._require_sample("captured_energy")
         return captured_energy(latest_axes(state, settings), reservoir, totals, share)
 
+    @named
     def novelty_threshold(self, quantile: float = 0.99) -> float:
         """Find the novelty above which a row is an alarm.
 
@@ -540,6 +545,7 @@ class StreamingKernelPCA(Estimator):
 
     # Checkpoints
 
+    @named
     def save(self, path: FileName, extra: Any = None) -> None:
         """Write everything that the model has learned to a file.
 
@@ -595,6 +601,7 @@ class StreamingKernelPCA(Estimator):
         with replace_file(path) as file:
             contents.write(file)
 
+    @named
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write, without its check that they can be loaded.
 
@@ -613,6 +620,7 @@ class StreamingKernelPCA(Estimator):
         return file.getvalue()
 
     @classmethod
+    @named
     def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
         """Read a model that `save` wrote.
 
@@ -659,6 +667,7 @@ class StreamingKernelPCA(Estimator):
             return cls._read(file, f"load: {os.fsdecode(path)}", kernel)
 
     @classmethod
+    @named
     def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
         """Read a model that `to_bytes` wrote.
 
@@ -684,9 +693,8 @@ class StreamingKernelPCA(Estimator):
         return cls._read(io.BytesIO(data), "from_bytes", kernel)
 
     def _checkpoint(self, method: str, extra: Any) -> Checkpoint:
-        where = f"{type(self).__name__}.{method}"
-        self.settings(where)
-        return checkpoint_of(self.get_params(deep=False), self._cell.state, extra, where)
+        self.settings()
+        return checkpoint_of(self.get_params(deep=False), self._cell.state, extra)
 
     def without_rows(self) -> Self:
         """Return a new model that begins with the kernel and the atoms of this one, but has learned no rows.
@@ -711,19 +719,19 @@ class StreamingKernelPCA(Estimator):
         def settings_of(parameters: dict[str, Any]) -> Settings:
             # Not set_params, which passes deep names on to the kernel.
             cls.__init__(model, **parameters)
-            return model.settings(cls.__name__)
+            return model.settings()
 
         model._cell.state, model.extra_ = read_checkpoint(file, settings_of, kernel)
         return model
 
     @classmethod
-    def _read(cls, file: IO[bytes], where: str, kernel: Kernel | None) -> Self:
+    def _read(cls, file: IO[bytes], source: str, kernel: Kernel | None) -> Self:
         if kernel is not None and not (isinstance(kernel, Kernel) and kernel.is_settled):
-            raise TypeError(f"{where}: expected kernel to be a settled Kernel but got {kernel!r}; pass model.kernel_")
+            raise TypeError(f"expected kernel to be a settled Kernel but got {kernel!r}; pass model.kernel_")
         try:
             return cls._restore(file, kernel)
         except CheckpointError as error:
-            raise CheckpointError(f"{where}: {plainly(str(error))}") from None
+            raise CheckpointError(f"{source}: {plainly(str(error))}") from None
 
     # The state and its settings
 
@@ -766,7 +774,8 @@ class StreamingKernelPCA(Estimator):
         """
         return self._cell.write_lock.held
 
-    def settings(self, where: str = "StreamingKernelPCA") -> Settings:
+    @named
+    def settings(self) -> Settings:
         """Check the parameters, and return them as the functions of `streamkpca.stream` take them.
 
         Parameters
@@ -789,7 +798,7 @@ class StreamingKernelPCA(Estimator):
         while checked is None:
             names, read = constructor_parameters(type(self)), argument_reader(type(self))
             given = read(self)
-            checked = self._checked = Settings.make(**dict(zip(names, given, strict=True)), where=where)
+            checked = self._checked = Settings.make(**dict(zip(names, given, strict=True)))
             # Another thread may have set one meanwhile. One that is set later deletes what is stored here.
             if not all(map(operator.is_, given, read(self))):
                 checked = None
@@ -820,20 +829,18 @@ class StreamingKernelPCA(Estimator):
 
     def _require_sample(self, request: str) -> tuple[State, Settings, RowSums, Reservoir]:
         """Return the state, its settings, its totals and its sample, which must not be empty."""
-        where = f"{type(self).__name__}.{request}"
-        state, settings = self._state(request), self.settings(where)
+        state, settings = self._state(request), self.settings()
         totals, reservoir = totals_and_sample(state, settings)
         if not len(reservoir):
             reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
             raise ValueError(
-                f"{where}: expected a random sample of the stream but there is none: {reason}; "
+                f"expected a random sample of the stream but there is none: {reason}; "
                 "start a stream with reservoir_size=512, and rows of positive weight"
             )
         return state, settings, totals, reservoir
 
     def _open_share(self, method: str, name: str, value: Any) -> float:
-        where = f"{type(self).__name__}.{method}"
-        return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where)
+        return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True)
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -854,16 +861,17 @@ class StreamingKernelPCA(Estimator):
         return twin
 
 
-def check_template(template: Any, where: str) -> None:
+def check_template(template: Any) -> None:
     """Refuse a template of other models, or with invalid parameters."""
     if not isinstance(template, StreamingKernelPCA):
         raise TypeError(
-            f"{where} expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one with "
+            f"expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one with "
             "the parameters of the models to come"
         )
-    template.settings(where)
+    template.settings()
 
 
+@named
 def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     """Merge models that have learned from different rows: shards of a stream, machines of a fleet.
 
@@ -892,27 +900,27 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     3000
     """
     if not models:
-        raise TypeError("merge expects at least one StreamingKernelPCA but got none")
-    state = _merge_states(models, "merge")
+        raise TypeError("expected at least one StreamingKernelPCA but got none")
+    state = _merge_states(models)
     merged = copy.copy(models[0])
     merged.state_ = state
     return merged
 
 
-def _merge_states(models: Sequence[Any], where: str) -> State | None:
+def _merge_states(models: Sequence[Any]) -> State | None:
     """Return the state of all rows of models, with the settings of the first; none of them changes."""
     for model in models:
         if not isinstance(model, StreamingKernelPCA):
             remedy = (
                 "pass them one by one: merge(*models)" if isinstance(model, list | tuple) else "fit one to the rows"
             )
-            raise TypeError(f"{where} expects a StreamingKernelPCA but got {type(model).__name__}; {remedy}")
+            raise TypeError(f"expected a StreamingKernelPCA but got {type(model).__name__}; {remedy}")
     if len(set(map(id, models))) < len(models):
         raise ValueError(
-            f"{where}: a model is given twice: its rows would count twice; give each model once, or to double the "
+            "a model is given twice: its rows would count twice; give each model once, or to double the "
             "weight of rows, give them twice the sample_weight"
         )
     # Read once, as another thread may be learning.
-    states = [(model._cell.state, model.settings(where)) for model in models]
+    states = [(model._cell.state, model.settings()) for model in models]
     (first, settings), *others = states
-    return merge_states(first, [(state, own) for state, own in others if state is not None], settings, where)
+    return merge_states(first, [(state, own) for state, own in others if state is not None], settings)

@@ -320,13 +320,13 @@ _OF_FEATURE = "feature direction value expected".split()
 _COLUMNS = "start end start_time end_time n_alarms severity kind group feedback peak peak_row peak_time is_open".split()
 
 
-def events_frame(events: Sequence[Event], to: str, where: str) -> Any:
+def events_frame(events: Sequence[Event], to: str) -> Any:
     """Return events as a table of pandas or polars, with the first of their features."""
-    check_choice("to", to, choices=("pandas", "polars"), where=where)
+    check_choice("to", to, choices=("pandas", "polars"))
     try:
         library = import_module(to)
     except ImportError:
-        raise ImportError(f"{where}: {to} is not installed; pip install {to}, or read monitor.events_") from None
+        raise ImportError(f"{to} is not installed; pip install {to}, or read monitor.events_") from None
     columns = {name: [getattr(event, name) for event in events] for name in _COLUMNS}
     first = [next(iter(event.features), None) for event in events]
     columns |= {name: [getattr(cause, name, None) for cause in first] for name in _OF_FEATURE}

@@ -133,7 +133,7 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
 
 def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
     """Take the first scale from a model that has learned rows: scores of rows that it leaves out in turn."""
-    found = calibrate(scorer.model.state_, scorer.model.settings("Monitor"), n_least=_ENOUGH)
+    found = calibrate(scorer.model.state_, scorer.model.settings(), n_least=_ENOUGH)
     runs = np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1)
     scale = RarityScale.fit(np.concatenate([smooth(run, scorer.smoothing, None) for run in runs]))
     return replace(state, place=replace(state.place, scale=scale), n_renewed=state.n_learned)

@@ -13,7 +13,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.errors import RowError
+from streamkpca.errors import RowError, named
 from streamkpca.kernels import RBF
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
@@ -191,6 +191,7 @@ class Monitor(SavedWithModel[MonitorState]):
     min_duration: float | None
     ignore: Any
 
+    @named
     def __init__(
         self,
         model: StreamingKernelPCA | None = None,
@@ -211,17 +212,18 @@ class Monitor(SavedWithModel[MonitorState]):
             # Scores need no sparse weights, which a noise variance is for.
             model = StreamingKernelPCA(kernel=RBF().in_units("std"), max_atoms=_ATOMS, noise_variance=None)
         self.model = model
-        self.period, self.lags, self.smoothing = check_period(period, "Monitor"), lags, smoothing
+        self.period, self.lags, self.smoothing = check_period(period), lags, smoothing
         self.quantile, self.false_alarms = quantile, false_alarms
         self.learn, self.accept_after = learn, accept_after
         self.max_gap, self.end_after = max_gap, end_after
-        self.min_duration, self.ignore = _check_length("min_duration", min_duration, "Monitor"), ignore
-        check_bound(self.false_alarms, self.quantile, "Monitor")
+        self.min_duration, self.ignore = _check_length("min_duration", min_duration), ignore
+        check_bound(self.false_alarms, self.quantile)
         self._answers: MonitorRecord | None = None
         self._explained: tuple[MonitorState | None, Event | None] = (None, None)
         self._scorer = Scorer(self.model, self.period, self.lags, self.smoothing)
-        self._check_learns("Monitor")
+        self._check_learns()
 
+    @named
     def __setattr__(self, name: str, value: Any) -> None:
         if name in PARAMETERS:
             check, is_fixed = PARAMETERS[name]
@@ -230,7 +232,7 @@ class Monitor(SavedWithModel[MonitorState]):
                     f"Monitor: {name} cannot change, as rows were scored and judged with the present one; begin a new "
                     f"Monitor({'' if name in ('model', 'period') else 'monitor.model, '}{name}=...)"
                 )
-            value = check(name, value, "Monitor")
+            value = check(name, value)
         object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -251,6 +253,7 @@ class Monitor(SavedWithModel[MonitorState]):
         # Two monitors that share a model would learn its rows twice.
         return copy.deepcopy(self)
 
+    @named
     def update(self, X: Any, *, time: Any = None, planned: Any = None) -> MonitorRecord:
         """Score the next rows, then learn those that are to be learned, in chunks of 32 to 256 as the stream grows.
 
@@ -285,21 +288,20 @@ class Monitor(SavedWithModel[MonitorState]):
         >>> monitor.events_[-1].end_time
         np.datetime64('2026-05-04T14:02')
         """
-        where = "Monitor.update"
         with self.model.write_lock:
-            self._check_learns(where)
+            self._check_learns()
             state, before = self._state, self._scorer.states
-            X, time = without_times(X, time, where)
-            rows, names = self._check_rows(X, where)
-            times, breaks = self._breaks(rows, time, where)
+            X, time = without_times(X, time)
+            rows, names = self._check_rows(X)
+            times, breaks = self._breaks(rows, time)
             n = len(rows)
-            is_planned = _check_planned(planned, n, where)
+            is_planned = _check_planned(planned, n)
             record = MonitorRecord(np.ones(n), np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), np.zeros(n), times)
             try:
                 if state is None:
                     state = self._start(rows.shape[1], names)
                 if self.ignore:
-                    check_known(self.ignore, state.n_features, state.names, where)
+                    check_known(self.ignore, state.n_features, state.names)
                 start = 0
                 while start < n:
                     chunk = 1 << max(state.n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1
@@ -321,6 +323,7 @@ class Monitor(SavedWithModel[MonitorState]):
             self._state, self._answers = state, record
         return record
 
+    @named
     def stacked(self, X: Any, *, first: int = 0, time: Any = None) -> Array:
         """Return rows with their predecessors, as the model sees them; the first row stands for what came before it.
 
@@ -350,16 +353,15 @@ class Monitor(SavedWithModel[MonitorState]):
                [2., 1.],
                [3., 2.]])
         """
-        where = "Monitor.stacked"
-        X, time = without_times(X, time, where)
-        rows = check_parts(X, where, None, None, gaps=self.model.on_missing == "marginal")
+        X, time = without_times(X, time)
+        rows = check_parts(X, None, None, gaps=self.model.on_missing == "marginal")
         n, d = rows.shape
         out, before = np.empty((n, self.lags * d)), np.repeat(rows[:1], self.lags - 1, axis=0)
         for place, part in parts_of(rows, 2 * d * self.lags):
             out[place], before = with_predecessors(part, before)
-        first = check_integer("first", first, least=0, where=where)
-        times = None if time is None else as_times(time, n, None, where)[0]
-        return with_phases(out, self.period, first, times, where)
+        first = check_integer("first", first, least=0)
+        times = None if time is None else as_times(time, n, None)[0]
+        return with_phases(out, self.period, first, times)
 
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event.
@@ -407,6 +409,7 @@ class Monitor(SavedWithModel[MonitorState]):
                 self._state = replace(self._state, run=AlarmRun(), log=log, change=None, left_out=rest)
             return self.reset_context()
 
+    @named
     def accept(self, event: Event) -> Self:
         """Take an event for one that was fine: learn its rows, and let rows like them raise no alarm from now on.
 
@@ -440,6 +443,7 @@ class Monitor(SavedWithModel[MonitorState]):
         """
         return self._judge_event(event, "accepted")
 
+    @named
     def confirm(self, event: Event) -> Self:
         """Take an event for a fault: rows like its rows are alarms from now on, however frequent, and never learned.
 
@@ -479,8 +483,7 @@ class Monitor(SavedWithModel[MonitorState]):
             rows = None if state is None else state.log.rows_of(event)
             if state is None or rows is None:
                 raise ValueError(
-                    f"Monitor: of the event at row {event.start:,} no rows are kept; take one of the latest of "
-                    "monitor.events_"
+                    f"of the event at row {event.start:,} no rows are kept; take one of the latest of monitor.events_"
                 )
             known = state.known.add(rows, feedback == "confirmed")
             state = replace(state, log=state.log.note(event, feedback), known=known)
@@ -532,6 +535,7 @@ class Monitor(SavedWithModel[MonitorState]):
         """Number of events so far, the open one included."""
         return 0 if self._state is None else self._state.log.n_closed + (self._explain(self._state) is not None)
 
+    @named
     def events_frame(self, to: str = "pandas") -> Any:
         """Return the events as a table, a row each, the oldest first.
 
@@ -558,7 +562,7 @@ class Monitor(SavedWithModel[MonitorState]):
         >>> monitor.events_frame().nlargest(1, "severity")[["start", "n_alarms", "feature"]].values.tolist()
         [[1000, 1, 1]]
         """
-        return events_frame(self.events_, to, "Monitor.events_frame")
+        return events_frame(self.events_, to)
 
     def __repr__(self) -> str:
         state = self._state
@@ -755,7 +759,7 @@ class Monitor(SavedWithModel[MonitorState]):
         # Its alarms are explained by the model that raised them.
         return accept_change(self._close(state), self._scorer) if accepts else state
 
-    def _check_rows(self, X: Any, where: str) -> tuple[Rows, list[str] | None]:
+    def _check_rows(self, X: Any) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
         state, stream, skips = self._state, self._scorer.known, self.model.on_bad_rows == "skip"
         width, names = (None, None) if state is None else (state.n_features, state.names)
@@ -763,9 +767,9 @@ class Monitor(SavedWithModel[MonitorState]):
             width = n_features_of(stream.n_features, self.lags, self.period)
             names = stream.names.tolist()[:width] if stream.names is not None and self.lags == 1 else None
         known = None if names is None else np.array(names, dtype=object)
-        rows = check_parts(X, where, width, known, finite=not skips, gaps=self.model.on_missing != "raise")
+        rows = check_parts(X, width, known, finite=not skips, gaps=self.model.on_missing != "raise")
         if self.model.dtype == "float32":
-            rows = round_to_single(rows, where, finite=not skips)
+            rows = round_to_single(rows, finite=not skips)
         if names is None and state is None:
             given = feature_names(X)
             names = None if given is None else [str(name) for name in given]
@@ -784,25 +788,25 @@ class Monitor(SavedWithModel[MonitorState]):
         is_enough = state.n_learned >= YOUNG.n_first or self.learn == "none"
         return begin_with_model(state, scorer) if is_enough else state
 
-    def _breaks(self, rows: Rows, time: Any, where: str) -> tuple[Times | None, Flags]:
+    def _breaks(self, rows: Rows, time: Any) -> tuple[Times | None, Flags]:
         """Return the times of rows, if they have any, and tell before which rows lags and smoothing start anew."""
         breaks = np.zeros(len(rows), dtype=bool)
         if time is None:
             if isinstance(self.min_duration, float):
                 raise ValueError(
-                    f"{where}: min_duration is a time, {self.min_duration:g}, but rows have none; pass time=, or a "
+                    f"min_duration is a time, {self.min_duration:g}, but rows have none; pass time=, or a "
                     "whole number of rows"
                 )
             return None, breaks
-        times, steps = as_times(time, len(rows), None if self._state is None else self._state.last_time, where)
+        times, steps = as_times(time, len(rows), None if self._state is None else self._state.last_time)
         gap: Any = self.max_gap
         return times, breaks if gap is None else np.asarray(steps > gap)
 
-    def _check_learns(self, where: str) -> None:
+    def _check_learns(self) -> None:
         """Refuse to score without a model that has learned or will learn rows."""
         if self.learn == "none" and self._scorer.known is None:
             raise ValueError(
-                f"{where}: learn='none' needs a model that has learned rows, but it has seen none; call its "
+                "learn='none' needs a model that has learned rows, but it has seen none; call its "
                 "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
             )
 
@@ -814,90 +818,86 @@ def _part(record: MonitorRecord, start: int, stop: int) -> MonitorRecord:
     return MonitorRecord(*(None if column is None else column[start:stop] for column in record))  # type: ignore[arg-type]
 
 
-def _check_planned(planned: Any, n: int, where: str) -> Flags:
+def _check_planned(planned: Any, n: int) -> Flags:
     """Return which of n rows are in a planned window."""
     if planned is None:
         return np.zeros(n, dtype=bool)
     found = np.asarray(planned)
     if found.dtype != bool or found.shape != (n,):
         raise ValueError(
-            f"{where} expects planned as {n:,} booleans, one a row, but got an array of shape {found.shape} and type "
+            f"expected planned as {n:,} booleans, one a row, but got an array of shape {found.shape} and type "
             f"{found.dtype}"
         )
     return found
 
 
-def _check_model(name: str, model: Any, where: str) -> StreamingKernelPCA:
-    check_model(model, where)
+def _check_model(name: str, model: Any) -> StreamingKernelPCA:
+    check_model(model)
     if model.max_atoms is None and model.reservoir_size == 0:
         raise ValueError(
-            f"{where}: with max_atoms=None, thresholds come from the model's random sample, but reservoir_size is 0; "
+            "with max_atoms=None, thresholds come from the model's random sample, but reservoir_size is 0; "
             "give the model reservoir_size=512 or a number of atoms"
         )
     found: StreamingKernelPCA = model
     return found
 
 
-def _check_smoothing(name: str, value: Any, where: str) -> float | None:
-    return None if value is None else check_real(name, value, least=0.0, most=1.0, open_below=True, where=where)
+def _check_smoothing(name: str, value: Any) -> float | None:
+    return None if value is None else check_real(name, value, least=0.0, most=1.0, open_below=True)
 
 
-def _check_false_alarms(name: str, value: Any, where: str) -> float | None:
+def _check_false_alarms(name: str, value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, int | float) and 1.0 < value <= 1.0 / _RAREST:
         raise ValueError(
-            f"{where} expects false_alarms as a rate below 1 but got {value!r}; for one false alarm in {value:,.0f} "
+            f"expected false_alarms as a rate below 1 but got {value!r}; for one false alarm in {value:,.0f} "
             f"healthy rows, pass 1 / {value:_.0f}"
         )
-    return check_real(name, value, least=_RAREST, most=1.0, open_above=True, where=where)
+    return check_real(name, value, least=_RAREST, most=1.0, open_above=True)
 
 
-def _check_accept_after(name: str, value: Any, where: str) -> int | None:
-    return None if value is None else check_integer(name, value, least=CHUNK, where=where)
+def _check_accept_after(name: str, value: Any) -> int | None:
+    return None if value is None else check_integer(name, value, least=CHUNK)
 
 
-def _check_duration(name: str, value: Any, where: str) -> float | None:
-    return None if value is None else as_seconds(name, value, where)
+def _check_duration(name: str, value: Any) -> float | None:
+    return None if value is None else as_seconds(name, value)
 
 
-def _check_length(name: str, value: Any, where: str) -> float | None:
-    return check_integer(name, value, least=1, where=where) if is_count(value) else _check_duration(name, value, where)
+def _check_length(name: str, value: Any) -> float | None:
+    return check_integer(name, value, least=1) if is_count(value) else _check_duration(name, value)
 
 
-def check_bound(false_alarms: float | None, quantile: float, where: str) -> None:
+def check_bound(false_alarms: float | None, quantile: float) -> None:
     """Refuse a bound of false alarms beside a quantile, or above the alarms of the usual one."""
     if false_alarms is None:
         return
     if quantile != _QUANTILE:
-        raise ValueError(
-            f"{where} expects false_alarms or quantile but got both; with false_alarms, leave quantile out"
-        )
+        raise ValueError("expected false_alarms or quantile but got both; with false_alarms, leave quantile out")
     if false_alarms > 1.0 - quantile:
         raise ValueError(
-            f"{where} expects false_alarms of at most {1.0 - quantile:.2g} a row but got {false_alarms:g}; for more "
+            f"expected false_alarms of at most {1.0 - quantile:.2g} a row but got {false_alarms:g}; for more "
             f"alarms, pass quantile={1.0 - false_alarms:g} instead"
         )
 
 
 # The parameters of a monitor: what checks each, and whether rows were scored or judged by it, so that it cannot change.
 # Files hold them all, but for the model, which has its own fields.
-PARAMETERS: dict[str, tuple[Callable[[str, Any, str], Any], bool]] = {
+PARAMETERS: dict[str, tuple[Callable[[str, Any], Any], bool]] = {
     "model": (_check_model, True),
-    "period": (lambda _, value, where: check_period(value, where), True),
-    "lags": (lambda name, value, where: check_integer(name, value, least=1, where=where), True),
+    "period": (lambda _, value: check_period(value), True),
+    "lags": (lambda name, value: check_integer(name, value, least=1), True),
     "smoothing": (_check_smoothing, True),
     "quantile": (
-        lambda name, value, where: check_real(
-            name, value, least=0.0, most=1.0, open_below=True, open_above=True, where=where
-        ),
+        lambda name, value: check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True),
         True,
     ),
     "false_alarms": (_check_false_alarms, True),
-    "learn": (lambda name, value, where: check_choice(name, value, choices=LEARN, where=where), False),
+    "learn": (lambda name, value: check_choice(name, value, choices=LEARN), False),
     "accept_after": (_check_accept_after, False),
     "max_gap": (_check_duration, False),
-    "end_after": (lambda name, value, where: check_integer(name, value, least=1, where=where), False),
+    "end_after": (lambda name, value: check_integer(name, value, least=1), False),
     "min_duration": (_check_length, False),
-    "ignore": (lambda _, value, where: check_rules(value, where), False),
+    "ignore": (lambda _, value: check_rules(value), False),
 }

@@ -23,13 +23,13 @@ _WIDTH = 1.0 / 24.0
 _PHASES = 2
 
 
-def check_period(period: Any, where: str) -> Period:
+def check_period(period: Any) -> Period:
     """Return a period in rows as an integer, and one in time as a float, in seconds if it is a timedelta."""
     if period is None:
         return None
     if is_count(period):
-        return check_integer("period, in rows,", period, least=2, where=where)
-    return as_seconds("period", period, where)
+        return check_integer("period, in rows,", period, least=2)
+    return as_seconds("period", period)
 
 
 def n_phases(period: Period) -> int:
@@ -42,22 +42,20 @@ def n_features_of(n_seen: int, lags: int, period: Period) -> int:
     return (n_seen - n_phases(period)) // lags
 
 
-def with_phases(rows: Array, period: Period, first: int, times: Times | None, where: str) -> Array:
+def with_phases(rows: Array, period: Period, first: int, times: Times | None) -> Array:
     """Append the phases to rows (n, d), from position `first` on: (n, d + 2); without a period, return the rows."""
     if period is None:
         return rows
     if isinstance(period, int):
         shares = (first + np.arange(len(rows))) % period / period
     elif times is None:
-        raise ValueError(
-            f"{where}: period is a time, {period:g}, but rows have none; pass time=, or a whole number of rows"
-        )
+        raise ValueError(f"period is a time, {period:g}, but rows have none; pass time=, or a whole number of rows")
     elif times.dtype.kind == "M":
         # In whole nanoseconds, as a float has too few digits for a date.
         length = round(1e9 * period)
         if not 1 <= length < 2**63:
             raise ValueError(
-                f"{where}: expected a period of 1e-9 to 9e9 seconds for rows with dates but got {period:g}; give a "
+                f"expected a period of 1e-9 to 9e9 seconds for rows with dates but got {period:g}; give a "
                 "timedelta, as in timedelta(days=1)"
             )
         shares = times.astype("datetime64[ns]").astype(np.int64) % length / length
@@ -90,11 +88,11 @@ def kernel_with_phases(kernel: Kernel, d: int) -> Kernel:
     return kernel.on(range(d)) * RBF(0.5 / (2.0 * math.pi * _WIDTH) ** 2).on((d, d + 1))
 
 
-def check_knows_phases(model: StreamingKernelPCA, where: str) -> None:
+def check_knows_phases(model: StreamingKernelPCA) -> None:
     """Refuse a model that has learned rows without phases, whose kernel cannot change any more."""
     if not has_phases(model.kernel_, model.n_features_in_ - _PHASES):
         raise ValueError(
-            f"{where}: with a period the model should see phases, but it has learned rows of {model.n_features_in_} "
+            f"with a period the model should see phases, but it has learned rows of {model.n_features_in_} "
             f"features with the kernel {model.kernel_!r}, which compares none; pass a model that has learned nothing, "
             "or the model of a monitor with a period"
         )

@@ -19,53 +19,49 @@ def is_count(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64)
 
 
-def as_seconds(name: str, value: Any, where: str) -> float:
+def as_seconds(name: str, value: Any) -> float:
     """Return a positive duration, in seconds if it is a timedelta."""
     if isinstance(value, (timedelta, np.timedelta64)):
         if np.datetime_data(np.timedelta64(value).dtype)[0] in ("Y", "M"):
-            raise TypeError(
-                f"{where}: {name} must have a length, but months and years differ, got {value!r}; give days"
-            )
+            raise TypeError(f"{name} must have a length, but months and years differ, got {value!r}; give days")
         value = float(np.timedelta64(value) / np.timedelta64(1, "s"))
-    return check_real(name, value, least=0.0, open_below=True, where=where)
+    return check_real(name, value, least=0.0, open_below=True)
 
 
-def check_rules(ignore: Any, where: str) -> Rules:
+def check_rules(ignore: Any) -> Rules:
     """Return for each feature its rules: directions, and largest differences from what is expected."""
     # A list of pairs is how files hold them.
     pairs = list(ignore.items()) if isinstance(ignore, Mapping) else [] if ignore is None else ignore
     if not isinstance(pairs, list) or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
         raise TypeError(
-            f"{where} expected ignore to be a dictionary of features and rules but got {ignore!r}; pass "
+            f"expected ignore to be a dictionary of features and rules but got {ignore!r}; pass "
             '{"disk": "below"}, for example'
         )
     rules: dict[str | int, tuple[str | float, ...]] = {}
     for feature, given in pairs:
-        key = (
-            feature if isinstance(feature, str) else check_integer("a feature of ignore", feature, least=0, where=where)
-        )
+        key = feature if isinstance(feature, str) else check_integer("a feature of ignore", feature, least=0)
         several = list(given) if isinstance(given, (list, tuple)) else [given]
-        rules[key] = tuple(_check_rule(key, rule, where) for rule in several)
+        rules[key] = tuple(_check_rule(key, rule) for rule in several)
     return rules
 
 
-def _check_rule(feature: str | int, rule: Any, where: str) -> str | float:
+def _check_rule(feature: str | int, rule: Any) -> str | float:
     if not isinstance(rule, str):
-        return check_real(f"ignore[{feature!r}]", rule, least=0.0, where=where)
+        return check_real(f"ignore[{feature!r}]", rule, least=0.0)
     if rule not in DIRECTIONS:
         raise ValueError(
-            f"{where}: ignore[{feature!r}] should be 'above', 'below' or the largest difference to ignore, got {rule!r}"
+            f"ignore[{feature!r}] should be 'above', 'below' or the largest difference to ignore, got {rule!r}"
         )
     return rule
 
 
-def check_known(rules: Rules, n_features: int, names: list[str] | None, where: str) -> None:
+def check_known(rules: Rules, n_features: int, names: list[str] | None) -> None:
     """Refuse rules for features that rows do not have."""
     known = names if names is not None else range(n_features)
     unknown = [feature for feature in rules if feature not in known]
     if unknown:
         remedy = f"name some of {names}" if names is not None else f"rows have no names, so use 0 to {n_features - 1}"
-        raise ValueError(f"{where}: ignore has rules for {unknown[0]!r}, which is no feature of the rows; {remedy}")
+        raise ValueError(f"ignore has rules for {unknown[0]!r}, which is no feature of the rows; {remedy}")
 
 
 def time_passed(first: Time | None, last: Time | None) -> float:

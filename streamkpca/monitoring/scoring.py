@@ -52,17 +52,17 @@ class Scorer:
         if self.known is not None:
             n_known = self.model.n_features_in_ - n_phases(self.period)
             if self.period is not None:
-                check_knows_phases(self.model, "Monitor")
+                check_knows_phases(self.model)
             if n_known % self.lags:
                 raise ValueError(
-                    f"Monitor: with lags={self.lags} the model should have learned stacked rows, but {n_known} features"
+                    f"with lags={self.lags} the model should have learned stacked rows, but {n_known} features"
                     f" are no multiple of {self.lags}; pass it Monitor(lags={self.lags}).stacked(rows)"
                 )
 
     def begin(self, d: int) -> None:
         """Make ready for the first row (d,); parameters of the model may have been set until now."""
         if self.known is None and self.period is not None:
-            kernel = kernel_from(self.model.kernel, where="Monitor")
+            kernel = kernel_from(self.model.kernel)
             self.model.kernel = kernel_with_phases(kernel, d * self.lags)
 
     def __copy__(self) -> Self:
@@ -133,9 +133,9 @@ class Scorer:
             # Rows whose predecessors are padded are not learned, except the first rows of all.
             n_padded = self.lags - 1 if state.n_rows else 0
         stacked, context = with_predecessors(rows, context)
-        stacked = with_phases(stacked, self.period, state.n_rows, times, "Monitor.update")
+        stacked = with_phases(stacked, self.period, state.n_rows, times)
         # Among rows that wait to be learned, those that the model would refuse would make every later call fail.
-        check_range(self.known or State.begin(self.model.settings("Monitor.update"), stacked.shape[1]), stacked, 1.0)
+        check_range(self.known or State.begin(self.model.settings(), stacked.shape[1]), stacked, 1.0)
         return stacked, context, n_padded
 
     # Scores
@@ -157,13 +157,13 @@ class Scorer:
         known = self.known
         if not len(rows) or known is None or (known.published is None and learns):
             return np.zeros(len(rows))
-        novelty: Array = latest_axes(known, self.model.settings("Monitor.update")).novelty_by_row(rows)
+        novelty: Array = latest_axes(known, self.model.settings()).novelty_by_row(rows)
         return novelty
 
     def healthy(self, relation: Relation | None) -> Healthy:
         """Return what is known of healthy rows, by the model and their relation, or by that of rows of the model."""
         assert self.known is not None
-        answers = latest_axes(self.known, self.model.settings("Monitor"))
+        answers = latest_axes(self.known, self.model.settings())
         if relation is None and (rows := self.leave_phases_out(answers.healthy_rows)).shape[1] <= MOST_RELATED:
             relation = Relation.fit(RowMoments.none(rows.shape[1]).add(rows), rows)
         return Healthy(answers.expectation, relation, self.lags, n_phases(self.period))

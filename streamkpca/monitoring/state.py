@@ -109,7 +109,7 @@ def state_record(state: MonitorState) -> dict[str, Any]:
 
 def state_from_record(record: dict[str, Any], context: Callable[[int], Context]) -> MonitorState:
     """Make the state that `state_record` recorded; ValueError where it makes no sense."""
-    d = check_integer("n_features", record["n_features"], least=1, where="state")
+    d = check_integer("n_features", record["n_features"], least=1)
     state: MonitorState = restore_part(_STATE, record, context(d))
     if state.names is not None and len(state.names) != d:
         raise ValueError("there are too many or too few names")

@@ -144,18 +144,18 @@ def every_nth(n: int, most: int) -> int:
     return max(-(-n // most), 1)
 
 
-def positions_or_times(n: int, time: Any, *, where: str, first: int = 0) -> Any:
+def positions_or_times(n: int, time: Any, *, first: int = 0) -> Any:
     """Return what n rows are drawn over: their times as numbers or dates in UTC, or their positions without any."""
     if time is None:
         return np.arange(first, first + n)
-    check_count(time, n, "times", where=where)
+    check_count(time, n, "times")
     times = in_utc(np.asarray(time))
     if times.dtype.kind not in "Miuf":
-        raise TypeError(f"{where} expected times as numbers or dates but got {times.dtype} values; pass datetime64")
+        raise TypeError(f"expected times as numbers or dates but got {times.dtype} values; pass datetime64")
     return times
 
 
-def check_count(values: Any, n: int, name: str, *, where: str) -> None:
+def check_count(values: Any, n: int, name: str) -> None:
     """Refuse values that are not n in number."""
     if np.shape(values)[:1] != (n,):
-        raise ValueError(f"{where} expected {n} {name} but got an array of shape {np.shape(values)}; give one for each")
+        raise ValueError(f"expected {n} {name} but got an array of shape {np.shape(values)}; give one for each")

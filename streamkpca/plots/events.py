@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
+from streamkpca.errors import named
 from streamkpca.monitoring.periods import n_features_of
 from streamkpca.plots import canvas
 from streamkpca.rows.validation import feature_names
@@ -23,6 +24,7 @@ _MOST_LETTERS = 16
 _AROUND = 50
 
 
+@named
 def draw_event(
     monitor: "Monitor",
     event: "Event",
@@ -79,17 +81,16 @@ def draw_event(
     >>> draw_event(monitor, worst, rows).axes[0].get_ylabel()
     'feature 2'
     """
-    where = "draw_event"
-    n_features = check_integer("n_features", n_features, least=1, where=where)
+    n_features = check_integer("n_features", n_features, least=1)
     n, around = len(X), max(_AROUND, event.end - event.start)
     if not first <= event.start < event.end <= first + n:
         raise ValueError(
-            f"{where} expected the rows of the event, {event.start} to {event.end}, but got {n} rows from row {first} "
+            f"expected the rows of the event, {event.start} to {event.end}, but got {n} rows from row {first} "
             "on; pass X with these rows, and first="
         )
     if not event.features:
-        raise ValueError(f"{where}: the event names no feature; draw its scores with draw_novelty")
-    when = canvas.positions_or_times(n, time, where=where, first=first)
+        raise ValueError("the event names no feature; draw its scores with draw_novelty")
+    when = canvas.positions_or_times(n, time, first=first)
     begin, end = max(event.start - around - first, 0), min(event.end + around - first, n)
     # Its first rows need those before them.
     since = max(begin - monitor.lags + 1, 0)
@@ -99,10 +100,10 @@ def draw_event(
     own_names, n_seen = feature_names(X), monitor.model.n_features_in_
     d = n_features_of(n_seen, monitor.lags, monitor.period)
     if rows.shape[1] != n_seen:
-        raise ValueError(f"{where} expected the {d} features of the monitor but got {np.shape(X)[1]}; pass its rows")
+        raise ValueError(f"expected the {d} features of the monitor but got {np.shape(X)[1]}; pass its rows")
     known = getattr(monitor.model, "feature_names_in_", None)
     if known is not None and own_names is not None and monitor.lags == 1 and list(own_names) != list(known):
-        raise ValueError(f"{where} expected the columns {list(known)} but got {list(own_names)}; sort them so")
+        raise ValueError(f"expected the columns {list(known)} but got {list(own_names)}; sort them so")
     known_names = own_names if names is None else names
     names = [] if known_names is None else [str(name) for name in known_names]
     chosen = slice(None, None, canvas.every_nth(len(rows), canvas.MOST_POINTS))
@@ -111,7 +112,7 @@ def draw_event(
     figure = figure or canvas.make_figure(height=1.2 + 1.6 * len(features))
     for axes, feature in zip(figure.subplots(len(features), sharex=True, squeeze=False)[:, 0], features, strict=True):
         if isinstance(feature, str) and feature not in names:
-            raise ValueError(f"{where}: the event is one of {feature!r}, but X has no such name; pass the table")
+            raise ValueError(f"the event is one of {feature!r}, but X has no such name; pass the table")
         column = names.index(feature) if isinstance(feature, str) else feature
         part = rows.copy()
         # Its own last values are no evidence, as they may be wrong too.

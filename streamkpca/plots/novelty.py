@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.arrays import Array
+from streamkpca.errors import named
 from streamkpca.monitoring import Monitor
 from streamkpca.plots import canvas
 
@@ -26,6 +27,7 @@ _MOST_SINGLE_ROWS = 2 * _PIECES
 _LOWEST_SHARE = 1e-4
 
 
+@named
 def draw_novelty(
     novelty: "npt.ArrayLike | Monitor",
     *,
@@ -94,7 +96,6 @@ def draw_novelty(
     >>> draw_novelty(monitor).get_title()
     'rarity over time'
     """
-    where = "draw_novelty"
     if isinstance(novelty, Monitor):
         record, change = novelty.record_, novelty.change_detected_
         first = novelty.n_rows_ - len(record.rarity)
@@ -105,14 +106,14 @@ def draw_novelty(
     name = name or "novelty"
     scores = np.asarray(novelty, dtype=np.float64)
     if scores.ndim != 1:
-        raise ValueError(f"{where} expected one score for each row but got an array of shape {scores.shape}; ravel it")
-    when = canvas.positions_or_times(len(scores), time, where=where)
+        raise ValueError(f"expected one score for each row but got an array of shape {scores.shape}; ravel it")
+    when = canvas.positions_or_times(len(scores), time)
     for values, what in ((labels, "labels"), (threshold, "thresholds"), (alarms, "alarms")):
         if values is not None and np.ndim(values):
-            canvas.check_count(values, len(scores), what, where=where)
+            canvas.check_count(values, len(scores), what)
     classes = np.zeros(len(scores)) if labels is None else np.asarray(labels, dtype=np.float64)
     if not np.isfinite(classes).all():
-        raise ValueError(f"{where} expected numbers as labels but got NaN or infinity; 0 is a healthy row")
+        raise ValueError("expected numbers as labels but got NaN or infinity; 0 is a healthy row")
     axes = canvas.axes_or_new(ax)
     known = np.isfinite(scores)
     positive = scores[known & (scores > 0)]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.errors import named
 from streamkpca.plots import canvas
 from streamkpca.rows.times import in_utc
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _DOT_AREA = 18_000.0
 
 
+@named
 def draw_projections(
     projections: npt.ArrayLike,
     *,
@@ -60,17 +62,16 @@ def draw_projections(
     >>> draw_projections([[0.0, 1.0], [1.0, 0.0]], groups=[3, 5]).get_legend().get_texts()[1].get_text()
     '5'
     """
-    where = "draw_projections"
     points = np.asarray(projections, dtype=np.float64)
     n_axes = points.shape[1] if points.ndim == 2 else 0
     if not all(component in range(n_axes) for component in components):
         raise ValueError(
-            f"{where} expected projections with the components {tuple(components)} but got an array of shape "
+            f"expected projections with the components {tuple(components)} but got an array of shape "
             f"{points.shape}; choose others, or fit a model with more"
         )
     for values, name in ((color, "colours"), (groups, "groups")):
         if values is not None:
-            canvas.check_count(values, len(points), name, where=where)
+            canvas.check_count(values, len(points), name)
     axes = canvas.axes_or_new(ax)
     points = points[:, [int(component) for component in components]]
     chosen = slice(None, None, canvas.every_nth(len(points), canvas.MOST_POINTS))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca.errors import named
 from streamkpca.plots import canvas
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 _MOST_NUMBERS = 16
 
 
+@named
 def draw_spectrum(
     eigenvalues: Any,
     *,
@@ -51,18 +53,17 @@ def draw_spectrum(
     >>> axes.get_ylabel()
     'variance, in units of k(x, x)'
     """
-    where = "draw_spectrum"
     if hasattr(eigenvalues, "fit"):
         model, eigenvalues = eigenvalues, eigenvalues.eigenvalues_
         explained = getattr(model, "explained_variance_ratio_", None) if explained is None else explained
         bounds = getattr(model, "eigenvalue_bounds_", None) if bounds is None else bounds
     heights = np.asarray(eigenvalues, dtype=np.float64)
     if heights.ndim != 1 or not np.isfinite(heights).all():
-        raise ValueError(f"{where} expected finite numbers, one for each axis, but got {heights}; pass eigenvalues_")
+        raise ValueError(f"expected finite numbers, one for each axis, but got {heights}; pass eigenvalues_")
     q = len(heights)
     for values, name in ((explained, "shares"), (bounds, "pairs of bounds")):
         if values is not None:
-            canvas.check_count(values, q, name, where=where)
+            canvas.check_count(values, q, name)
     axes = canvas.axes_or_new(ax)
     components, tops, step = np.arange(q), heights, canvas.every_nth(q, _MOST_NUMBERS)
     ink = canvas.ink(axes)

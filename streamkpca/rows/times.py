@@ -19,11 +19,11 @@ Time = np.datetime64 | float
 Times = npt.NDArray[Any]
 
 
-def without_times(X: Any, time: Any, where: str) -> tuple[Any, Any]:
+def without_times(X: Any, time: Any) -> tuple[Any, Any]:
     """Return rows and their times: `time`, the column of that name, or without any, the dates that index a table."""
     if type(X) is np.ndarray and not isinstance(time, str):
         return X, time
-    X = arrow_table(X, where)
+    X = arrow_table(X)
     if time is None:
         index = getattr(X, "index", None)
         return X, index if getattr(getattr(index, "dtype", None), "kind", "") == "M" else None
@@ -32,25 +32,23 @@ def without_times(X: Any, time: Any, where: str) -> tuple[Any, Any]:
     names = X.schema.names if is_arrow_table(X) else list(getattr(X, "columns", ()))
     if time not in names:
         raise ValueError(
-            f"{where} expected time to name a column of X but got {time!r}, and X has "
+            f"expected time to name a column of X but got {time!r}, and X has "
             f"{f'the columns {names}' if names else 'no names'}; pass one of them, or a time a row"
         )
     if len(set(names)) < len(names):
-        raise ValueError(f"{where}: X has several columns of one name among {names}; rename them, or pass the times")
+        raise ValueError(f"X has several columns of one name among {names}; rename them, or pass the times")
     rest = [name for name in names if name != time]
     return (X.select(rest) if is_arrow_table(X) else X[rest]), X[time]
 
 
-def as_times(times: Any, count: int, last: Time | None, where: str) -> tuple[Times, npt.NDArray[np.float64]]:
+def as_times(times: Any, count: int, last: Time | None) -> tuple[Times, npt.NDArray[np.float64]]:
     """Return times (n,), as ``datetime64`` or float64, and seconds since the one before; `last` precedes the first.
 
     Dates with a zone become UTC, and those without one count as UTC. Durations become seconds.
     """
     values = np.asarray(times)
     if values.shape != (count,):
-        raise ValueError(
-            f"{where} expected one time for each of {count} rows but got shape {values.shape}; pass a time a row"
-        )
+        raise ValueError(f"expected one time for each of {count} rows but got shape {values.shape}; pass a time a row")
     values = in_utc(values)
     kind = values.dtype.kind
     if kind == "M":
@@ -62,18 +60,18 @@ def as_times(times: Any, count: int, last: Time | None, where: str) -> tuple[Tim
         usable = np.isfinite(values)
     else:
         raise TypeError(
-            f"{where} expected times as numbers or dates but got {values.dtype} values; pass seconds, datetime64 or "
+            f"expected times as numbers or dates but got {values.dtype} values; pass seconds, datetime64 or "
             "datetime, such as pandas.to_datetime returns"
         )
     if not usable.all():
         row = int(np.argmin(usable))
         raise ValueError(
-            f"{where} expected finite times but that of row {row} is {values[row]}; leave such rows out, and dates "
+            f"expected finite times but that of row {row} is {values[row]}; leave such rows out, and dates "
             "before 1678 or after 2261"
         )
     if last is not None and isinstance(last, np.datetime64) != (kind == "M"):
         raise TypeError(
-            f"{where} expected times of one kind, but that of the last row was {last} and now comes {values[0]}; pass "
+            f"expected times of one kind, but that of the last row was {last} and now comes {values[0]}; pass "
             "dates or numbers throughout, or call reset_context() where a new recording begins"
         )
     before = values[:1] if last is None else np.array([last])
@@ -83,7 +81,7 @@ def as_times(times: Any, count: int, last: Time | None, where: str) -> tuple[Tim
     if (steps < 0).any():
         row = int(np.argmax(steps < 0))
         raise ValueError(
-            f"{where} expected ascending times but that of row {row} is {-steps[row]:.6g} before the last one; "
+            f"expected ascending times but that of row {row} is {-steps[row]:.6g} before the last one; "
             "sort the rows by time, or call reset_context() where a new recording begins"
         )
     return values, steps

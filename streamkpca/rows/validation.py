@@ -65,9 +65,9 @@ def is_arrow_table(X: Any) -> bool:
     return pyarrow is not None and isinstance(X, pyarrow.Table | pyarrow.RecordBatch)
 
 
-def arrow_batches(X: Any, where: str) -> Iterator[Any]:
+def arrow_batches(X: Any) -> Iterator[Any]:
     """Yield the batches of a stream that have rows; all of it, without one, if it has no rows."""
-    reader = _reader(X, where)
+    reader = _reader(X)
     empty = True
     for batch in reader:
         if batch.num_rows:
@@ -77,29 +77,29 @@ def arrow_batches(X: Any, where: str) -> Iterator[Any]:
         yield reader.schema.empty_table()
 
 
-def arrow_table(X: Any, where: str) -> Any:
+def arrow_table(X: Any) -> Any:
     """Return a table of pyarrow with the rows of a stream, which is read to its end; X itself if it is no stream."""
-    return _reader(X, where).read_all() if is_arrow(X) and not is_arrow_table(X) else X
+    return _reader(X).read_all() if is_arrow(X) and not is_arrow_table(X) else X
 
 
-def _reader(X: Any, where: str) -> Any:
+def _reader(X: Any) -> Any:
     try:
         import pyarrow
     except ImportError:
         raise ImportError(
-            f"{where}: X is an Arrow stream ({type(X).__name__}), which pyarrow reads; "
+            f"X is an Arrow stream ({type(X).__name__}), which pyarrow reads; "
             "pip install 'streamkpca[arrow]', or pass a DataFrame of pandas or polars"
         ) from None
     try:
         return pyarrow.RecordBatchReader.from_stream(X)
     except pyarrow.ArrowInvalid as error:
         raise TypeError(
-            f"{where}: expected an Arrow stream of rows but got {type(X).__name__} ({str(error).splitlines()[0]}); "
+            f"expected an Arrow stream of rows but got {type(X).__name__} ({str(error).splitlines()[0]}); "
             "pass a table, with a column for each feature"
         ) from None
 
 
-def arrow_rows(table: Any, where: str) -> Array:
+def arrow_rows(table: Any) -> Array:
     """Turn a table of pyarrow into rows (n, d); missing cells become NaN, columns of no numbers a TypeError."""
     types, names = sys.modules["pyarrow"].types, table.schema.names
     numbers = types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null
@@ -110,7 +110,7 @@ def arrow_rows(table: Any, where: str) -> Array:
             column, kind = column.cast(kind.value_type), kind.value_type
         if not any(is_kind(kind) for is_kind in numbers):
             raise TypeError(
-                f"{where}: column {names[j]!r} of X holds {kind} but numbers are required; leave it out, convert it, "
+                f"column {names[j]!r} of X holds {kind} but numbers are required; leave it out, convert it, "
                 "or number its categories"
             )
         rows[:, j] = column.to_numpy(zero_copy_only=False) if hasattr(column, "buffers") else column.to_numpy()
@@ -122,11 +122,6 @@ Names = npt.NDArray[np.object_]
 # Sums of squares of larger weights, or of weights below its inverse, would leave the range of float64.
 LARGEST_WEIGHT = 1e100
 
-# The methods whose callers can choose to skip such rows.
-_SKIP_THEM = dict.fromkeys(
-    ("StreamingKernelPCA.partial_fit", "StreamingKernelPCA.fit"),
-    ', or set on_bad_rows="skip" to leave them out, on_missing="marginal" to use what rows with NaN have',
-)
 _FLOAT64 = np.dtype(np.float64)
 
 # Rows that take more than this, 4 MiB, are converted in parts.
@@ -135,7 +130,7 @@ _CONVERTED_WHOLE = 2**19
 _FEW_ROWS = 8
 
 
-def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None = None) -> None:
+def _check_shape(shape: tuple[int, ...], n_features: int | None = None) -> None:
     """Refuse anything but rows (n, d) with n and d of at least 1, and d as expected."""
     if len(shape) != 2:
         remedy = (
@@ -143,21 +138,20 @@ def _check_shape(shape: tuple[int, ...], where: str, n_features: int | None = No
             if len(shape) < 2
             else "flatten what follows the first axis: X.reshape(len(X), -1)"
         )
-        raise ValueError(f"{where}: expected a 2D array (rows, features) but got {len(shape)}D. {remedy}")
+        raise ValueError(f"expected a 2D array (rows, features) but got {len(shape)}D. {remedy}")
     n, d = shape
     if n == 0:
-        raise ValueError(f"{where}: found 0 sample(s) (shape=({n}, {d})) while a minimum of 1 is required")
+        raise ValueError(f"found 0 sample(s) (shape=({n}, {d})) while a minimum of 1 is required")
     if d == 0:
-        raise ValueError(f"{where}: found 0 feature(s) (shape=({n}, {d})) while a minimum of 1 is required.")
+        raise ValueError(f"found 0 feature(s) (shape=({n}, {d})) while a minimum of 1 is required.")
     if n_features is not None and d != n_features:
-        estimator = where.partition(".")[0]
         raise ValueError(
-            f"{where}: X has {d} features, but {estimator} is expecting {n_features} features as input "
+            f"X has {d} features, but it is expecting {n_features} features as input "
             "(set by the first rows); bring the same columns in the same order, or fit anew"
         )
 
 
-def check_finite(rows: Rows, where: str, *, gaps: bool = False) -> None:
+def check_finite(rows: Rows, *, gaps: bool = False) -> None:
     """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many."""
     first, n_bad = "", 0
     for place, part in parts_of(rows):
@@ -173,32 +167,32 @@ def check_finite(rows: Rows, where: str, *, gaps: bool = False) -> None:
         n_bad += len(part) - int(numbers.all(axis=1).sum())
     if first:
         raise ValueError(
-            f"{where}: {first}{n_bad} of {len(rows)} rows are not finite); drop or impute such rows first"
-            + _SKIP_THEM.get(where, "")
+            f"{first}{n_bad} of {len(rows)} rows are not finite); drop or impute such rows first, or fit a "
+            'StreamingKernelPCA with on_bad_rows="skip" to leave them out, on_missing="marginal" to use what they have'
         )
 
 
-def as_sample_weight(sample_weight: Any, n: int, *, where: str, all_zero: bool = False) -> Array:
+def as_sample_weight(sample_weight: Any, n: int, *, all_zero: bool = False) -> Array:
     """Turn sample weights into n finite numbers that are not negative, shape (n,).
 
     None stands for 1, and a number for the same weight for every row. All may be zero only if `all_zero` is True.
     """
     if sample_weight is None:
         return np.ones(n)
-    values = _contiguous(_real_array(sample_weight, where, "sample_weight"))
+    values = _contiguous(_real_array(sample_weight, "sample_weight"))
     if values.ndim == 0:
         values = np.full(n, float(values))
     if values.shape != (n,):
-        raise ValueError(f"{where}: sample_weight has shape {values.shape} but X has {n} rows; give one weight a row")
+        raise ValueError(f"sample_weight has shape {values.shape} but X has {n} rows; give one weight a row")
     usable = (values == 0) | ((values >= 1.0 / LARGEST_WEIGHT) & (values <= LARGEST_WEIGHT))
     if not usable.all():
         position = int(np.flatnonzero(~usable)[0])
         raise ValueError(
-            f"{where}: sample_weight[{position}] is {values[position]} but must be finite and not negative: 0, or from "
+            f"sample_weight[{position}] is {values[position]} but must be finite and not negative: 0, or from "
             "1e-100 to 1e100; repair it, or multiply all weights by one number"
         )
     if not all_zero and not values.any():
-        raise ValueError(f"{where}: sample_weight is zero for every row; leave the rows out instead")
+        raise ValueError("sample_weight is zero for every row; leave the rows out instead")
     return values
 
 
@@ -213,7 +207,6 @@ def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
 
 def check_parts(
     X: Any,
-    where: str,
     n_features: int | None = None,
     names: Names | None = None,
     *,
@@ -228,13 +221,13 @@ def check_parts(
     if is_plain(X, n_features):
         plain: Array = X
         return plain
-    X = arrow_table(X, where)
-    _check_names(X, where, names)
-    parts = _delay_conversion(X, where)
-    rows: Rows = _contiguous(_real_array(X, where, "X")) if parts is None else parts
-    _check_shape(rows.shape, where, n_features)
+    X = arrow_table(X)
+    _check_names(X, names)
+    parts = _delay_conversion(X)
+    rows: Rows = _contiguous(_real_array(X, "X")) if parts is None else parts
+    _check_shape(rows.shape, n_features)
     if finite:
-        check_finite(rows, where, gaps=gaps)
+        check_finite(rows, gaps=gaps)
     elif parts is not None:
         for _ in parts_of(parts):
             # Anything else that is no number is refused before any row is used.
@@ -242,16 +235,14 @@ def check_parts(
     return rows
 
 
-def _delay_conversion(X: Any, where: str) -> RowParts | None:
+def _delay_conversion(X: Any) -> RowParts | None:
     """Return the rows of a sparse matrix, a large table or array before conversion; None where that gains nothing."""
     if isinstance(X, RowParts):
         return X
     if hasattr(X, "tocsr"):
-        _check_shape(X.shape, where)
+        _check_shape(X.shape)
         if X.dtype.kind not in "fiub":
-            raise TypeError(
-                f"{where}: X is sparse with dtype {X.dtype} but real numbers are required; convert it first"
-            )
+            raise TypeError(f"X is sparse with dtype {X.dtype} but real numbers are required; convert it first")
         rows = csr_array(X)
         return RowParts(X.shape, lambda start, stop: _contiguous(rows[start:stop].toarray()))
     shape: Any = getattr(X, "shape", None)
@@ -261,23 +252,23 @@ def _delay_conversion(X: Any, where: str) -> RowParts | None:
     if n <= _FEW_ROWS or n * d <= _CONVERTED_WHOLE:
         return None
     if hasattr(X, "iloc"):
-        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(X.iloc[start:stop], where, "X")))
+        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(X.iloc[start:stop], "X")))
     if hasattr(X, "slice"):
         # Tables of polars and Arrow.
-        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(X.slice(start, stop - start), where, "X")))
-    values = _real_array(X, where, "X")
+        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(X.slice(start, stop - start), "X")))
+    values = _real_array(X, "X")
     if values.ndim != 2 or (values.dtype == _FLOAT64 and values.flags.c_contiguous):
         return None
     return RowParts((n, d), lambda start, stop: _contiguous(values[start:stop]))
 
 
-def _check_names(X: Any, where: str, names: Names | None) -> None:
+def _check_names(X: Any, names: Names | None) -> None:
     given = feature_names(X)
     if names is not None and given is not None and not np.array_equal(given, names):
         unexpected = [name for name in given if name not in names]
         missing = [name for name in names if name not in given]
         raise ValueError(
-            f"{where}: The feature names should match those that were passed during fit. "
+            "The feature names should match those that were passed during fit. "
             + (f"Unexpected: {', '.join(unexpected)}. " if unexpected else "")
             + (f"Missing: {', '.join(missing)}. " if missing else "")
             + f"Pass the columns {', '.join(names)} in this order"
@@ -312,7 +303,7 @@ def usable_rows(rows: Array, *, gaps: bool) -> Flags:
     )
 
 
-def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
+def round_to_single(rows: Rows, *, finite: bool = True) -> Rows:
     """Round rows (n, d) to single precision; they stay float64.
 
     Each number moves by at most 6e-8, relative, or by 1e-45. Numbers beyond the range of float32 raise ValueError if
@@ -320,7 +311,7 @@ def round_to_single(rows: Rows, where: str, *, finite: bool = True) -> Rows:
     """
     if finite:
         for place, part in parts_of(rows):
-            _check_in_range(part, place.start, where)
+            _check_in_range(part, place.start)
     return _change_rows(rows, _round)
 
 
@@ -338,13 +329,13 @@ def _round(rows: Array) -> Array:
         return rows.astype(np.float32).astype(np.float64)
 
 
-def _check_in_range(rows: Array, first: int, where: str) -> None:
+def _check_in_range(rows: Array, first: int) -> None:
     """Refuse rows (n, d) beyond the range of float32; the first of them is row number `first`."""
     too_large = np.isinf(_round(rows))
     if too_large.any():
         row, column = (int(i) for i in np.argwhere(too_large)[0])
         raise ValueError(
-            f"{where}: expected numbers up to {np.finfo(np.float32).max:.3g}, the range of dtype='float32', but X has "
+            f"expected numbers up to {np.finfo(np.float32).max:.3g}, the range of dtype='float32', but X has "
             f"{rows[row, column]:.3g} at row {first + row}, column {column}; scale the features down, or use "
             "dtype='float64'"
         )
@@ -366,29 +357,29 @@ def is_plain(X: Any, n_features: int | None) -> bool:
     )
 
 
-def _real_array(values: Any, where: str, name: str) -> npt.NDArray[Any]:
+def _real_array(values: Any, name: str) -> npt.NDArray[Any]:
     """Return an array of real numbers, and refuse what has no plain meaning as such."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        raise ValueError(f"{where}: {name} has masked values; fill or drop them first: {name}.filled(value)")
+        raise ValueError(f"{name} has masked values; fill or drop them first: {name}.filled(value)")
     if isinstance(values, str | bytes) or values is None:
-        raise TypeError(f"{where}: {name} must be an array of numbers, got {values!r}")
+        raise TypeError(f"{name} must be an array of numbers, got {values!r}")
     if is_arrow(values):
-        return arrow_rows(arrow_table(values, where), where)
+        return arrow_rows(arrow_table(values))
     try:
         array = _numbers(_plain_array(values), is_table=hasattr(values, "columns"))
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{where}: {name} is not a rectangular array of numbers ({error})") from None
+        raise ValueError(f"{name} is not a rectangular array of numbers ({error})") from None
     kind = array.dtype.kind
     if kind == "c":
-        raise ValueError(f"{where}: Complex data not supported; {name} must be real, pass {name}.real")
+        raise ValueError(f"Complex data not supported; {name} must be real, pass {name}.real")
     if kind in "SU":
         raise ValueError(
-            f"{where}: {name} holds text but numbers are required; convert it with {name}.astype(float), or "
+            f"{name} holds text but numbers are required; convert it with {name}.astype(float), or "
             "number categories, as by sklearn.preprocessing.OrdinalEncoder, and compare them by kernels.Equal()"
         )
     if kind not in "fiub":
         raise TypeError(
-            f"{where}: {name} has dtype {array.dtype} but numbers are required (the argument must be a string or a "
+            f"{name} has dtype {array.dtype} but numbers are required (the argument must be a string or a "
             f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float); "
             "sklearn.preprocessing.OrdinalEncoder numbers categories, which kernels.Equal() compares"
         )

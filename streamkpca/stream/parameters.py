@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from streamkpca._core import parameters as checks
+from streamkpca.errors import named
 
 if TYPE_CHECKING:
     from streamkpca.components.refit import RefitSettings
@@ -35,17 +36,17 @@ class Parameter:
     can_change: bool = True
     concerns_axes: bool = False
 
-    def check_value(self, value: Any, where: str) -> Any:
+    def check_value(self, value: Any) -> Any:
         """Return the value that a model works with, or refuse it with an error that begins with `where`."""
         is_word = (value is None or isinstance(value, str)) and value in self.words
-        return value if is_word else self.check(value, where=where)
+        return value if is_word else self.check(value)
 
 
-def _check_kernel(value: Any, *, where: str) -> "Kernel":
+def _check_kernel(value: Any) -> "Kernel":
     """Check a kernel with the module of all kernels; reading this table must not load their compiled loops."""
     from streamkpca.kernels import kernel_from
 
-    return kernel_from(value, where=where)
+    return kernel_from(value)
 
 
 def _choice(
@@ -123,9 +124,9 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-def check_parameters(where: str, **given: Any) -> dict[str, Any]:
+def check_parameters(**given: Any) -> dict[str, Any]:
     """Check some of `PARAMETERS`, each alone; errors begin with `where`."""
-    return {item.name: item.check_value(given[item.name], where) for item in PARAMETERS if item.name in given}
+    return {item.name: item.check_value(given[item.name]) for item in PARAMETERS if item.name in given}
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,12 @@ class Settings:
         return self.on_missing == "marginal"
 
     @classmethod
-    def make(cls, *, where: str = "Settings", **parameters: Any) -> Self:
+    @named
+    def make(cls, **parameters: Any) -> Self:
         """Check parameters of `StreamingKernelPCA`, each alone and those that depend on each other.
 
         Parameters
         ----------
-        where : str
-            Caller, for the error text.
         **parameters
             By their names; those that are not given have their defaults.
 
@@ -204,19 +204,19 @@ class Settings:
         defaults = {item.name: item.default for item in PARAMETERS}
         if unknown := parameters.keys() - defaults.keys():
             raise TypeError(
-                f"{where} expected parameters of StreamingKernelPCA but got {', '.join(sorted(unknown))}; "
+                f"expected parameters of StreamingKernelPCA but got {', '.join(sorted(unknown))}; "
                 f"the parameters are {', '.join(defaults)}"
             )
-        values = check_parameters(where, **(defaults | parameters))
+        values = check_parameters(**(defaults | parameters))
         refit = {item.name: values.pop(item.name) for item in PARAMETERS if item.concerns_axes}
         max_atoms, n_active = values["max_atoms"], refit["n_active"]
         if max_atoms is not None and n_active is not None and n_active > max_atoms:
             raise ValueError(
-                f"{where}: n_active={n_active} atoms cannot be active with max_atoms={max_atoms}; "
+                f"n_active={n_active} atoms cannot be active with max_atoms={max_atoms}; "
                 "ask for fewer, or raise max_atoms"
             )
         # Keeping every row means batch kernel PCA: nothing is pruned unless the user names a noise variance.
         exact = max_atoms is None and values["tolerance"] == 0.0 and refit["axes"] != "likelihood"
         if exact and refit["noise_variance"] == "auto":
             refit["noise_variance"] = None
-        return cls(refit=RefitSettings(center=values.pop("center"), **refit).consistent(where), **values)
+        return cls(refit=RefitSettings(center=values.pop("center"), **refit).consistent(), **values)

@@ -16,7 +16,7 @@ from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.dictionary.moments import RowSums
-from streamkpca.errors import RowError, SparsityError, SparsityWarning
+from streamkpca.errors import RowError, SparsityError, SparsityWarning, named
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
@@ -103,6 +103,7 @@ class State:
     provisional: Provisional | None = field(default=None, init=False, repr=False)
 
     @classmethod
+    @named
     def begin(cls, settings: Settings, n_features: int, names: Names | None = None) -> Self:
         """Return the state before the first row.
 
@@ -118,7 +119,7 @@ class State:
         TypeError, ValueError
             The number of features is no such number.
         """
-        n_features = check_integer("n_features", n_features, least=1, where="State.begin")
+        n_features = check_integer("n_features", n_features, least=1)
         # Without a random_state the seed is drawn once, and then belongs to the stream.
         seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
         nothing = RowBuffer.empty(n_features, settings.dtype)
@@ -331,27 +332,27 @@ def axes(state: State, settings: Settings) -> Snapshot:
             return fit_axes(everything)
 
 
-def check_continued(state: State, settings: Settings, where: str) -> None:
+def check_continued(state: State, settings: Settings) -> None:
     """Refuse parameters that cannot change within a stream."""
     began = (state.kernel, state.block_size, state.reservoir_size, state.dtype)
     if (settings.kernel, settings.block_size, settings.reservoir_size, settings.dtype) != began:
         raise ValueError(
-            f"{where}: kernel, block_size, reservoir_size and dtype cannot change within a stream; it began with "
+            "kernel, block_size, reservoir_size and dtype cannot change within a stream; it began with "
             f"kernel={state.kernel!r}, block_size={state.block_size}, reservoir_size={state.reservoir_size}, "
             f"dtype={state.dtype!r}; set them back or start anew with fit"
         )
     if state.has_gaps != settings.has_gaps:
         raise ValueError(
-            f"{where}: on_missing={settings.on_missing!r} is not how this stream began: it cannot change to or from "
+            f"on_missing={settings.on_missing!r} is not how this stream began: it cannot change to or from "
             "'marginal' within a stream; set it back or start anew with fit"
         )
 
 
-def check_mergeable(own: State, other: State, settings: Settings, other_settings: Settings, where: str) -> None:
+def check_mergeable(own: State, other: State, settings: Settings, other_settings: Settings) -> None:
     """Refuse a stream of other features, another precision, half-life or kernel."""
 
     def refuse(expected: str, got: str, remedy: str) -> NoReturn:
-        raise ValueError(f"{where} expected a model {expected} but got {got}; {remedy}")
+        raise ValueError(f"expected a model {expected} but got {got}; {remedy}")
 
     if own.n_features != other.n_features:
         refuse(f"of {own.n_features} features", f"one of {other.n_features}", "merge models of the same columns")
@@ -378,18 +379,18 @@ def check_mergeable(own: State, other: State, settings: Settings, other_settings
         refuse(f"with the kernel {kernels[0]!r}", f"{kernels[1]!r}", remedy)
 
 
-def check_rows(state: State, rows: Rows, where: str) -> None:
+def check_rows(state: State, rows: Rows) -> None:
     """Refuse anything but an array of finite rows (n, d); NaN is a gap where the state has them."""
     is_block = isinstance(rows, RowParts) or (type(rows) is np.ndarray and rows.dtype == np.float64)
     if not is_block or rows.shape[1:] != (state.n_features,):
         given = f"shape {rows.shape}" if is_block else type(rows).__name__
         raise ValueError(
-            f"{where} expected rows as a float64 array of shape (n, {state.n_features}) but got {given}; "
+            f"expected rows as a float64 array of shape (n, {state.n_features}) but got {given}; "
             "the estimators take rows of other types"
         )
     # Parts are checked where they are made.
     if isinstance(rows, np.ndarray):
-        check_finite(rows, where, gaps=state.has_gaps)
+        check_finite(rows, gaps=state.has_gaps)
 
 
 def check_range(state: State, rows: Rows, weights: Array | float) -> None:
@@ -437,7 +438,7 @@ def check_kernel_range(kernel: Kernel, rows: Rows, weights: Array | float, *, ga
         if gaps and (missing := gaps_in(counting)) is not None:
             # Their completions are among other rows.
             counting = np.where(missing, 0.0, counting)
-        kernel.check_range(counting, "kernel")
+        kernel.check_range(counting)
         if is_bounded:
             continue
         try:

@@ -15,6 +15,7 @@ from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.moments import Record
+from streamkpca.errors import named
 from streamkpca.kernels import Kernel
 from streamkpca.rows.validation import LARGEST_WEIGHT, Rows, as_sample_weight
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
@@ -58,6 +59,7 @@ _LEAST_TO_SETTLE = 2048
 _RUN = 64
 
 
+@named
 def advance(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:
     """Learn the next rows: every full block advances the summary, and refits the axes if that is due.
 
@@ -91,10 +93,10 @@ def advance(state: State, rows: Rows, weights: Array | float, settings: Settings
     >>> state.pending.weights
     array([0.5, 0.5])
     """
-    check_rows(state, rows, "advance")
-    check_continued(state, settings, "advance")
-    n_rejected = check_integer("n_rejected", n_rejected, least=0, most=len(rows), where="advance")
-    return with_rows(state, rows, _check_weights(weights, len(rows), "advance"), settings, n_rejected)
+    check_rows(state, rows)
+    check_continued(state, settings)
+    n_rejected = check_integer("n_rejected", n_rejected, least=0, most=len(rows))
+    return with_rows(state, rows, _check_weights(weights, len(rows)), settings, n_rejected)
 
 
 def with_rows(state: State, rows: Rows, weights: Array | float, settings: Settings, n_rejected: int) -> State:
@@ -107,6 +109,7 @@ def with_rows(state: State, rows: Rows, weights: Array | float, settings: Settin
         return _advance_or_restart(state, rows, _one_for_each(weights, len(rows)), settings, publish=True)
 
 
+@named
 def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:
     """Learn the first rows of a stream in two passes: the first chooses atoms, from a sample, the second records.
 
@@ -135,14 +138,14 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *,
     >>> fit(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings).published.eigenvalues
     array([7.])
     """
-    check_rows(state, rows, "fit")
-    check_continued(state, settings, "fit")
-    n_rejected = check_integer("n_rejected", n_rejected, least=0, most=len(rows), where="fit")
+    check_rows(state, rows)
+    check_continued(state, settings)
+    n_rejected = check_integer("n_rejected", n_rejected, least=0, most=len(rows))
     if state.n_rows:
-        raise ValueError(f"fit expected a state that has seen no rows but got one of {state.n_rows}; advance adds rows")
-    weights = _one_for_each(_check_weights(weights, len(rows), "fit"), len(rows))
+        raise ValueError(f"expected a state that has seen no rows but got one of {state.n_rows}; advance adds rows")
+    weights = _one_for_each(_check_weights(weights, len(rows)), len(rows))
     if not weights.any():
-        raise ValueError("fit expected rows of positive weight but all weights are 0; pass at least one such row")
+        raise ValueError("expected rows of positive weight but all weights are 0; pass at least one such row")
     with one_blas_thread():
         check_range(state, rows, weights)
         # A row of the first pass is followed by all others, so the scale is settled on rows from all over.
@@ -192,6 +195,7 @@ def refit(state: State, settings: Settings) -> State:
     return replace_fields(state, published=axes(state, settings))
 
 
+@named
 def forget(state: State, factor: float) -> State:
     """Multiply the weights of all rows by a factor from 0 to 1.
 
@@ -218,7 +222,7 @@ def forget(state: State, factor: float) -> State:
     >>> forget(state, 0.25).pending.weights
     array([0.25, 0.25])
     """
-    factor = check_real("factor", factor, least=0.0, most=1.0, where="forget")
+    factor = check_real("factor", factor, least=0.0, most=1.0)
     total_weight = (state.summary.total_weight if state.summary else 0.0) + float(state.pending.weights.sum())
     factor = clamp_decay(factor, total_weight, LEAST_TOTAL_WEIGHT)
     return replace_fields(
@@ -240,9 +244,8 @@ def without_rows(state: State, settings: Settings) -> State:
         return replace_fields(empty, summary=record_pending(state, settings).without_rows())
 
 
-def merge(
-    own: State | None, others: Iterable[tuple[State, Settings]], settings: Settings, where: str = "merge"
-) -> State | None:
+@named
+def merge(own: State | None, others: Iterable[tuple[State, Settings]], settings: Settings) -> State | None:
     """Unite states of several streams, and publish axes of all their rows.
 
     Rows of a state are numbered after those of the states before it. All streams end at the union: with a half-life,
@@ -254,8 +257,6 @@ def merge(
     others : iterable of (State, Settings)
     settings : Settings
         Those of the union.
-    where : str
-        Caller, for the error text.
 
     Returns
     -------
@@ -281,8 +282,8 @@ def merge(
         for other, other_settings in others:
             if union is None:
                 union = State.begin(replace(settings, kernel=other.kernel), other.n_features, other.names)
-            check_continued(union, settings, where)
-            check_mergeable(union, other, settings, other_settings, where)
+            check_continued(union, settings)
+            check_mergeable(union, other, settings, other_settings)
             union = _merge_pair(union, other, settings, other_settings)
         return None if union is None else publish_axes(union, settings)
 
@@ -462,11 +463,11 @@ def _empty_buffer(state: State) -> RowBuffer:
     return RowBuffer.empty(state.n_features, state.dtype)
 
 
-def _check_weights(weights: Array | float, count: int, where: str) -> Array | float:
+def _check_weights(weights: Array | float, count: int) -> Array | float:
     """Return a weight for each row, or one for all if that is above 0."""
     if isinstance(weights, float) and 1.0 / LARGEST_WEIGHT <= weights <= LARGEST_WEIGHT:
         return float(weights)
-    return as_sample_weight(weights, count, where=where, all_zero=True)
+    return as_sample_weight(weights, count, all_zero=True)
 
 
 def _one_for_each(weights: Array | float, count: int) -> Array:

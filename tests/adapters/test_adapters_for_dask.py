@@ -178,8 +178,8 @@ def test_invalid_arguments_are_refused():
     model, bag = StreamingKernelPCA(**SMALL), db.from_sequence([{"a": 1.0}])
     known = fitted(frame())
     for error, message, call, arguments in (
-        (TypeError, "transform expected a dask Array or DataFrame but got ndarray", for_dask.transform, (known, X)),
-        (TypeError, r"fit expected a dask .* but got Bag; convert .* by its to_data", for_dask.fit, (model, bag)),
+        (TypeError, "transform: expected a dask Array or DataFrame but got ndarray", for_dask.transform, (known, X)),
+        (TypeError, r"fit: expected a dask .* but got Bag; convert .* by its to_data", for_dask.fit, (model, bag)),
         (TypeError, "got Delayed", for_dask.fit, (model, dask.delayed(X))),
         (ValueError, r"fit: expected a 2D collection .* but got 1D. Reshape", for_dask.fit, (model, frame().a)),
         (ValueError, "NaN", for_dask.fit, (model, array() * np.nan)),

@@ -20,7 +20,7 @@ def autoregressive(memory, n, d=4, seed=0):
 def test_the_chart_is_a_function_of_the_rows():
     rows, model = autoregressive(0.8, 800), StreamingKernelPCA(max_atoms=32)
     model.partial_fit(autoregressive(0.8, 600, seed=1))
-    snapshot = latest_axes(model.state_, model.settings("test"))
+    snapshot = latest_axes(model.state_, model.settings())
     (one, _), (other, _) = learn_chart(rows, snapshot), learn_chart(rows.copy(), snapshot)
     np.testing.assert_array_equal(one.run_lengths.log_lengths, other.run_lengths.log_lengths)
     np.testing.assert_array_equal(one.power, other.power)

@@ -128,7 +128,7 @@ def test_functions_of_the_caller_are_guessed():
 
 def test_bad_projections_are_refused():
     model = StreamingKernelPCA(2).partial_fit(circle(100))
-    with pytest.raises(ValueError, match=r"inverse_transform expected projections onto 2 axes but got 3"):
+    with pytest.raises(ValueError, match=r"inverse_transform: expected projections onto 2 axes but got 3"):
         model.inverse_transform(np.zeros((1, 3)))
     with pytest.raises(ValueError, match="inverse_transform: X contains NaN"):
         model.inverse_transform([[np.nan, 0.0]])

@@ -150,7 +150,7 @@ def test_a_device_goes_on_to_the_bit_with_what_it_saved_or_was_sent(fleet, folde
     home = from_device(other.saved(), union)
     assert home.n_samples_seen_ == 2000
     assert moments_of(home).energy == pytest.approx(moments_of(home).total_weight, rel=1e-3)
-    with pytest.raises(ValueError, match=r"from_device expected the state of a device with this model of 2,000 rows"):
+    with pytest.raises(ValueError, match=r"from_device: expected the state of a device with this model of 2,000 rows"):
         from_device(other.saved(), model)
 
 
@@ -287,7 +287,7 @@ def with_value(data, name, value):
 
 def test_the_state_of_another_model_is_refused(saved):
     _, data = saved
-    expected = r"from_device expected the state of a device with"
+    expected = r"from_device: expected the state of a device with"
     for other, what in (
         (gateway(n_rows=1950), "this model of 1,950 rows"),
         (gateway(random_state=3).partial_fit(RING[:50]), "this model of 2,050 rows"),
@@ -297,11 +297,11 @@ def test_the_state_of_another_model_is_refused(saved):
     ):
         with pytest.raises(ValueError, match=f"{expected} {what}.*; pass the model that the device began with"):
             from_device(data, other)
-    with pytest.raises(TypeError, match="from_device expected a StreamingKernelPCA"):
+    with pytest.raises(TypeError, match="from_device: expected a StreamingKernelPCA"):
         from_device(data, "plant.npz")
-    with pytest.raises(ValueError, match=r"to_device expected a model with max_atoms=12.*but got 16"):
+    with pytest.raises(ValueError, match=r"to_device: expected a model with max_atoms=12.*but got 16"):
         to_device(gateway(max_atoms=16), data)
-    with pytest.raises(ValueError, match="to_device expected the state of a device with the kernel"):
+    with pytest.raises(ValueError, match="to_device: expected the state of a device with the kernel"):
         to_device(gateway(kernel=RBF(0.6)), data)
 
 
@@ -324,7 +324,7 @@ def test_damage_with_a_right_checksum_is_refused(saved):
     with pytest.raises(ValueError, match="it holds NaN or infinity"):
         from_device(with_value(data, "waiting_count", np.float32(np.nan)), model)
     for name, value in (("n_rows", np.uint32(7)), ("energy", np.float32(-1.0)), ("total_weight", np.float32(-3e4))):
-        with pytest.raises(ValueError, match="from_device expected the state of a device with an account of its rows"):
+        with pytest.raises(ValueError, match="from_device: expected the state of a device with an account of its rows"):
             from_device(with_value(data, name, value), model)
 
 
@@ -395,7 +395,7 @@ def test_a_model_of_few_rows_takes_what_its_device_brings_home():
         union = merge(*models)
         assert union.n_samples_seen_ == 300
         assert union.kernel_ == model.kernel_
-    with pytest.raises(ValueError, match="merge expected a model with the kernel"):
+    with pytest.raises(ValueError, match="merge: expected a model with the kernel"):
         merge(StreamingKernelPCA(max_atoms=12).partial_fit(2.0 * RING[:300]), device)
 
 

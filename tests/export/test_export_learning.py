@@ -41,7 +41,7 @@ def taught(rows, kernel=NARROW, **settings):
 
 def reference_of(model):
     """Return the reference of a device that begins with a model."""
-    values = device_state.decode(device_state.encode(device_state.values_of(model, where="")))
+    values = device_state.decode(device_state.encode(device_state.values_of(model)))
     return ReferenceDevice(values, device_state.device_tables(Scales.of(model, ""), values, ""))
 
 
@@ -199,8 +199,8 @@ def test_a_restored_device_goes_on_to_the_bit_and_refuses_states_of_others(make)
     state = device_state.read(device.saved())
     assert state.n_rows == 1000
     with pytest.raises(ValueError, match="expected a model of the kernel, features and max_atoms of the device"):
-        device_state.values_of(other.model, where="", like=state.values)
-    values = device_state.values_of(device.model, where="", like=state.values)
+        device_state.values_of(other.model, like=state.values)
+    values = device_state.values_of(device.model, like=state.values)
     numbers = {name: state.values[name] for name in ("sequence", "parent")}
     assert device_state.encode(values | numbers) == device_state.encode(state.values)
 
@@ -339,7 +339,7 @@ def test_what_devices_cannot_learn_is_refused():
 
 
 def test_records_that_are_none_are_refused():
-    record = device_state.encode(device_state.values_of(taught(drawn_rows(0)), where=""))
+    record = device_state.encode(device_state.values_of(taught(drawn_rows(0))))
     flipped = bytearray(record)
     flipped[300] ^= 4
     for wrong, what in (

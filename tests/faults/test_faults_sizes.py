@@ -126,7 +126,7 @@ def test_kernels_that_nest_too_deeply_are_refused_when_they_are_made() -> None:
     assert kernel == pickle.loads(pickle.dumps(kernel))
     assert hash(kernel) == hash(pickle.loads(pickle.dumps(kernel)))
     assert kernel.parameters()
-    kernel.settled([[1.0]]).check_range(np.ones((1, 1)), "here")
+    kernel.settled([[1.0]]).check_range(np.ones((1, 1)))
 
 
 def test_views_of_many_columns() -> None:

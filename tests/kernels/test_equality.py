@@ -72,4 +72,4 @@ def test_units_do_not_change_what_is_equal_and_matrices_are_refused():
         Equal().in_units(np.eye(3) + 0.1)
     with pytest.raises(ValueError, match=r"Equal: expected features as they are"):
         Equal().in_units("whitened").settled(CATEGORIES)
-    assert kernel_from("equal", where="x") == Equal()
+    assert kernel_from("equal") == Equal()

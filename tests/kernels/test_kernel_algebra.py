@@ -213,8 +213,8 @@ def test_missing_columns_are_named():
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda kernel: kernel.check_width(3, "here"),
-        lambda kernel: kernel.with_parameter("none", 1.0, where="here"),
+        lambda kernel: kernel.check_width(3),
+        lambda kernel: kernel.with_parameter("none", 1.0),
         lambda kernel: kernel.program,
     ],
     ids=["columns", "parameter", "scale"],

@@ -318,7 +318,7 @@ def test_kernels_in_units_are_values(units):
         assert hash(twin) == hash(kernel)
     assert kernel != RBF("scale")
     combined = (2.0 * kernel + Linear().in_units("whitened")) ** 2
-    assert kernel_from_json(combined.to_json(), where="load") == combined
+    assert kernel_from_json(combined.to_json()) == combined
     assert repr(combined) == f"(2.0 * {kernel!r} + Linear().in_units('whitened')) ** 2"
     for part in (RBF(), Sigmoid(), Custom(np.dot)):
         for name in ("is_stationary", "is_positive_definite", "is_compiled"):
@@ -432,7 +432,7 @@ def test_rows_beyond_the_range_of_units_change_nothing(units):
     for before in (X[:5], X[5:]):
         model.partial_fit(before)
         state = model.to_bytes()
-        with pytest.raises(ValueError, match=r"kernel: feature 0 .* is 1e\+100 .* 1e\+65; give in_units larger"):
+        with pytest.raises(ValueError, match=r"feature 0 .* is 1e\+100 .* 1e\+65; give in_units larger"):
             model.partial_fit([[1e-20, 0.0]])
         assert model.to_bytes() == state
     with pytest.raises(ValueError, match=r"InUnits\.matrix: feature 0"):

@@ -259,7 +259,7 @@ def test_scores_are_named_as_parameters_are():
     assert words < set(scores)
     assert len(scores) == 3
     for path, values in scores.items():
-        part = kernel.with_parameter(path, 1.0, where="here")
+        part = kernel.with_parameter(path, 1.0)
         assert part.parameters()[path] == 1.0
         assert values.shape == (7, 2)
         assert np.all((values[:, 1] >= 0.0) & (values[:, 1] <= 1.0))

@@ -98,7 +98,7 @@ def test_energy_is_conserved(
     X[[0, middle], 0] = 1.0
     model, other = (model_of(kernel=kernel, half_life=half_life, **budget) for _ in range(2))
     model.partial_fit(X[:middle]).forget(0.5)
-    assert_energy_is_conserved(record_pending(model.state_, model.settings("test")))
+    assert_energy_is_conserved(record_pending(model.state_, model.settings()))
     model.merge(other.partial_fit(X[middle:]))
     assert_energy_is_conserved(model.state_.summary)
     bounds = model.eigenvalue_bounds_

@@ -268,7 +268,7 @@ def test_bad_input_is_refused_and_leaves_no_key(tmp_path):
         assert list(bank) == ["a"]
         with pytest.raises(KeyError, match="expected a key that has something but got 'c'; let it take rows first"):
             bank.get("c")
-        with pytest.raises(TypeError, match="put expected a StreamingKernelPCA but got Monitor"):
+        with pytest.raises(TypeError, match="put: expected a StreamingKernelPCA but got Monitor"):
             bank.put("a", Monitor())
         with pytest.raises(TypeError, match="not JSON serializable"):
             bank.save(object())

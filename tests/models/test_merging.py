@@ -83,7 +83,7 @@ def refusals():
     fitted = learned(X[:40])
     return [
         (lambda: fitted, ValueError, "a model is given twice: its rows would count twice; .* to double"),
-        (lambda: "model", TypeError, "StreamingKernelPCA.merge expects a StreamingKernelPCA but got str"),
+        (lambda: "model", TypeError, "StreamingKernelPCA.merge: expected a StreamingKernelPCA but got str"),
         (lambda: KernelPCA(2).fit(X), TypeError, "expects a StreamingKernelPCA but got KernelPCA"),
         (lambda: learned(np.c_[X, X]), ValueError, "expected a model of 2 features but got one of 4; merge models of"),
         (lambda: learned(X, kernel=kernels.RBF(0.5)), ValueError, r"kernel RBF\(gamma=0.4\) but got RBF\(gamma=0.5\)"),
@@ -105,9 +105,9 @@ def test_what_cannot_be_merged_is_named_and_nothing_changes(which):
 
 def test_the_function_wants_models_once_each():
     fitted = learned(X[:40])
-    with pytest.raises(TypeError, match="merge expects at least one StreamingKernelPCA but got none"):
+    with pytest.raises(TypeError, match="merge: expected at least one StreamingKernelPCA but got none"):
         merge()
-    with pytest.raises(TypeError, match="merge expects a StreamingKernelPCA but got int"):
+    with pytest.raises(TypeError, match="merge: expected a StreamingKernelPCA but got int"):
         merge(3)
     with pytest.raises(
         TypeError, match=r"expects a StreamingKernelPCA but got list; pass them one by one: merge\(\*models\)"

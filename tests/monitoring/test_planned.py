@@ -36,6 +36,6 @@ def test_lags_start_anew_after_a_planned_window() -> None:
 @pytest.mark.parametrize("planned", [[True], [0, 1, 0], np.zeros((3, 1), dtype=bool)])
 def test_what_is_no_boolean_a_row_is_refused(planned: object) -> None:
     monitor = Monitor()
-    with pytest.raises(ValueError, match=r"Monitor.update expects planned as 3 booleans, one a row"):
+    with pytest.raises(ValueError, match=r"Monitor.update: expected planned as 3 booleans, one a row"):
         monitor.update(np.zeros((3, 2)), planned=planned)
     assert monitor.events_ == []

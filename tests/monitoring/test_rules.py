@@ -37,7 +37,7 @@ def cause(feature: str | int, value: float, expected: float) -> Cause:
     ],
 )
 def test_an_event_is_ignored_if_each_feature_falls_under_a_rule(ignore: Any, features: Any, ignored: bool) -> None:
-    assert is_ignored([cause(*of_feature) for of_feature in features], check_rules(ignore, "test")) is ignored
+    assert is_ignored([cause(*of_feature) for of_feature in features], check_rules(ignore)) is ignored
 
 
 @pytest.mark.parametrize(

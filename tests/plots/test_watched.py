@@ -182,5 +182,5 @@ def test_a_long_event_is_drawn_by_some_of_its_rows():
 
 
 def test_times_that_are_neither_numbers_nor_dates_are_refused():
-    with pytest.raises(TypeError, match="draw_novelty expected times as numbers or dates but got <U"):
+    with pytest.raises(TypeError, match="draw_novelty: expected times as numbers or dates but got <U"):
         plots.draw_novelty([1.0], time=["noon"])

@@ -31,7 +31,7 @@ DATES: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", DATES)
 def test_dates_of_any_kind_are_the_same_instants(kind: str) -> None:
-    times, steps = as_times(DATES[kind], 5, np.datetime64(int(SECONDS[0]) - 7, "s"), "test")
+    times, steps = as_times(DATES[kind], 5, np.datetime64(int(SECONDS[0]) - 7, "s"))
     assert times.dtype.kind == "M"
     np.testing.assert_array_equal(times, SECONDS.astype("datetime64[s]"))
     np.testing.assert_array_equal(steps, [7.0, 10.0, 10.0, 130.0, 10.0])
@@ -39,7 +39,7 @@ def test_dates_of_any_kind_are_the_same_instants(kind: str) -> None:
 
 def test_numbers_and_durations_are_seconds() -> None:
     for given in (SECONDS, SECONDS.tolist(), (SECONDS * 1000).astype("timedelta64[ms]")):
-        times, steps = as_times(given, 5, None, "test")
+        times, steps = as_times(given, 5, None)
         assert times.dtype == np.float64
         np.testing.assert_array_equal(times, SECONDS)
         np.testing.assert_array_equal(steps, [0.0, 10.0, 10.0, 130.0, 10.0])
@@ -48,16 +48,16 @@ def test_numbers_and_durations_are_seconds() -> None:
 def test_no_nanosecond_is_lost() -> None:
     exact = np.array(["2026-05-04T14:02:00.000000001", "2026-05-04T14:02:00.000000003"], dtype="datetime64[ns]")
     for given in (exact, pd.DatetimeIndex(exact).tz_localize("UTC"), list(pd.DatetimeIndex(exact))):
-        times, steps = as_times(given, 2, np.datetime64("2026-05-04T14:02"), "test")
+        times, steps = as_times(given, 2, np.datetime64("2026-05-04T14:02"))
         np.testing.assert_array_equal(times, exact)
         np.testing.assert_array_equal(steps, [1e-9, 2e-9])
     with pytest.raises(ValueError, match="ascending times but that of row 1 is 2e-09 before"):
-        as_times(exact[::-1], 2, None, "test")
+        as_times(exact[::-1], 2, None)
 
 
 def test_units_that_are_no_durations_become_days() -> None:
     for given in (np.array(["2026-01", "2026-02"], dtype="datetime64[M]"), [date(2026, 1, 1), date(2026, 2, 1)]):
-        times, steps = as_times(given, 2, None, "test")
+        times, steps = as_times(given, 2, None)
         assert [str(time) for time in times] == ["2026-01-01", "2026-02-01"]
         assert steps[1] == 31 * 86400.0
 
@@ -82,7 +82,7 @@ def test_units_that_are_no_durations_become_days() -> None:
 )
 def test_times_without_meaning_are_refused(times: Any, last: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        as_times(times, 2, last, "test")
+        as_times(times, 2, last)
 
 
 NUMBERS: npt.NDArray[np.float64] = np.arange(10.0).reshape(5, 2)
@@ -100,20 +100,20 @@ FRAME = pd.DataFrame({"a": NUMBERS[:, 0], "when": DATES["seconds"], "b": NUMBERS
     ids=["pandas", "polars", "arrow table", "arrow batch"],
 )
 def test_a_column_of_any_table_gives_the_times(table: Any) -> None:
-    rows, times = without_times(table, "when", "test")
-    np.testing.assert_array_equal(as_times(times, 5, None, "test")[0], DATES["seconds"])
+    rows, times = without_times(table, "when")
+    np.testing.assert_array_equal(as_times(times, 5, None)[0], DATES["seconds"])
     names = rows.schema.names if isinstance(rows, pa.Table | pa.RecordBatch) else rows.columns
     assert list(names) == ["a", "b"]
     with pytest.raises(ValueError, match=r"column of X but got 'time', and X has the columns \['a', 'when', 'b'\]"):
-        without_times(table, "time", "test")
+        without_times(table, "time")
 
 
 def test_the_dates_of_an_index_are_times_unless_others_are_given() -> None:
     frame = FRAME.set_index("when")
-    assert without_times(frame, None, "test")[1] is frame.index
-    assert without_times(frame, SECONDS, "test")[1] is SECONDS
-    assert without_times(FRAME, None, "test")[1] is None
+    assert without_times(frame, None)[1] is frame.index
+    assert without_times(frame, SECONDS)[1] is SECONDS
+    assert without_times(FRAME, None)[1] is None
     for rows in (NUMBERS, NUMBERS.tolist()):
-        assert without_times(rows, None, "test") == (rows, None)
+        assert without_times(rows, None) == (rows, None)
         with pytest.raises(ValueError, match="X has no names; pass"):
-            without_times(rows, "when", "test")
+            without_times(rows, "when")

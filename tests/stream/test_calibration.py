@@ -18,7 +18,7 @@ Array = npt.NDArray[np.float64]
 
 def parts(model: StreamingKernelPCA) -> tuple[Any, Any]:
     assert getattr(model, "state_", None) is not None
-    return model.state_, model.settings("test")
+    return model.state_, model.settings()
 
 
 def slow_level(scores: Array, quantile: float) -> float:

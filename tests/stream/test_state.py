@@ -161,7 +161,7 @@ def test_numbers_of_rows_and_features_are_counts(learn):
 
 @pytest.mark.parametrize("rows", [np.ma.masked_less(ROWS, 0.0), np.asarray(ROWS, dtype=np.float32), ROWS.tolist()])
 def test_rows_are_plain_arrays(rows):
-    with pytest.raises(ValueError, match=f"advance expected rows as a float64 array .* but got {type(rows).__name__};"):
+    with pytest.raises(ValueError, match=f"advance: expected rows as a float64 array .* got {type(rows).__name__};"):
         advance(State.begin(settings_of(), 2), rows, 1.0, settings_of())
 
 
