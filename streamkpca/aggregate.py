@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from streamkpca.errors import CheckpointError, named
+from streamkpca.errors import CheckpointError, name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
 from streamkpca.stream.state import State
@@ -22,6 +22,7 @@ _NO_AXES: Final = {"n_components": 1, "noise_variance": None, "n_active": None, 
 _MARK: Final = "aggregate"
 
 
+@name_errors
 class Aggregate:
     """The state of a fit that many workers share; rows are added to it, and states are merged.
 
@@ -58,7 +59,6 @@ class Aggregate:
     8000
     """
 
-    @named
     def __init__(self, template: StreamingKernelPCA) -> None:
         check_template(template)
         begun = template.without_rows()
@@ -124,7 +124,6 @@ class Aggregate:
             self._model.partial_fit(X, sample_weight=sample_weight)
         return self
 
-    @named
     def merge(self, *others: "Aggregate") -> Self:
         """Add the rows of other states to this one, numbered after its own.
 
@@ -214,7 +213,7 @@ class Aggregate:
                 raise CheckpointError("they are a model's; read them with StreamingKernelPCA.from_bytes")
             state = cls(model)
         except ValueError as error:
-            raise CheckpointError(f"the bytes are not those of an Aggregate: {error}") from None
+            raise CheckpointError(f"Aggregate.from_bytes: the bytes are not those of an Aggregate: {error}") from None
         state._model.state_ = getattr(model, "state_", None)
         return state
 

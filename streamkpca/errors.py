@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any, TypeVar, cast
 
 Known = TypeVar("Known")
-Function = TypeVar("Function", bound=Callable[..., Any])
+Target = TypeVar("Target", bound=Callable[..., Any])
 
 __all__ = [
     "CheckpointError",
@@ -124,15 +124,26 @@ class RowError(ValueError):
 
 # Errors that checks raise; others tell their place themselves.
 _REFUSALS = {TypeError, ValueError, RowError, ImportError, FileNotFoundError, IsADirectoryError}
-# What is called by the name of its class.
+# Methods that a class is called by.
 _CONSTRUCTORS = {"__init__", "__post_init__", "__setattr__"}
 
 
-def named(function: Function) -> Function:
-    """Let each refusal of a function that users call begin with its name, as in "KernelPCA.fit: ...".
+def name_errors(target: Target) -> Target:
+    """Let errors begin with the function that users called, or the public method of a class: "KernelPCA.fit: ...".
 
     Checks say what they expected and got; the outermost of such calls says where.
     """
+    if not isinstance(target, type):
+        return cast(Target, _name_errors_of(target))
+    for name, member in list(vars(target).items()):
+        if isinstance(member, FunctionType) and (name in _CONSTRUCTORS or not name.startswith("_")):
+            setattr(target, name, _name_errors_of(member))
+        elif isinstance(member, classmethod) and not name.startswith("_"):
+            setattr(target, name, classmethod(_name_errors_of(member.__func__)))
+    return target
+
+
+def _name_errors_of(function: Callable[..., Any]) -> Callable[..., Any]:
     add = _add_place
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -142,9 +153,8 @@ def named(function: Function) -> Function:
             add(error, function, args)
             raise
 
-    # With the globals of the function, as doctest knows by these what belongs to a module.
-    place = FunctionType(call.__code__, function.__globals__, function.__name__, None, call.__closure__)
-    return cast(Function, wraps(function)(place))
+    # With the globals of the function, by which doctest knows what belongs to a module.
+    return wraps(function)(FunctionType(call.__code__, function.__globals__, None, None, call.__closure__))
 
 
 def _add_place(error: Exception, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -152,7 +162,7 @@ def _add_place(error: Exception, function: Callable[..., Any], args: tuple[Any, 
     raised = error.__traceback__
     while raised is not None and raised.tb_next is not None:
         raised = raised.tb_next
-    # Wrong arguments are refused where `named` calls the function.
+    # Wrong arguments are refused in this file, where the function is called.
     if raised is None or type(error) not in _REFUSALS or raised.tb_frame.f_code.co_filename == __file__:
         return
     if raised.tb_frame.f_globals["__name__"].startswith("streamkpca.") and isinstance(error.args[0], str):

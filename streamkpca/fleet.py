@@ -26,7 +26,7 @@ from scipy.stats import t as student
 
 from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca.dictionary.basis import Basis
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.stream.state import record_pending
 from streamkpca.stream.step import record_block
@@ -98,7 +98,7 @@ class OddMachine(NamedTuple):
     features: tuple[Any, ...]
 
 
-@named
+@name_errors
 def odd(states: Mapping[Any, StreamingKernelPCA]) -> list[OddMachine]:
     """Find the machines that differ from their fellows, and the features in which they do, from moments alone.
 

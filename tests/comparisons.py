@@ -43,7 +43,7 @@ def rounding_of(model: Any) -> float:
 
     Atoms that nearly depend on each other are known to so many digits less, whatever is done with them.
     """
-    moments = record_pending(model.state_, model.settings("rounding_of")).moments
+    moments = record_pending(model.state_, model.settings()).moments
     divisor = covariance_divisor(moments, center=model.center)
     return moments.losses.rounding / divisor if divisor else 0.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from streamkpca.adapters import partition
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.models.streaming import StreamingKernelPCA
 
 try:
@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
 __all__ = ["fit", "transform"]
 
 
-@named
+@name_errors
 def fit(template: StreamingKernelPCA, X: Any, *, weight_column: str | int | None = None) -> StreamingKernelPCA:
     """Learn the rows of a collection, each partition where it is.
 
@@ -68,7 +68,7 @@ def fit(template: StreamingKernelPCA, X: Any, *, weight_column: str | int | None
     return model
 
 
-@named
+@name_errors
 def transform(model: Any, X: Any, *, keep: Sequence[str] = ()) -> Any:
     """Score and project the rows of a collection, lazily.
 

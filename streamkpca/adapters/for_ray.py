@@ -7,13 +7,13 @@ from typing import Any
 
 from streamkpca.adapters import partition
 from streamkpca.aggregate import Aggregate
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 
 __all__ = ["fit", "transform"]
 
 
-@named
+@name_errors
 def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None = None) -> StreamingKernelPCA:
     """Learn the rows of a Dataset, each block where it is.
 
@@ -88,7 +88,7 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
     return Aggregate.from_bytes(dataset.aggregate(Fit())["state"], kernel=kernel).finish()
 
 
-@named
+@name_errors
 def transform(model: Any, dataset: Any, *, keep: Sequence[str] = ()) -> Any:
     """Score and project the rows of a Dataset, lazily.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamkpca._core.arrays import Array
+from streamkpca.errors import name_errors
 from streamkpca.models.streaming import StreamingKernelPCA
 
 try:
@@ -20,6 +21,7 @@ except ModuleNotFoundError as error:
 __all__ = ["KernelPCADetector", "KernelPCATransformer"]
 
 
+@name_errors
 class _Learner:
     """Base of the transformer and the detector: a model, and dicts and mini-batches as rows for it."""
 
@@ -40,17 +42,9 @@ class _Learner:
         ------
         TypeError, ValueError
             A feature is no finite number, unless it is missing and `on_missing` allows that. Nothing is learned.
-
-        Examples
-        --------
-        >>> model = KernelPCATransformer(2)
-        >>> model.learn_one({"load": 0.5, "heat": 20.0})
-        >>> model.learn_one({"load": 0.7})  # heat counts as 0
-        >>> model.kernel_pca.n_samples_seen_
-        2
         """
         if features := self.features_ or _in_order(x):
-            self._learn(self._row(x, features, "learn_one"), features)
+            self._learn(self._row(x, features), features)
 
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch, with the same result as its rows one by one.
@@ -59,18 +53,10 @@ class _Learner:
         ----------
         X : DataFrame
             From pandas, polars, pyarrow, or any other library that River takes. Each column is a feature.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> model = KernelPCATransformer(2)
-        >>> model.learn_many(pd.DataFrame({"load": [0.5, 0.7], "heat": [20.0, 21.0]}))
-        >>> model.kernel_pca.n_samples_seen_
-        2
         """
         frame = dataframe.into_frame(X)
         if len(frame) and (features := self.features_ or _in_order(frame.columns)):
-            self._learn(self._rows(frame, features, "learn_many"), features)
+            self._learn(self._rows(frame, features), features)
 
     def _learn(self, rows: Array, features: list[Any]) -> None:
         """Learn rows (n, d); until the first block is full, refit when the stream has grown by a quarter."""
@@ -95,39 +81,39 @@ class _Learner:
         """The number that stands for a feature that a row does not have."""
         return math.nan if self.kernel_pca.on_missing == "marginal" else 0.0
 
-    def _row(self, x: Mapping[Any, Any], features: list[Any], method: str) -> Array:
+    def _row(self, x: Mapping[Any, Any], features: list[Any]) -> Array:
         absent = self._absent
         # Most values are floats, and calls take time.
-        row = [v if type(v := x.get(name, absent)) is float else self._number(v, name, method) for name in features]
+        row = [v if type(v := x.get(name, absent)) is float else self._number(v, name) for name in features]
         return np.array([row])
 
-    def _number(self, value: Any, feature: Any, method: str) -> float:
+    def _number(self, value: Any, feature: Any) -> float:
         # pandas need not be installed for rows of single numbers.
         if type(value).__name__ == "NAType" or (value is None and self.kernel_pca.on_missing != "raise"):
             return math.nan
         if not isinstance(value, Real | Decimal | np.bool_):
-            raise self._refusal(method, feature, repr(value))
+            raise self._refusal(feature, repr(value))
         try:
             return float(value)
         except OverflowError:
             return math.inf
 
-    def _rows(self, frame: Any, features: list[Any], method: str) -> Array:
+    def _rows(self, frame: Any, features: list[Any]) -> Array:
         """Return the rows of a mini-batch, absent features filled in."""
         position_of = {name: j for j, name in enumerate(frame.columns)}
         present = [i for i, name in enumerate(features) if name in position_of]
         positions = [position_of[features[i]] for i in present]
         for i, position in zip(present, positions, strict=True):
             if not _is_numeric(column := frame[:0, [position]]):
-                raise self._refusal(method, features[i], f"a column of {column.schema.dtypes()[0]}")
+                raise self._refusal(features[i], f"a column of {column.schema.dtypes()[0]}")
         rows = np.full((len(frame), len(features)), self._absent)
         if present:
             rows[:, present] = dataframe.to_numpy(frame[:, positions])
         return rows
 
-    def _refusal(self, method: str, feature: Any, got: str) -> TypeError:
+    def _refusal(self, feature: Any, got: str) -> TypeError:
         return TypeError(
-            f"{type(self).__name__}.{method} expected numbers but feature {feature!r} is {got}; encode it "
+            f"expected numbers but feature {feature!r} is {got}; encode it "
             "(preprocessing.OneHotEncoder), or select numeric features (compose.SelectType(numbers.Number))"
         )
 
@@ -150,6 +136,7 @@ def _is_numeric(column: Any) -> bool:
     return column.implementation.is_pandas_like() and column.to_native().dtypes.iloc[0].kind in "fiub"
 
 
+@name_errors
 class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
     """Kernel PCA as a transformer: features in, coordinates along the principal axes out.
 
@@ -184,6 +171,14 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
     ...     model.learn_one(x)
     >>> sorted(model.transform_one(x))
     [0, 1]
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"load": [3.0, 6.0], "heat": [4.0, 8.0]})
+    >>> model = KernelPCATransformer(1, kernel="linear", center=False)
+    >>> model.learn_many(rows)
+    >>> model.transform_many(rows).round(3)
+          0
+    0   5.0
+    1  10.0
     """
 
     def __init__(self, n_components: int | float = 10, *, seed: int | None = 0, **parameters: Any) -> None:
@@ -207,7 +202,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         """
         if not self.features_:
             return {}
-        return dict(enumerate(self.kernel_pca.transform(self._row(x, self.features_, "transform_one"))[0].tolist()))
+        return dict(enumerate(self.kernel_pca.transform(self._row(x, self.features_))[0].tolist()))
 
     def transform_many(self, X: Any) -> Any:
         """Project a mini-batch.
@@ -222,17 +217,6 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         DataFrame
             From the same library, with the same index and a column for each component; without columns before the
             first row is learned.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame({"load": [3.0, 6.0], "heat": [4.0, 8.0]})
-        >>> model = KernelPCATransformer(1, kernel="linear", center=False)
-        >>> model.learn_many(rows)
-        >>> model.transform_many(rows).round(3)
-              0
-        0   5.0
-        1  10.0
         """
         frame = dataframe.into_frame(X)
         if not self.features_:
@@ -240,7 +224,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
             return X[[]] if frame.implementation.is_pandas_like() else frame[:, []].to_native()
         projections = np.empty((0, len(self.kernel_pca.eigenvalues_)))
         if len(frame):
-            projections = self.kernel_pca.transform(self._rows(frame, self.features_, "transform_many"))
+            projections = self.kernel_pca.transform(self._rows(frame, self.features_))
         # Libraries that name columns by text alone get "0", "1" and so on.
         return dataframe.to_native_frame(dict(enumerate(projections.T)), like=frame)
 
@@ -249,6 +233,7 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         yield {"n_components": 3, "max_atoms": 32, "block_size": 64}
 
 
+@name_errors
 class KernelPCADetector(_Learner, base.AnomalyDetector):
     """Novelty by kernel PCA: how far a row is, in feature space, from what the model has learned.
 
@@ -283,6 +268,11 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
     ...     model.learn_one({"load": i % 7, "heat": 3.0 * (i % 7)})
     >>> detector.classify(model.score_one({"load": 5, "heat": 0.0}))
     True
+    >>> import pandas as pd
+    >>> detector = KernelPCADetector(max_atoms=32)
+    >>> detector.learn_many(pd.DataFrame({"load": range(100)}))
+    >>> detector.score_many(pd.DataFrame({"load": [30, 300]}, index=["mon", "tue"])).idxmax()
+    'tue'
     """
 
     def __init__(self, n_components: int | None = None, *, seed: int | None = 0, **parameters: Any) -> None:
@@ -308,7 +298,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         """
         if not self.features_:
             return 0.0
-        return float(self._scores(self._row(x, self.features_, "score_one"))[0])
+        return float(self._scores(self._row(x, self.features_))[0])
 
     def score_many(self, X: Any) -> Any:
         """Score a mini-batch.
@@ -322,21 +312,10 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         -------
         Series
             From the same library, with the same index: the `score_one` of each row.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> from streamkpca.kernels import RBF
-        >>> detector = KernelPCADetector(kernel=RBF(1.0))
-        >>> detector.learn_many(pd.DataFrame({"load": range(7)}))
-        >>> detector.score_many(pd.DataFrame({"load": [3, 30]}, index=["mon", "tue"])).round(3)
-        mon       0.000
-        tue    1151.833
-        Name: score, dtype: float64
         """
         frame, scores = dataframe.into_frame(X), np.zeros(len(X))
         if self.features_ and len(frame):
-            scores = self._scores(self._rows(frame, self.features_, "score_many"))
+            scores = self._scores(self._rows(frame, self.features_))
         return dataframe.to_native_series(scores, name="score", like=frame)
 
     def _scores(self, rows: Array) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamkpca.adapters import partition
 from streamkpca.aggregate import Aggregate
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
@@ -28,7 +28,7 @@ _FEATURE = "feature_{}"
 _OTHER = "other_{}"
 
 
-@named
+@name_errors
 def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None = None) -> StreamingKernelPCA:
     """Learn the rows of a DataFrame, each partition where it is.
 
@@ -110,7 +110,7 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
     return partition.merge([empty, *(Aggregate.from_bytes(bytes(row.state), kernel=kernel) for row in found)]).finish()
 
 
-@named
+@name_errors
 def transform(model: Any, frame: Any, *, keep: Sequence[str] = ()) -> Any:
     """Score and project the rows of a DataFrame or of a structured stream, lazily.
 

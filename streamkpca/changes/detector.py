@@ -15,7 +15,7 @@ from streamkpca.changes.columns import Columns, Projection
 from streamkpca.changes.shifts import MOST_FEATURES, FeatureMoments, Shift, find_shifts
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.errors import named, require
+from streamkpca.errors import name_errors, require
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import check_parts, feature_names
@@ -112,6 +112,7 @@ class DetectorState:
     change: DistributionChange | None = None
 
 
+@name_errors
 class ChangeDetector(SavedWithModel[DetectorState]):
     """Tell when the rows of a stream come from another distribution than the healthy rows that it begins with.
 
@@ -177,7 +178,6 @@ class ChangeDetector(SavedWithModel[DetectorState]):
 
     _entry, _noun = "changes", "change detector"
 
-    @named
     def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:
         check_model(model)
         if getattr(model, "state_", None) is None:
@@ -202,7 +202,6 @@ class ChangeDetector(SavedWithModel[DetectorState]):
             )
         object.__setattr__(self, name, value)
 
-    @named
     def update(self, X: Any) -> ChangeRecord:
         """Take in the next rows; the first `n_healthy` ones are learned as the healthy ones.
 

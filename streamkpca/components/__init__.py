@@ -7,5 +7,5 @@
 * `snapshot`: the immutable result; `preimages`, `novelty`, `completion` and `expectation`
   are its answers.
 * `relation`: how surprising each number of a row is, given its others, by linear prediction.
-* `certificates`: limits of control charts, intervals of the captured energy, and novelty thresholds.
+* `certificates`: intervals of the captured energy.
 """

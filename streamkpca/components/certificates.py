@@ -1,4 +1,4 @@
-"""Certificates from a random sample: how much of the stream is captured, and from which score on a row is novel.
+"""A certificate from a random sample: how much of the stream is captured.
 
 The bounds of the eigenvalues, which are certain, are in `spectrum`.
 """
@@ -91,16 +91,3 @@ def _stakes(values: Array, confidence: float) -> Array:
     known = np.concatenate([[0.25], variances[:-1]])[:k]
     stakes: Array = np.sqrt(2.0 * math.log(2.0 / (1.0 - confidence)) / (k * np.maximum(known, 1e-30)))
     return stakes
-
-
-def upper_quantile(values: Array, weights: Array, quantile: float) -> float:
-    """Return one of the values (k,) that a new value exceeds with probability 1 - quantile at most, or the largest.
-
-    The split-conformal level of J. Lei et al., "Distribution-free predictive inference for regression", JASA 113, 2018,
-    section 2.2: the new value counts as one more of average weight above all others.
-    """
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(weights[order])
-    newcomer = float(weights @ weights) / float(weights.sum())
-    wanted = quantile * (float(below[-1]) + newcomer) * (1.0 - 1e-12)
-    return float(values[order[min(int(np.searchsorted(below, wanted)), len(values) - 1)]])

@@ -14,9 +14,9 @@ from streamkpca.components.expectation import Expectation, n_rows_wanted
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.preimages import PreImages
 from streamkpca.dictionary.completion import Completion
+from streamkpca.dictionary.expected import ExpectedKernel
 from streamkpca.errors import RowError
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.expected import ExpectedKernel
 from streamkpca.kernels.program import PreparedKernel
 from streamkpca.rows.gaps import ColumnSums, RowDistribution, gaps_in
 from streamkpca.rows.validation import RowParts, Rows, parts_of

@@ -12,9 +12,9 @@ from streamkpca._core.concurrency import cached_property, replace_fields
 from streamkpca._core.reservoir import origins_of, positions_outside
 from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
 from streamkpca.dictionary.completion import Completion
+from streamkpca.dictionary.expected import Compared, ExpectedKernel
 from streamkpca.errors import IndefiniteKernelWarning, RowError
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.expected import Compared, ExpectedKernel
 from streamkpca.rows.gaps import RowDistribution
 
 # Products of kernel values of atoms below this energy, or above its inverse, would leave the range of float64.

@@ -7,7 +7,7 @@ import numpy as np
 
 from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
-from streamkpca.kernels.expected import ExpectedKernel
+from streamkpca.dictionary.expected import ExpectedKernel
 from streamkpca.kernels.gradients import gradient_by_rows, has_gradients, values_and_gradients
 from streamkpca.rows.gaps import Mask, gaps_in
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamkpca._core.parameters import check_choice, check_flag
 from streamkpca._version import __version__
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.export.c_kernel import (
     WIDTH,
     KernelText,
@@ -31,7 +31,7 @@ _ACCURACY = {
 }
 
 
-@named
+@name_errors
 def to_c(
     model: Any,
     *,

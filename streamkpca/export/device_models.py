@@ -12,7 +12,7 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.reservoir import positions_outside
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSums
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.export.device_state import DeviceState, encode, origin_of, read, values_of
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 from streamkpca.stream.state import record_pending
@@ -32,7 +32,7 @@ _MOST_ROWS = 2**60
 _LEAST_SHARE = 1e-7
 
 
-@named
+@name_errors
 def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None = None) -> StreamingKernelPCA:
     """Make a model of the rows that a device has learned, from a state that it saved.
 
@@ -126,7 +126,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
     return empty
 
 
-@named
+@name_errors
 def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     """Write what a model has learned as a state that a device loads in place of its own.
 

@@ -10,7 +10,7 @@ from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_blas_thread, rounding_amplification
 from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.export.layout import Layout
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.scales import DOUBLE_ROUNDING, Scales
@@ -32,7 +32,7 @@ _OPSET = 13
 _IR_VERSION = 7
 
 
-@named
+@name_errors
 def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     """Write a model's projection, scores, rarity and expected numbers as an ONNX graph.
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real, show
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import views
 from streamkpca.kernels.program import Program, ProgramBuilder
@@ -25,6 +25,7 @@ DEEPEST = 200
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
 
 
+@name_errors
 class Kernel(ABC):
     """A positive semidefinite function of two rows, as a value: immutable, comparable, printable.
 
@@ -42,9 +43,15 @@ class Kernel(ABC):
 
     Examples
     --------
-    >>> from streamkpca.kernels import RBF, Linear
-    >>> 0.5 * RBF(gamma=0.1) + Linear() ** 2
-    0.5 * RBF(gamma=0.1) + Linear() ** 2
+    >>> from streamkpca.kernels import RBF, Custom, Linear, Sigmoid
+    >>> kernel = 0.5 * RBF(gamma=0.1) + Linear() ** 2
+    >>> kernel, kernel.diagonal([[2.0]]), kernel.is_positive_definite, Sigmoid().is_positive_definite
+    (0.5 * RBF(gamma=0.1) + Linear() ** 2, array([16.5]), True, False)
+    >>> kernel.is_stationary, RBF(0.1).is_stationary, kernel.is_compiled, Custom(max).is_compiled
+    (False, True, True, False)
+    >>> scaled = RBF("scale").in_units([100.0, 0.5])
+    >>> scaled.is_settled, scaled.has_units, scaled.check_width(2), scaled.check_range([[1.0, 2.0]])
+    (False, True, None, None)
     """
 
     # Properties of a class, read only for kernels without parts.
@@ -56,7 +63,6 @@ class Kernel(ABC):
     # With this, numpy scalars leave ``np.float64(2) * kernel`` to __rmul__ instead of making an array of it.
     __array_ufunc__ = None
 
-    @named
     def __post_init__(self) -> None:
         """Check the parameters, and refuse kernels that are nested too deeply to be printed or compared."""
         if self._depth > DEEPEST:
@@ -66,7 +72,6 @@ class Kernel(ABC):
             )
         self._check()
 
-    @named
     def matrix(self, X: Any, Y: Any = None) -> Array:
         """Evaluate the kernel for all pairs of rows.
 
@@ -106,7 +111,6 @@ class Kernel(ABC):
             )
         return self.program.matrix(left, right)
 
-    @named
     def diagonal(self, X: Any) -> Array:
         """Evaluate the kernel for every row with itself.
 
@@ -135,7 +139,6 @@ class Kernel(ABC):
             found |= {name: value} | {f"{name}__{path}": part for path, part in parts.items()}
         return found
 
-    @named
     def with_parameter(self, path: str, value: Any) -> Self:
         """Make the kernel with another value of a parameter.
 
@@ -179,7 +182,6 @@ class Kernel(ABC):
         """
         return json.dumps(self._record())
 
-    @named
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
         """Replace words such as "contrast", "median" and "range" by numbers that fit the given rows.
 
@@ -211,7 +213,6 @@ class Kernel(ABC):
         kernel.check_range(rows)
         return kernel
 
-    @named
     def width_scores(self, X: Any, sample_weight: Any = None) -> dict[str, Array]:
         """Compare widths by how well they tell rows from rows with one permuted feature, as the rule "contrast" does.
 
@@ -237,63 +238,28 @@ class Kernel(ABC):
 
     @cached_property
     def is_settled(self) -> bool:
-        """Whether all parameters are numbers.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> RBF("scale").is_settled, RBF(0.5).is_settled
-        (False, True)
-        """
+        """Whether all parameters are numbers."""
         is_rule = (isinstance(value, str) for value in self._own_parameters().values())
         return not any(is_rule) and all(part.is_settled for part in self._parts())
 
     @cached_property
     def is_stationary(self) -> bool:
-        """Whether the value is known to depend on x - y alone, and to be positive.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF, Linear
-        >>> RBF(1.0).is_stationary, (RBF(1.0) * Linear()).is_stationary
-        (True, False)
-        """
+        """Whether the value is known to depend on x - y alone, and to be positive."""
         return self._of_all_parts("is_stationary", self._stationary)
 
     @property
     def is_positive_definite(self) -> bool:
-        """Whether the values are known to be inner products, whatever the rows.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF, Sigmoid
-        >>> RBF(1.0).is_positive_definite, (RBF(1.0) + Sigmoid(gamma=1.0)).is_positive_definite
-        (True, False)
-        """
+        """Whether the values are known to be inner products, whatever the rows."""
         return self._of_all_parts("is_positive_definite", self._positive_definite)
 
     @cached_property
     def has_units(self) -> bool:
-        """Whether some part takes rows in units.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).has_units, RBF(1.0).in_units([100.0, 0.5]).has_units
-        (False, True)
-        """
+        """Whether some part takes rows in units."""
         return any(part.has_units for part in self._parts())
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the kernel calls no function of the user, which might not be safe in several threads.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF, Custom
-        >>> RBF(1.0).is_compiled, Custom(max).is_compiled
-        (True, False)
-        """
+        """Whether the kernel calls no function of the user, which might not be safe in several threads."""
         return self._of_all_parts("is_compiled", self._compiled)
 
     @cached_property
@@ -328,7 +294,6 @@ class Kernel(ABC):
         ----------
         other : Kernel
         factor : float, default=1.25
-            At least 1.
 
         Examples
         --------
@@ -352,7 +317,6 @@ class Kernel(ABC):
         """
         return Exponential(self)
 
-    @named
     def on(self, columns: int | Iterable[int]) -> "Kernel":
         """Make the kernel that compares only some columns.
 
@@ -369,7 +333,6 @@ class Kernel(ABC):
         """
         return OnColumns(self, columns)  # type: ignore[arg-type]
 
-    @named
     def in_units(self, units: str | npt.ArrayLike) -> "Kernel":
         """Make the kernel k(x / u, y / u) with a unit for each feature, or k(W x, W y) with a matrix.
 
@@ -393,13 +356,12 @@ class Kernel(ABC):
         chosen column, ``k.on(columns).in_units(u)`` for every column.
 
         "whitened" is for features that vary together: W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and,
-        in these units, the principal axes P of the first rows. D, at least 1e-6, are no eigenvalues but mean squares of
-        each fifth of the rows along the axes of the others, in order [2]_: directions in which rows hardly vary, or
-        vary later, get the weight that rows not seen before justify. Features that did not vary count in their own
-        units. O(d^2) for each row, and once O(n d min(n, d)), for at most 2,048 features; beyond 1,024 features, 1,024
-        of the rows, evenly spaced, are enough.
+        in these units, the principal axes P of the first rows. D, at least 1e-6, are the mean squares of each fifth of
+        the rows along the axes of the others [2]_, not eigenvalues, which are too small where rows hardly vary. O(d^2)
+        for each
+        row, and once O(n d min(n, d)), for at most 2,048 features.
 
-        A matrix is W itself, not a covariance C: Mahalanobis distances take a W with W^T W = C^-1, such as
+        A matrix is W itself, not a covariance C: Mahalanobis distances take
         ``numpy.linalg.inv(numpy.linalg.cholesky(C))``.
 
         References
@@ -440,29 +402,17 @@ class Kernel(ABC):
         Parameters
         ----------
         d : int
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).on([0, 4]).check_width(5, "fit") is None
-        True
+            Number of features of the rows.
         """
         for part in self._parts():
             part.check_width(d)
 
     def check_range(self, X: Array) -> None:
-        """Refuse rows that are out of range in the units of the kernel, as far as those are known.
+        """Refuse finite rows that are out of range in the units of the kernel, as far as those are known.
 
         Parameters
         ----------
         X : ndarray of shape (n, d)
-            Finite rows with all columns that the kernel names.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).in_units([0.1]).check_range(np.ones((1, 1)), "fit") is None
-        True
         """
         for part in self._parts_in_units:
             part.check_range(self._view(X))

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, NoReturn
 
 from streamkpca._core.parameters import check_integer, check_real, show
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import base
 from streamkpca.kernels.base import DEEPEST, Kernel, OnColumns
@@ -88,18 +88,18 @@ class Laplacian(WidthKernel):
 
 @dataclass(frozen=True)
 class Matern(WidthKernel):
-    """The Matern kernel, of smoothness 1/2, 3/2 or 5/2.
+    """The Matern kernel, of smoothness 1/2, 3/2 or 5/2: exp(-t), (1 + t) exp(-t), (1 + t + t^2/3) exp(-t).
 
     Parameters
     ----------
     nu : {0.5, 1.5, 2.5}
     length_scale : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
+        In ``t = sqrt(2 nu) |x - y| / length_scale``: greater than 0, or the root of the squared distance that the rule
+        of `RBF` takes one over.
 
-    Notes
-    -----
-    With ``t = sqrt(2 nu) |x - y| / length_scale``: exp(-t), (1 + t) exp(-t), (1 + t + t^2/3) exp(-t); see Rasmussen,
-    Williams (2006), "Gaussian Processes for Machine Learning", equations (4.16) and (4.17).
+    References
+    ----------
+    Rasmussen, Williams (2006), "Gaussian Processes for Machine Learning", equations (4.16) and (4.17).
 
     Examples
     --------
@@ -151,10 +151,10 @@ class RationalQuadratic(WidthKernel):
     alpha : float
         Greater than 0; for large alpha the kernel is RBF.
     length_scale : float, "contrast", "spread", "scale" or "median"
-        Greater than 0, or a rule: the root of the squared distance that `RBF` takes one over.
+        As of `Matern`.
 
-    Notes
-    -----
+    References
+    ----------
     Rasmussen, Williams (2006), "Gaussian Processes for Machine Learning", equation (4.19).
 
     Examples
@@ -397,14 +397,13 @@ _LONGEST_REASON = 500
 _EXAMPLE = '{"type": "RBF", "gamma": 0.5}'
 
 
-@named
+@name_errors
 def kernel_from(value: Any) -> Kernel:
-    """Make a kernel from a kernel, a name, or JSON text.
+    """Make a kernel from a kernel, the name of one with its default parameters, or JSON text of `Kernel.to_json`.
 
     Parameters
     ----------
     value : Kernel or str
-        A kernel; the name of one with its default parameters; or text of `Kernel.to_json`.
 
     Raises
     ------
@@ -413,8 +412,8 @@ def kernel_from(value: Any) -> Kernel:
 
     Examples
     --------
-    >>> kernel_from('{"type": "RBF", "gamma": 0.5}', where="KernelPCA")
-    RBF(gamma=0.5)
+    >>> kernel_from('{"type": "RBF", "gamma": 0.5}'), kernel_from("linear")
+    (RBF(gamma=0.5), Linear())
     """
     if isinstance(value, Kernel):
         return value
@@ -430,7 +429,7 @@ def kernel_from(value: Any) -> Kernel:
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
 
 
-@named
+@name_errors
 def kernel_from_json(text: str) -> Kernel:
     """Read a kernel from the text that `Kernel.to_json` writes; nothing in it is evaluated.
 
@@ -445,7 +444,7 @@ def kernel_from_json(text: str) -> Kernel:
 
     Examples
     --------
-    >>> kernel_from_json('{"type": "Scaled", "scale": 2, "kernel": {"type": "Linear"}}', where="load")
+    >>> kernel_from_json('{"type": "Scaled", "scale": 2, "kernel": {"type": "Linear"}}')
     2.0 * Linear()
     """
     try:

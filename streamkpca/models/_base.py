@@ -14,7 +14,7 @@ from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
 from streamkpca.components.snapshot import Snapshot, in_chunks
-from streamkpca.errors import RowError, named, require
+from streamkpca.errors import RowError, name_errors, require
 from streamkpca.kernels import Kernel
 from streamkpca.models import _params
 from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, check_parts, is_plain, parts_of
@@ -48,6 +48,7 @@ class Fitted:
     singular_values: Array | None = None
 
 
+@name_errors
 class Estimator(_params.Parameterised, ABC):
     """Base of all estimators; a subclass has `fit` and the hooks below, and stores its arguments by their names.
 
@@ -85,7 +86,6 @@ class Estimator(_params.Parameterised, ABC):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model to rows, as if it had seen none before."""
 
-    @named
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
         """Fit the model to rows and project them.
 
@@ -117,7 +117,6 @@ class Estimator(_params.Parameterised, ABC):
         """The fitted axes, of a young stream those of all rows so far, as an immutable value."""
         return self._require_fitted("snapshot_")
 
-    @named
     def transform(self, X: Any) -> Array:
         """Project rows onto the principal axes.
 
@@ -151,7 +150,6 @@ class Estimator(_params.Parameterised, ABC):
         table: Array = _params.put_in_container(projections, self.get_feature_names_out(), kind, X)
         return table
 
-    @named
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose the container of projections.
 
@@ -178,7 +176,6 @@ class Estimator(_params.Parameterised, ABC):
             self._sklearn_output_config = {"transform": check_choice("transform", transform, choices=_params.KINDS)}
         return self
 
-    @named
     def inverse_transform(self, X: Any) -> Array:
         """Find rows with given projections: pre-images.
 
@@ -225,7 +222,6 @@ class Estimator(_params.Parameterised, ABC):
             )
         return answers.inverse_transform(projections)
 
-    @named
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Measure how well rows can be recovered from their projections; the one score that compares kernels.
 
@@ -275,7 +271,6 @@ class Estimator(_params.Parameterised, ABC):
             )
         return 1.0 - lost / spread
 
-    @named
     def reconstruction_error(self, X: Any, n_components: int | None = None, *, active_only: bool = False) -> Array:
         """Measure how far rows are, in feature space, from the subspace that the model represents.
 
@@ -311,10 +306,9 @@ class Estimator(_params.Parameterised, ABC):
         array([25.])
         """
         answers, rows = self._ask("reconstruction_error", X)
-        n_components = self._check_axes(n_components, "reconstruction_error", answers)
+        n_components = self._check_axes(n_components, answers)
         return answers.reconstruction_error(rows, n_components, active_only=active_only)
 
-    @named
     def novelty(self, X: Any) -> Array:
         """Score how novel rows are, on a scale that goes on growing where reconstruction errors do not.
 
@@ -358,7 +352,6 @@ class Estimator(_params.Parameterised, ABC):
         answers, rows = self._ask("novelty", X)
         return answers.novelty(rows)
 
-    @named
     def expected(self, X: Any, feature: str | int) -> Any:
         """Tell what value of a feature is expected, given the others of each row.
 
@@ -412,7 +405,6 @@ class Estimator(_params.Parameterised, ABC):
 
         return in_chunks(answer, rows, np.empty((len(rows), 3)), 3 * n_rows_wanted(rows.shape[1]))
 
-    @named
     def score_samples(self, X: Any) -> Array:
         """Score how well the axes explain rows, of the fit or others.
 
@@ -689,7 +681,7 @@ class Estimator(_params.Parameterised, ABC):
     def _find_width(self, request: str) -> tuple[int, Names | None]:
         return require(self._width(), type(self).__name__, request)
 
-    def _check_axes(self, n_components: Any, method: str, answers: Snapshot) -> int | None:
+    def _check_axes(self, n_components: Any, answers: Snapshot) -> int | None:
         """Check a number of leading axes, or None."""
         if n_components is None:
             return None

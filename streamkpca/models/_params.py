@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.arrays import Array
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.kernels.kinds import KERNELS
 
@@ -67,6 +67,7 @@ def resolve_parameters(estimator: Any, params: Mapping[str, Any]) -> dict[str, A
     return own
 
 
+@name_errors
 class Parameterised:
     """Base of all estimators: the constructor's arguments, stored by their names, can be read, changed and shown.
 
@@ -99,7 +100,6 @@ class Parameterised:
                     params |= {f"{name}__{path}": part for path, part in value.parameters().items()}
         return params
 
-    @named
     def set_params(self, **params: Any) -> Self:
         """Set constructor arguments; they are checked when they are used.
 
@@ -146,7 +146,7 @@ def explain_unknown_arguments(kind: Kind) -> Kind:
         known = constructor_parameters(kind)
         for name, value in arguments.items():
             if name not in known:
-                raise TypeError(f"{type(self).__name__}: {advice_on(name, value, known, arguments.get('kernel'))}")
+                raise TypeError(advice_on(name, value, known, arguments.get("kernel")))
         init(self, *args, **arguments)
 
     kind.__init__ = explained  # type: ignore[misc]

@@ -14,7 +14,7 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, move_basis
-from streamkpca.errors import named, not_fitted
+from streamkpca.errors import name_errors, not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
@@ -32,6 +32,7 @@ _LEAST_ROWS = 10240
 _N_EVALUATIONS = 30
 
 
+@name_errors
 @explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class ApproximateKernelPCA(Estimator):
@@ -96,7 +97,6 @@ class ApproximateKernelPCA(Estimator):
     center: bool = True
     random_state: int = 0
 
-    @named
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose rows and find the axes in their span.
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from streamkpca._core.parameters import check_integer
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 
 __all__ = ["Bank"]
 
@@ -33,6 +33,7 @@ _DELETE_OLDER: Final = """DELETE FROM states
 WHERE state ISNULL OR (generation < :now AND key IN (SELECT key FROM states WHERE generation = :now))"""
 
 
+@name_errors
 class Bank:
     """One monitor or model for each key, such as a machine, in bounded memory.
 
@@ -86,11 +87,13 @@ class Bank:
     >>> template = StreamingKernelPCA(2, max_atoms=8, block_size=64, reservoir_size=0).partial_fit(rows)
     >>> with tempfile.TemporaryDirectory() as folder, Bank(folder, template.without_rows, max_in_memory=5) as bank:
     ...     found = bank.update(keys, rows)
-    ...     len(bank), found[7].shape == ((keys == 7).sum(),)
-    (20, True)
+    ...     bank.put(7, bank.get(7).forget(0.5))  # `get` returns a copy
+    ...     bank.remove(3)
+    ...     len(bank), found[7].shape == ((keys == 7).sum(),), bank.events(), bank.save({"offset": 4000}).extra_
+    (19, True, {}, {'offset': 4000})
+    >>> bank.close()  # as leaving the block has done
     """
 
-    @named
     def __init__(self, folder: str | os.PathLike[str], make: Callable[[], Any], *, max_in_memory: int = 1000) -> None:
         self._make, self._kind = make, type(make())
         if not hasattr(self._kind, "from_bytes"):
@@ -111,7 +114,6 @@ class Bank:
         self._generation: int | None = generation + 1
         self.extra_ = json.loads(extra)
 
-    @named
     def update(self, keys: Any, X: Any) -> dict[Key, Any]:
         """Let each key take its rows, in their order.
 
@@ -134,16 +136,6 @@ class Bank:
         ValueError, OSError, CheckpointError
             A key refuses its rows, the disk is full, or the file damaged. A note says at which key, and how many have
             taken their rows.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from streamkpca import Bank
-        >>> from streamkpca.monitoring import Monitor
-        >>> with tempfile.TemporaryDirectory() as folder, Bank(folder, Monitor) as bank:
-        ...     records = bank.update(["pump", "fan", "pump"], [[1.0], [2.0], [3.0]])
-        ...     records["pump"].is_alarm, bank.get("pump").n_rows_
-        (array([False, False]), 2)
         """
         rows, found = X if hasattr(X, "shape") else np.asarray(X), dict[Key, Any]()
         groups = _group(keys, len(rows))
@@ -158,7 +150,6 @@ class Bank:
             raise
         return {key: found[key] for key in groups}
 
-    @named
     def get(self, key: Key) -> Any:
         """Return a copy of what a key has; `put` puts it back.
 
@@ -170,15 +161,6 @@ class Bank:
         ------
         KeyError, TypeError
             The key has nothing, or is neither a string nor an integer.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from streamkpca import Bank, StreamingKernelPCA
-        >>> with tempfile.TemporaryDirectory() as folder, Bank(folder, StreamingKernelPCA) as bank:
-        ...     found = bank.update([7, 7], [[1.0], [2.0]])
-        ...     bank.get(7).n_samples_seen_
-        2
         """
         key = _check_key(key)
         state = self._values[key].to_bytes() if key in self._values else self._read_stored(key)
@@ -186,7 +168,6 @@ class Bank:
             raise KeyError(f"Bank.get expected a key that has something but got {key!r:.80}; let it take rows first")
         return self._kind.from_bytes(state)
 
-    @named
     def put(self, key: Key, value: Any) -> None:
         """Let a key have a monitor or model, such as one that was changed after `get`.
 
@@ -200,21 +181,11 @@ class Bank:
         ------
         TypeError, OSError
             It is of another class, or another one cannot be written to make room.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from streamkpca import Bank, StreamingKernelPCA
-        >>> with tempfile.TemporaryDirectory() as folder, Bank(folder, StreamingKernelPCA) as bank:
-        ...     bank.put("pump", StreamingKernelPCA(1).partial_fit([[1.0], [2.0]]))
-        ...     bank.get("pump").n_samples_seen_
-        2
         """
         if type(value) is not self._kind:
             raise TypeError(f"expected a {self._kind.__name__} but got {type(value).__name__}")
         self._keep(_check_key(key), value)
 
-    @named
     def events(self) -> dict[Key, list[Any]]:
         """Return the events of all monitors that have some, by key.
 
@@ -222,22 +193,11 @@ class Bank:
         -------
         dict
             The `events_` of each, which is read if it is not in memory.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from streamkpca import Bank
-        >>> from streamkpca.monitoring import Monitor
-        >>> with tempfile.TemporaryDirectory() as folder, Bank(folder, Monitor) as bank:
-        ...     found = bank.update(["pump", "fan"], [[1.0], [2.0]])
-        ...     bank.events()
-        {}
         """
         stored = ((json.loads(key), state) for key, state in self._run(f"SELECT key, state {_NEWEST}", (1,)))
         found = {key: self._kind.from_bytes(state) for key, state in stored if key not in self._values} | self._values
         return {key: value.events_ for key, value in found.items() if getattr(value, "n_events_", 0)}
 
-    @named
     def remove(self, key: Key) -> None:
         """Remove a key, from the disk with the next `save`.
 
@@ -245,16 +205,6 @@ class Bank:
         ----------
         key : str or int
             It need not have anything.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from streamkpca import Bank, StreamingKernelPCA
-        >>> with tempfile.TemporaryDirectory() as folder, Bank(folder, StreamingKernelPCA) as bank:
-        ...     found = bank.update(["a", "b"], [[1.0], [2.0]])
-        ...     bank.remove("a")
-        ...     list(bank)
-        ['b']
         """
         self._write(_check_key(key), None)
         self._values.pop(key, None)
@@ -278,18 +228,6 @@ class Bank:
             The disk is full: the generation before stays, and everything in memory.
         TypeError, ValueError
             `extra` is no JSON data.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from streamkpca import Bank, StreamingKernelPCA
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Bank(folder, StreamingKernelPCA) as bank:
-        ...         found = bank.update(["a"], [[1.0]])
-        ...         bank = bank.save({"offset": 1})
-        ...     with Bank(folder, StreamingKernelPCA) as bank:
-        ...         bank.extra_
-        {'offset': 1}
         """
         now, text = self._generation, json.dumps(extra, allow_nan=False)
         for key in list(self._changed):
@@ -303,17 +241,6 @@ class Bank:
         """Save, unless the last `save` had an `extra` that goes with what it stored; let other banks use the folder.
 
         If the disk is full, the bank stays open.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from streamkpca import Bank, StreamingKernelPCA
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Bank(folder, StreamingKernelPCA) as bank:
-        ...         found = bank.update(["a"], [[1.0]])
-        ...     with Bank(folder, StreamingKernelPCA) as bank:
-        ...         "a" in bank
-        True
         """
         if self._generation is not None:
             if self.extra_ is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_integer, check_real
-from streamkpca.errors import CheckpointError, CheckpointWarning, NotFittedError, named
+from streamkpca.errors import CheckpointError, CheckpointWarning, NotFittedError, name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
@@ -48,6 +48,7 @@ def load(path: FileName, *, kernel: Kernel | None = None) -> StreamingKernelPCA:
     return StreamingKernelPCA.load(path, kernel=kernel)
 
 
+@name_errors
 class Checkpointer:
     """Saves a model or a `Monitor` at intervals, and finds the newest readable generation after a crash.
 
@@ -84,11 +85,10 @@ class Checkpointer:
     ...     for start in range(0, 3000, 100):
     ...         model = model.partial_fit(rows[start : start + 100])
     ...         saved = checkpoints.save_if_due(model, extra={"offset": start + 100})
-    ...     checkpoints.latest().extra_, checkpoints.seconds_since_save < 60.0
-    ({'offset': 3000}, True)
+    ...     checkpoints.latest().extra_, checkpoints.generations[0].name, checkpoints.seconds_since_save < 60.0
+    ({'offset': 3000}, 'model-00000003.npz', True)
     """
 
-    @named
     def __init__(
         self,
         path: FileName,
@@ -109,17 +109,7 @@ class Checkpointer:
 
     @property
     def generations(self) -> list[Path]:
-        """The existing files, newest first.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     checkpoints = Checkpointer(pathlib.Path(folder, "plant.npz"), keep=2)
-        ...     saved = [checkpoints.save(StreamingKernelPCA()) for _ in range(5)]
-        ...     [path.name for path in checkpoints.generations]
-        ['plant-00000005.npz', 'plant-00000004.npz']
-        """
+        """The existing files, newest first."""
         numbered = ((self._number(path), path) for path in self._path.parent.iterdir())
         return [path for number, path in sorted(numbered, reverse=True) if number]
 

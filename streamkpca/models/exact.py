@@ -13,7 +13,7 @@ from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca.components import spectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, warn_indefinite
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel, Linear
 from streamkpca.kernels.base import InUnits, OnColumns, Scaled
 from streamkpca.models._base import Estimator, Fitted, warn_of_empty_axes
@@ -24,6 +24,7 @@ from streamkpca.models._params import explain_unknown_arguments
 _LEAST_LENGTH = 1e-12
 
 
+@name_errors
 @explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class KernelPCA(Estimator):
@@ -70,7 +71,6 @@ class KernelPCA(Estimator):
     kernel: Kernel | str = "rbf"
     center: bool = True
 
-    @named
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find the principal axes of rows.
 

@@ -13,7 +13,7 @@ from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.relation import SMALLEST_UNIT, Relation, RowMoments
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.errors import named, require
+from streamkpca.errors import name_errors, require
 from streamkpca.models._params import Parameterised, explain_unknown_arguments
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import (
@@ -153,6 +153,7 @@ class _Table:
         return float(np.quantile(scores, 1.0 - self.contamination))
 
 
+@name_errors
 @explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class OutlierDetector(Parameterised):
@@ -204,10 +205,14 @@ class OutlierDetector(Parameterised):
     >>> rows = np.column_stack([np.cos(angle), np.sin(angle)])
     >>> rows[:2] = [0.0, 0.0], [1.1, 1.1]
     >>> detector = OutlierDetector(contamination=0.004).fit(rows)
-    >>> np.flatnonzero(detector.predict(rows) == -1)
-    array([0, 1])
-    >>> detector.n_samples_seen_, detector.n_features_in_, detector.offset_ == -detector.threshold_
+    >>> np.flatnonzero(detector.predict(rows) == -1), np.flatnonzero(detector.labels_), detector.fit_predict(rows)[:3]
+    (array([0, 1]), array([0, 1]), array([-1, -1,  1]))
+    >>> detector.decision_function([[0.0, 0.0]]) < 0.0, detector.score_samples([[0.0, 0.0]]) < detector.offset_
+    (array([ True]), array([ True]))
+    >>> detector.n_samples_seen_, detector.n_features_in_, bool(detector.decision_scores_.max() > detector.threshold_)
     (500, 2, True)
+    >>> hasattr(detector, "feature_names_in_")  # arrays have none
+    False
     """
 
     contamination: float | Literal["auto"] = "auto"
@@ -218,7 +223,6 @@ class OutlierDetector(Parameterised):
     # Without an annotation, as it is no parameter.
     _table = cast("_Table | None", None)
 
-    @named
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find out what is usual among the rows of a table, and score them.
 
@@ -237,11 +241,6 @@ class OutlierDetector(Parameterised):
         ------
         TypeError, ValueError
             X is not a finite real array, or a parameter is invalid. The detector is as before the call.
-
-        Examples
-        --------
-        >>> OutlierDetector(contamination=0.25).fit([[0.0], [0.1], [9.0], [-0.1]]).labels_
-        array([0, 0, 1, 0])
         """
         del y
         X = arrow_table(X)
@@ -249,7 +248,6 @@ class OutlierDetector(Parameterised):
         self._table = replace_fields(table, table_scores=table.score.of(rows))
         return self
 
-    @named
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add rows of a table that is larger than the memory; the next question learns from the sample anew.
 
@@ -283,7 +281,6 @@ class OutlierDetector(Parameterised):
         self._table = table
         return self
 
-    @named
     def score_samples(self, X: Any) -> Array:
         """Score rows, of the table or others; the lower, the odder.
 
@@ -300,17 +297,10 @@ class OutlierDetector(Parameterised):
         ------
         NotFittedError, TypeError, ValueError
             The detector has seen no rows, or X is not a finite real array with the columns of the table.
-
-        Examples
-        --------
-        >>> near, far = OutlierDetector().fit([[0.0], [0.1], [9.0], [-0.1]]).score_samples([[0.0], [90.0]])
-        >>> bool(far < near)
-        True
         """
         table, rows = self._ask("score_samples", X)
         return -table.score.of(rows)
 
-    @named
     def decision_function(self, X: Any) -> Array:
         """Tell how far rows are from being outliers: `score_samples` less `offset_`, negative for outliers.
 
@@ -328,17 +318,10 @@ class OutlierDetector(Parameterised):
         ------
         NotFittedError, TypeError, ValueError
             As `score_samples`.
-
-        Examples
-        --------
-        >>> detector = OutlierDetector().fit(np.random.default_rng(0).normal(size=(500, 2)))
-        >>> bool(detector.decision_function([[30.0, 0.0]])[0] < 0.0)
-        True
         """
         table, rows = self._ask("decision_function", X)
         return table.threshold - table.score.of(rows)
 
-    @named
     def predict(self, X: Any) -> Indices:
         """Tell outliers, as -1, from other rows, as 1.
 
@@ -354,16 +337,10 @@ class OutlierDetector(Parameterised):
         ------
         NotFittedError, TypeError, ValueError
             As `score_samples`.
-
-        Examples
-        --------
-        >>> OutlierDetector().fit(np.random.default_rng(0).normal(size=(500, 2))).predict([[0.0, 0.0], [30.0, 0.0]])
-        array([ 1, -1])
         """
         table, rows = self._ask("predict", X)
         return np.where(table.score.of(rows) > table.threshold, -1, 1)
 
-    @named
     def fit_predict(self, X: Any, y: Any = None) -> Indices:
         """Fit the detector to rows, and tell the outliers among them, as -1, from the others, as 1.
 
@@ -375,11 +352,6 @@ class OutlierDetector(Parameterised):
         Returns
         -------
         ndarray of shape (n,)
-
-        Examples
-        --------
-        >>> OutlierDetector(contamination=0.25).fit_predict([[0.0], [0.1], [9.0], [-0.1]])
-        array([ 1,  1, -1,  1])
         """
         return 1 - 2 * self.fit(X, y).labels_
 
@@ -395,13 +367,7 @@ class OutlierDetector(Parameterised):
 
     @property
     def decision_scores_(self) -> Array:
-        """The scores of the rows that were given to `fit`, the higher the odder: PyOD's name for minus `score_samples`.
-
-        Examples
-        --------
-        >>> bool(OutlierDetector().fit([[0.0], [0.1], [9.0], [-0.1]]).decision_scores_.argmax() == 2)
-        True
-        """
+        """The scores of the rows given to `fit`, the higher the odder: PyOD's name for minus `score_samples`."""
         return self._scores_of_table("decision_scores_")
 
     @property
@@ -422,14 +388,7 @@ class OutlierDetector(Parameterised):
 
     @property
     def feature_names_in_(self) -> Names:
-        """Names of the table's columns, if it had some.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> OutlierDetector().fit(pd.DataFrame({"load": [1.0, 2.0], "heat": [3.0, 4.0]})).feature_names_in_
-        array(['load', 'heat'], dtype=object)
-        """
+        """Names of the table's columns, if it had some."""
         names = self._require("feature_names_in_").names
         if names is None:
             raise AttributeError("OutlierDetector has no feature_names_in_: its first rows came without column names")

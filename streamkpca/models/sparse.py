@@ -14,7 +14,7 @@ from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
 from streamkpca.models._learning import batch_of
@@ -27,6 +27,7 @@ Positions = npt.NDArray[np.intp]
 _CHUNK = 512
 
 
+@name_errors
 @explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class SparseKernelPCA(Estimator):
@@ -97,7 +98,6 @@ class SparseKernelPCA(Estimator):
     center: bool = True
     optimiser: Optimiser = "coordinate"
 
-    @named
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find weights and axes of rows.
 

@@ -19,7 +19,7 @@ from streamkpca.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from streamkpca.components.certificates import captured_energy
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.moments import RowSums
-from streamkpca.errors import CheckpointError, named, plainly, require
+from streamkpca.errors import CheckpointError, name_errors, plainly, require
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, warn_of_empty_axes
 from streamkpca.models._learning import StateCell, learn_batches, learn_rows, prepare_rows
@@ -32,6 +32,7 @@ from streamkpca.stream.transitions import fit, forget, refit, without_rows
 from streamkpca.stream.transitions import merge as merge_states
 
 
+@name_errors
 @explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class StreamingKernelPCA(Estimator):
@@ -161,7 +162,6 @@ class StreamingKernelPCA(Estimator):
 
     # Learning
 
-    @named
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from the next rows of the stream.
 
@@ -203,7 +203,6 @@ class StreamingKernelPCA(Estimator):
             cell.state = learn(cell.state, X, sample_weight, settings)
         return self
 
-    @named
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Start anew and learn from these rows in two passes.
 
@@ -249,7 +248,6 @@ class StreamingKernelPCA(Estimator):
         warn_of_empty_axes(self.eigenvalues_, where)
         return self
 
-    @named
     def refit(self) -> Self:
         """Publish axes of all rows seen so far, outside the schedule; the stream goes on as if there had been no refit.
 
@@ -275,7 +273,6 @@ class StreamingKernelPCA(Estimator):
         warn_of_empty_axes(self.eigenvalues_, f"{type(self).__name__}.refit")
         return self
 
-    @named
     def forget(self, factor: float) -> Self:
         """Multiply the weights of all rows seen so far by `factor`, to forget by a clock of one's own.
 
@@ -306,7 +303,6 @@ class StreamingKernelPCA(Estimator):
                 self._cell.state = forget(self._cell.state, factor)
         return self
 
-    @named
     def merge(self, other: Self) -> Self:
         """Add the state of another model, learned from other rows.
 
@@ -329,12 +325,11 @@ class StreamingKernelPCA(Estimator):
         -----
         The bases are united and the moments expressed in the union, which is exact; then the weakest atoms are removed
         until at most `max_atoms` are left. Counts, weights and energies add up; positions in the other stream follow
-        the last one of this stream. Both streams end at the merge: with a half-life, the newest row of each has its
-        full weight. O(m^3).
+        the last one of this stream. With a half-life, the newest row of each has its full weight. O(m^3).
 
         Shards must agree on the kernel's scale: settle it once, ``kernel=kernel.settled(rows)``, and give it to all of
-        them. A merge makes a scale final. If neither model has filled a block and the scale is not settled, the other's
-        rows are appended to this stream.
+        them. If neither model has filled a block and the scale is not settled, the other's rows are appended to this
+        stream.
 
         Examples
         --------
@@ -351,7 +346,6 @@ class StreamingKernelPCA(Estimator):
 
     # Gaps
 
-    @named
     def impute(self, X: Any) -> Array:
         """Complete rows with gaps.
 
@@ -385,7 +379,6 @@ class StreamingKernelPCA(Estimator):
 
     # Certificates
 
-    @named
     def captured_energy(self, confidence: float = 0.95) -> Array:
         """Certify how much of the stream the atoms explain.
 
@@ -407,8 +400,7 @@ class StreamingKernelPCA(Estimator):
 
         Notes
         -----
-        `unexplained_energy_ratio_` counts energy that was not recorded on arrival; this interval judges the present
-        atoms. The confidence holds for any rows and any size of the sample [1]_. O(r m (d + m)) for r sampled rows.
+        The confidence holds for any rows and any size of the sample [1]_. O(r m (d + m)) for r sampled rows.
 
         References
         ----------
@@ -424,11 +416,10 @@ class StreamingKernelPCA(Estimator):
         >>> bool(low < 1.0 - model.reconstruction_error(rows).mean() < high)
         True
         """
-        share = self._open_share("captured_energy", "confidence", confidence)
+        share = _check_open_share("confidence", confidence)
         state, settings, totals, reservoir = self._require_sample("captured_energy")
         return captured_energy(latest_axes(state, settings), reservoir, totals, share)
 
-    @named
     def novelty_threshold(self, quantile: float = 0.99) -> float:
         """Find the novelty above which a row is an alarm.
 
@@ -470,9 +461,9 @@ class StreamingKernelPCA(Estimator):
         >>> round(float((later < model.novelty_threshold(0.95)).mean()), 2)
         0.95
         """
-        share = self._open_share("novelty_threshold", "quantile", quantile)
+        rarity = 1.0 / (1.0 - _check_open_share("quantile", quantile))
         state, settings, _, _ = self._require_sample("novelty_threshold")
-        return calibrate(state, settings, n_least=rows_for_level(share)).threshold(share)
+        return calibrate(state, settings, n_least=rows_for_level(rarity)).level(rarity)
 
     # Fitted attributes of a stream
 
@@ -545,9 +536,8 @@ class StreamingKernelPCA(Estimator):
 
     # Checkpoints
 
-    @named
     def save(self, path: FileName, extra: Any = None) -> None:
-        """Write everything that the model has learned to a file.
+        """Write everything that the model has learned to a file: an uncompressed npz archive, numpy's own format.
 
         Parameters
         ----------
@@ -556,15 +546,13 @@ class StreamingKernelPCA(Estimator):
             new one can be read by its owner only, because it holds rows of the data. The file at the end of a link is
             replaced. A device or a FIFO is written into.
         extra : object, optional
-            JSON data, bytes and arrays, which `load` returns as `extra_`: for example the offset in the source from
-            which a consumer continues after a restart. Keys are strings, tuples come back as lists, and lists and
-            dictionaries are nested at most 64 deep.
+            JSON data, bytes and arrays, which `load` returns as `extra_`, such as the offset in the source from which a
+            consumer continues. Keys are strings, tuples come back as lists, nested at most 64 deep.
 
         Raises
         ------
         OSError
-            The disk is full, the folder or the file is read-only, `path` is a folder or a socket, ...; the file is then
-            the old one or the complete new one.
+            The file cannot be written; it is then the old one or the complete new one.
         TypeError, ValueError
             JSON cannot express `extra`, a parameter is invalid, or no file can have this name.
         CheckpointError
@@ -572,10 +560,8 @@ class StreamingKernelPCA(Estimator):
 
         Notes
         -----
-        The file is an uncompressed npz archive, numpy's own format, with parameters and counters in a JSON member. A
-        loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
-        Pending rows are saved too. Functions are never stored: a kernel with functions of the caller must be passed to
-        `load` again.
+        A loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
+        Functions are never stored: a kernel with functions of the caller must be passed to `load` again.
 
         Examples
         --------
@@ -587,7 +573,7 @@ class StreamingKernelPCA(Estimator):
         ...     load(pathlib.Path(folder, "plant.npz")).extra_
         {'offset': 3}
         """
-        contents = self._checkpoint("save", extra)
+        contents = self._checkpoint(extra)
         try:
             # The settled kernel, if it has functions of the caller, which files lack.
             state = self._cell.state
@@ -601,7 +587,6 @@ class StreamingKernelPCA(Estimator):
         with replace_file(path) as file:
             contents.write(file)
 
-    @named
     def to_bytes(self, extra: Any = None) -> bytes:
         """Return the bytes that `save` would write, without its check that they can be loaded.
 
@@ -616,11 +601,10 @@ class StreamingKernelPCA(Estimator):
             As `save`.
         """
         file = io.BytesIO()
-        self._checkpoint("to_bytes", extra).write(file)
+        self._checkpoint(extra).write(file)
         return file.getvalue()
 
     @classmethod
-    @named
     def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
         """Read a model that `save` wrote.
 
@@ -646,8 +630,7 @@ class StreamingKernelPCA(Estimator):
         Notes
         -----
         Files from untrusted sources are safe to load: nothing is unpickled or evaluated, and no more memory is taken
-        than the file is long. Sizes, types, shapes and ranges are checked. `docs/checkpoint-format.md` describes the
-        format, and `SECURITY.md` says what is promised of files from strangers.
+        than the file is long. `docs/checkpoint-format.md` describes the format, `SECURITY.md` what is promised.
 
         Examples
         --------
@@ -667,7 +650,6 @@ class StreamingKernelPCA(Estimator):
             return cls._read(file, f"load: {os.fsdecode(path)}", kernel)
 
     @classmethod
-    @named
     def from_bytes(cls, data: bytes, *, kernel: Kernel | None = None) -> Self:
         """Read a model that `to_bytes` wrote.
 
@@ -692,7 +674,7 @@ class StreamingKernelPCA(Estimator):
         """
         return cls._read(io.BytesIO(data), "from_bytes", kernel)
 
-    def _checkpoint(self, method: str, extra: Any) -> Checkpoint:
+    def _checkpoint(self, extra: Any) -> Checkpoint:
         self.settings()
         return checkpoint_of(self.get_params(deep=False), self._cell.state, extra)
 
@@ -774,18 +756,17 @@ class StreamingKernelPCA(Estimator):
         """
         return self._cell.write_lock.held
 
-    @named
     def settings(self) -> Settings:
         """Check the parameters, and return them as the functions of `streamkpca.stream` take them.
-
-        Parameters
-        ----------
-        where : str
-            The caller, for errors: TypeError or ValueError for a parameter that is out of its range.
 
         Returns
         -------
         Settings
+
+        Raises
+        ------
+        TypeError, ValueError
+            A parameter is out of its range.
 
         Examples
         --------
@@ -839,9 +820,6 @@ class StreamingKernelPCA(Estimator):
             )
         return state, settings, totals, reservoir
 
-    def _open_share(self, method: str, name: str, value: Any) -> float:
-        return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True)
-
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
         if not name.startswith("_"):
@@ -871,7 +849,7 @@ def check_template(template: Any) -> None:
     template.settings()
 
 
-@named
+@name_errors
 def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     """Merge models that have learned from different rows: shards of a stream, machines of a fleet.
 
@@ -924,3 +902,7 @@ def _merge_states(models: Sequence[Any]) -> State | None:
     states = [(model._cell.state, model.settings()) for model in models]
     (first, settings), *others = states
     return merge_states(first, [(state, own) for state, own in others if state is not None], settings)
+
+
+def _check_open_share(name: str, value: Any) -> float:
+    return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True)

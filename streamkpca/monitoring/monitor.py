@@ -13,7 +13,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.errors import RowError, named
+from streamkpca.errors import RowError, name_errors
 from streamkpca.kernels import RBF
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
@@ -79,6 +79,7 @@ class MonitorRecord(NamedTuple):
     time: Times | None = None
 
 
+@name_errors
 class Monitor(SavedWithModel[MonitorState]):
     """Watch a stream: score its rows, raise alarms, gather them in events, and learn the rows that are normal.
 
@@ -88,9 +89,9 @@ class Monitor(SavedWithModel[MonitorState]):
         The model that scores and learns, which may have learned rows before; with `lags`, such rows as `stacked`
         makes. By default a new one with the kernel ``RBF().in_units("std")``, ``max_atoms=128`` and
         ``noise_variance=None``. It belongs to the monitor from then on. One with ``on_missing="marginal"`` scores rows
-        by the numbers that they have, and learns them; with "skip", rows with NaN get no score. With `period`, its
-        kernel is multiplied by one of the phase, unless the last factor of it is such a kernel already. If it has
-        learned rows, that must be so, as in the model of another monitor with a period.
+        by the numbers that they have, and learns them; with "skip", rows with NaN get no score. With `period`, the
+        monitor takes a copy, whose kernel is multiplied by one of the phase, unless the last factor of it is such a
+        kernel already. If it has learned rows, that must be so, as in the model of another monitor with a period.
     period : int, float or timedelta, optional
         Length of a cycle, such as a day: rows (int), or time (timedelta; float in units of the times, seconds where
         these are dates). Rows are then compared with those of about the same phase, and what is expected depends on
@@ -191,7 +192,6 @@ class Monitor(SavedWithModel[MonitorState]):
     min_duration: float | None
     ignore: Any
 
-    @named
     def __init__(
         self,
         model: StreamingKernelPCA | None = None,
@@ -211,6 +211,9 @@ class Monitor(SavedWithModel[MonitorState]):
         if model is None:
             # Scores need no sparse weights, which a noise variance is for.
             model = StreamingKernelPCA(kernel=RBF().in_units("std"), max_atoms=_ATOMS, noise_variance=None)
+        elif period is not None:
+            # Its kernel will be another one.
+            model = copy.copy(model)
         self.model = model
         self.period, self.lags, self.smoothing = check_period(period), lags, smoothing
         self.quantile, self.false_alarms = quantile, false_alarms
@@ -223,7 +226,6 @@ class Monitor(SavedWithModel[MonitorState]):
         self._scorer = Scorer(self.model, self.period, self.lags, self.smoothing)
         self._check_learns()
 
-    @named
     def __setattr__(self, name: str, value: Any) -> None:
         if name in PARAMETERS:
             check, is_fixed = PARAMETERS[name]
@@ -253,7 +255,6 @@ class Monitor(SavedWithModel[MonitorState]):
         # Two monitors that share a model would learn its rows twice.
         return copy.deepcopy(self)
 
-    @named
     def update(self, X: Any, *, time: Any = None, planned: Any = None) -> MonitorRecord:
         """Score the next rows, then learn those that are to be learned, in chunks of 32 to 256 as the stream grows.
 
@@ -323,7 +324,6 @@ class Monitor(SavedWithModel[MonitorState]):
             self._state, self._answers = state, record
         return record
 
-    @named
     def stacked(self, X: Any, *, first: int = 0, time: Any = None) -> Array:
         """Return rows with their predecessors, as the model sees them; the first row stands for what came before it.
 
@@ -409,7 +409,6 @@ class Monitor(SavedWithModel[MonitorState]):
                 self._state = replace(self._state, run=AlarmRun(), log=log, change=None, left_out=rest)
             return self.reset_context()
 
-    @named
     def accept(self, event: Event) -> Self:
         """Take an event for one that was fine: learn its rows, and let rows like them raise no alarm from now on.
 
@@ -443,7 +442,6 @@ class Monitor(SavedWithModel[MonitorState]):
         """
         return self._judge_event(event, "accepted")
 
-    @named
     def confirm(self, event: Event) -> Self:
         """Take an event for a fault: rows like its rows are alarms from now on, however frequent, and never learned.
 
@@ -535,7 +533,6 @@ class Monitor(SavedWithModel[MonitorState]):
         """Number of events so far, the open one included."""
         return 0 if self._state is None else self._state.log.n_closed + (self._explain(self._state) is not None)
 
-    @named
     def events_frame(self, to: str = "pandas") -> Any:
         """Return the events as a table, a row each, the oldest first.
 

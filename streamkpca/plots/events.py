@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.parameters import check_integer
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.monitoring.periods import n_features_of
 from streamkpca.plots import canvas
 from streamkpca.rows.validation import feature_names
@@ -24,7 +24,7 @@ _MOST_LETTERS = 16
 _AROUND = 50
 
 
-@named
+@name_errors
 def draw_event(
     monitor: "Monitor",
     event: "Event",

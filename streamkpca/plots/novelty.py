@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.arrays import Array
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.monitoring import Monitor
 from streamkpca.plots import canvas
 
@@ -27,7 +27,7 @@ _MOST_SINGLE_ROWS = 2 * _PIECES
 _LOWEST_SHARE = 1e-4
 
 
-@named
+@name_errors
 def draw_novelty(
     novelty: "npt.ArrayLike | Monitor",
     *,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.plots import canvas
 from streamkpca.rows.times import in_utc
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _DOT_AREA = 18_000.0
 
 
-@named
+@name_errors
 def draw_projections(
     projections: npt.ArrayLike,
     *,

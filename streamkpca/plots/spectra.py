@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.plots import canvas
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MOST_NUMBERS = 16
 
 
-@named
+@name_errors
 def draw_spectrum(
     eigenvalues: Any,
     *,

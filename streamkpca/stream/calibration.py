@@ -8,7 +8,6 @@ import numpy as np
 from streamkpca._core import linalg
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.reservoir import origins_of
-from streamkpca.components.certificates import upper_quantile
 from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary._loops import GAIN, choose_greedily
@@ -48,7 +47,7 @@ class Calibration(NamedTuple):
     --------
     >>> import numpy as np
     >>> from streamkpca.stream import Calibration
-    >>> Calibration(np.arange(99.0), np.ones(99), np.arange(99), np.ones((99, 2))).threshold(0.9)
+    >>> Calibration(np.arange(99.0), np.ones(99), np.arange(99), np.ones((99, 2))).level(10.0)
     89.0
     """
 
@@ -57,25 +56,29 @@ class Calibration(NamedTuple):
     runs: Positions
     rows: Array
 
-    def threshold(self, quantile: float) -> float:
-        """Return the score that a share of new rows stays below; see `StreamingKernelPCA.novelty_threshold`.
+    def level(self, rarity: float) -> float:
+        """Return the score that a new row exceeds at most once in so many rows, or the highest.
 
         Parameters
         ----------
-        quantile : float
-            Strictly between 0 and 1.
+        rarity : float
+            Above 1; `StreamingKernelPCA.novelty_threshold`, which describes the rule, asks for 1 / (1 - quantile).
 
         Returns
         -------
         float
         """
-        return upper_quantile(self.novelty, self.weights, quantile)
+        order = np.argsort(self.novelty, kind="stable")
+        below = np.cumsum(self.weights[order])
+        # The new row counts as one more of average weight above all others.
+        newcomer = float(self.weights @ self.weights) / float(self.weights.sum())
+        wanted = (1.0 - 1.0 / rarity) * (float(below[-1]) + newcomer) * (1.0 - 1e-12)
+        return float(self.novelty[order[min(int(np.searchsorted(below, wanted)), len(order) - 1)]])
 
 
-def rows_for_level(quantile: float) -> int:
-    """Return how many rows decide about a quantile alone: of five times fewer, one is expected above it."""
-    least = 1.0 / (1.0 - quantile)
-    return math.ceil(max(least, min(5.0 * least, _ENOUGH)))
+def rows_for_level(rarity: float) -> int:
+    """Return how many rows decide about a level alone: of five times fewer, one is expected above it."""
+    return math.ceil(max(rarity, min(5.0 * rarity, _ENOUGH)))
 
 
 def calibrate(state: State, settings: Settings, *, n_least: int = _ENOUGH) -> Calibration:
@@ -107,7 +110,7 @@ def calibrate(state: State, settings: Settings, *, n_least: int = _ENOUGH) -> Ca
     >>> settings, random = Settings.make(kernel=RBF(0.5), max_atoms=16), np.random.default_rng(0)
     >>> state = advance(State.begin(settings, 2), random.normal(size=(5000, 2)), 1.0, settings)
     >>> later = latest_axes(state, settings).novelty(random.normal(size=(5000, 2)))
-    >>> round(float((later < calibrate(state, settings).threshold(0.95)).mean()), 2)
+    >>> round(float((later < calibrate(state, settings).level(20.0)).mean()), 2)
     0.95
     """
     snapshot = latest_axes(state, settings)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from streamkpca._core import parameters as checks
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 
 if TYPE_CHECKING:
     from streamkpca.components.refit import RefitSettings
@@ -175,7 +175,7 @@ class Settings:
         return self.on_missing == "marginal"
 
     @classmethod
-    @named
+    @name_errors
     def make(cls, **parameters: Any) -> Self:
         """Check parameters of `StreamingKernelPCA`, each alone and those that depend on each other.
 

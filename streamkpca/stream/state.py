@@ -16,7 +16,7 @@ from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.dictionary.moments import RowSums
-from streamkpca.errors import RowError, SparsityError, SparsityWarning, named
+from streamkpca.errors import RowError, SparsityError, SparsityWarning, name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
@@ -103,7 +103,7 @@ class State:
     provisional: Provisional | None = field(default=None, init=False, repr=False)
 
     @classmethod
-    @named
+    @name_errors
     def begin(cls, settings: Settings, n_features: int, names: Names | None = None) -> Self:
         """Return the state before the first row.
 

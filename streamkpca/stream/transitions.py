@@ -15,7 +15,7 @@ from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.moments import Record
-from streamkpca.errors import named
+from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.rows.validation import LARGEST_WEIGHT, Rows, as_sample_weight
 from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
@@ -59,7 +59,7 @@ _LEAST_TO_SETTLE = 2048
 _RUN = 64
 
 
-@named
+@name_errors
 def advance(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:
     """Learn the next rows: every full block advances the summary, and refits the axes if that is due.
 
@@ -109,7 +109,7 @@ def with_rows(state: State, rows: Rows, weights: Array | float, settings: Settin
         return _advance_or_restart(state, rows, _one_for_each(weights, len(rows)), settings, publish=True)
 
 
-@named
+@name_errors
 def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:
     """Learn the first rows of a stream in two passes: the first chooses atoms, from a sample, the second records.
 
@@ -195,7 +195,7 @@ def refit(state: State, settings: Settings) -> State:
     return replace_fields(state, published=axes(state, settings))
 
 
-@named
+@name_errors
 def forget(state: State, factor: float) -> State:
     """Multiply the weights of all rows by a factor from 0 to 1.
 
@@ -244,7 +244,7 @@ def without_rows(state: State, settings: Settings) -> State:
         return replace_fields(empty, summary=record_pending(state, settings).without_rows())
 
 
-@named
+@name_errors
 def merge(own: State | None, others: Iterable[tuple[State, Settings]], settings: Settings) -> State | None:
     """Unite states of several streams, and publish axes of all their rows.
 

@@ -167,7 +167,7 @@ def test_a_refused_batch_changes_nothing(n_known):
     broken.loc[150, "c"] = np.inf
     for batch, error in ((broken, ValueError), (broken.assign(a="x"), TypeError)):
         with pytest.raises(
-            error, match=r"infinity|KernelPCATransformer\.learn_many expected numbers but feature 'a' is"
+            error, match=r"infinity|KernelPCATransformer\.learn_many: expected numbers but feature 'a' is"
         ):
             model.learn_many(batch)
         assert bits(model) == before

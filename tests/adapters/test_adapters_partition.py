@@ -28,7 +28,7 @@ SMALL = {"n_components": 2, "max_atoms": 8, "block_size": 64}
 
 def test_states_of_partitions_make_the_model_of_all_rows_and_stay_as_they_are():
     exact = {"max_atoms": None, "tolerance": 0.0, "block_size": 16, "kernel": RBF(0.4)}
-    empty = begin(StreamingKernelPCA(3, **exact), [FRAME[:16]], None, "fit")
+    empty = begin(StreamingKernelPCA(3, **exact), [FRAME[:16]], None)
     states = [learn(empty, FRAME[:100]), learn(empty, FRAME[:0]), learn(empty, FRAME[100:200])]
     before = [state.to_bytes() for state in (empty, *states)]
     model = merge(states).finish()
@@ -54,20 +54,20 @@ def test_a_fit_begins_with_the_first_rows_or_with_those_of_the_template():
     parts = [FRAME[:0], FRAME[:300], FRAME[300:]]
     cold = StreamingKernelPCA(**SMALL)
     known = cold.without_rows().partial_fit(FRAME)
-    assert begin(cold, parts, None, "fit").to_bytes() == Aggregate(known).to_bytes()
+    assert begin(cold, parts, None).to_bytes() == Aggregate(known).to_bytes()
     assert not hasattr(cold, "n_features_in_")
     refuses = (part for part in [1 / 0 for _ in ()])
-    assert begin(known, refuses, None, "fit").to_bytes() == Aggregate(known).to_bytes()
+    assert begin(known, refuses, None).to_bytes() == Aggregate(known).to_bytes()
     enough = iter([np.tile(X, (12, 1)), "not read"])
-    assert begin(cold, enough, None, "fit").n_rows_ == 0
+    assert begin(cold, enough, None).n_rows_ == 0
     assert next(enough) == "not read"
     for nothing in ([], [FRAME[:0]], [FRAME.assign(heat=0.0)]):
         with pytest.raises(
             ValueError, match=r"fit: found 0 rows to learn from; pass .* among the first 10,240, or a te"
         ):
-            begin(cold, nothing, "heat", "fit")
+            begin(cold, nothing, "heat")
     with pytest.raises(TypeError, match="fit: expected a StreamingKernelPCA as the template but got KernelPCA"):
-        begin(KernelPCA(), parts, None, "fit")
+        begin(KernelPCA(), parts, None)
 
 
 def test_first_rows_are_those_that_settle_the_scale():
@@ -102,7 +102,7 @@ def test_rows_that_are_left_out_of_learning_are_not_asked_about(on_bad_rows, on_
 def test_answers_stand_beside_kept_columns():
     model = StreamingKernelPCA(**SMALL).partial_fit(FRAME).set_output(transform="pandas")
     table = pd.DataFrame({"id": ["a", "b"], **dict(zip(NAMES[::-1], X[:2, ::-1].T, strict=True))}, index=[3, 5])
-    found = answer(table, model, features_of(model, table, ["id"], [], "here"), ["id"])
+    found = answer(table, model, features_of(model, table, ["id"], []), ["id"])
     assert list(found) == ["id", "novelty", "streamingkernelpca0", "streamingkernelpca1"]
     assert found.index.tolist() == [3, 5]
     np.testing.assert_array_equal(found["novelty"], model.novelty(X[:2]))
@@ -119,15 +119,15 @@ def test_answers_stand_beside_kept_columns():
 def test_features_are_those_of_the_model():
     known, cold = StreamingKernelPCA(1).partial_fit(FRAME), StreamingKernelPCA(1)
     unnamed = StreamingKernelPCA(1).partial_fit(X)
-    assert features_of(known, ["id", *NAMES[::-1]], ["id"], ["novelty"], "here") == NAMES
-    assert features_of(unnamed, ["id", *NAMES], ["id"], [], "here") == NAMES
-    assert features_of(cold, ["id", "load"], ["id"], [], "here") == ["load"]
+    assert features_of(known, ["id", *NAMES[::-1]], ["id"], ["novelty"]) == NAMES
+    assert features_of(unnamed, ["id", *NAMES], ["id"], []) == NAMES
+    assert features_of(cold, ["id", "load"], ["id"], []) == ["load"]
     for model, columns, keep, message in (
-        (known, ["load", "flow"], [], "here expected the column heat but got load, flow; check"),
-        (cold, ["load"], ["id"], "here expected the column id but got load; check"),
+        (known, ["load", "flow"], [], "expected the column heat but got load, flow; check"),
+        (cold, ["load"], ["id"], "expected the column id but got load; check"),
         (known, [*NAMES, "novelty"], ["novelty"], "the columns novelty are named like answers; rename them"),
         (cold, ["id"], ["id"], "found no columns that are features; select at least 1"),
-        (unnamed, ["load"], [], "here expected 3 features but got 1 columns: load; select"),
+        (unnamed, ["load"], [], "expected 3 features but got 1 columns: load; select"),
     ):
         with pytest.raises(ValueError, match=message):
-            features_of(model, columns, keep, ["novelty"], "here")
+            features_of(model, columns, keep, ["novelty"])

@@ -257,7 +257,7 @@ def test_rows_that_resemble_each_other_too_much_bring_a_warning():
 
 
 def test_other_models_are_refused():
-    with pytest.raises(TypeError, match="expects a StreamingKernelPCA but got int"):
+    with pytest.raises(TypeError, match="expected a StreamingKernelPCA but got int"):
         ChangeDetector(3)
     with pytest.raises(ValueError, match="the model has seen no rows"):
         ChangeDetector(StreamingKernelPCA())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
-from streamkpca.components.certificates import mean_interval, upper_quantile
+from streamkpca.components.certificates import mean_interval
 from streamkpca.components.spectrum import eigenvalue_bounds
 from streamkpca.dictionary.moments import Moments, ProjectionLoss
 
@@ -102,19 +102,6 @@ def test_captured_energy_is_in_its_interval(kind):
 def test_rows_without_energy_are_fully_captured():
     model = StreamingKernelPCA(1, kernel=kernels.Linear(), max_atoms=2, block_size=4).partial_fit(np.zeros((9, 2)))
     np.testing.assert_array_equal(model.captured_energy(), [1.0, 1.0])
-
-
-# The novelty threshold
-
-
-def test_the_quantile_is_the_conformal_one():
-    values = np.random.default_rng(0).permutation(np.arange(1.0, 100.0))
-    assert upper_quantile(values, np.ones(99), 0.9) == 90.0
-    assert upper_quantile(values, np.ones(99), 0.905) == 91.0
-    assert upper_quantile(values, np.ones(99), 0.999) == 99.0
-    # The newcomer weighs 10 / 4 = 2.5: half of 6.5 is just beyond the first value.
-    assert upper_quantile(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 0.46) == 1.0
-    assert upper_quantile(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 0.5) == 2.0
 
 
 # The bounds of the eigenvalues

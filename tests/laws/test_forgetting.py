@@ -82,7 +82,7 @@ def test_true_eigenvalues_lie_in_their_bounds(
     q = min(3, len(low))
     assert np.all(low[:q] <= exact.eigenvalues_[:q])
     assert np.all(exact.eigenvalues_[:q] <= high[:q])
-    assert_energy_is_conserved(model.state_.summary or record_pending(model.state_, model.settings("here")))
+    assert_energy_is_conserved(model.state_.summary or record_pending(model.state_, model.settings()))
 
 
 @FEWER

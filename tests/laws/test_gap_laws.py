@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, generators, kernel_cases, rows, weights_for
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
-from streamkpca.kernels.expected import ExpectedKernel
+from streamkpca.dictionary.expected import ExpectedKernel
 from streamkpca.rows.gaps import ColumnSums
 from streamkpca.stream.state import record_pending
 

@@ -57,7 +57,7 @@ def settings_of_moves() -> st.SearchStrategy[dict[str, Any]]:
 
 def stream_of(model: Any) -> Summary:
     stream = model.state_
-    return record_pending(stream, model.settings("stream_of"))
+    return record_pending(stream, model.settings())
 
 
 def assert_sound(model: Any, X: Array) -> None:

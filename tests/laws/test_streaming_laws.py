@@ -37,7 +37,7 @@ def rounded_share(model: Any) -> float:
 
     Atoms so close to each other that their last pivots are 1e-10 know a row's distance to their span to seven digits.
     """
-    moments = record_pending(model.state_, model.settings("rounded_share")).moments
+    moments = record_pending(model.state_, model.settings()).moments
     return min(moments.losses.rounding / moments.energy, 1e-6) if moments.energy > 0.0 else 0.0
 
 

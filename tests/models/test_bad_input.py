@@ -88,7 +88,7 @@ def test_rows_out_of_range_are_named_by_their_place_among_all_of_the_call(monkey
 def test_a_stream_keeps_its_width():
     methods = ("partial_fit", "transform", "reconstruction_error", "score_samples")
     for model, method, n in product(FITTED, methods, (2, 4)):
-        message = rf"StreamingKernelPCA\.\w+: X has {n} features, but StreamingKernelPCA is expecting 3 .*same columns"
+        message = rf"StreamingKernelPCA\.\w+: X has {n} features, but it is expecting 3 .*same columns"
         assert_refused(model, methodcaller(method, np.ones((2, n))), ValueError, message)
 
 

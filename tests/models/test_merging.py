@@ -84,7 +84,7 @@ def refusals():
     return [
         (lambda: fitted, ValueError, "a model is given twice: its rows would count twice; .* to double"),
         (lambda: "model", TypeError, "StreamingKernelPCA.merge: expected a StreamingKernelPCA but got str"),
-        (lambda: KernelPCA(2).fit(X), TypeError, "expects a StreamingKernelPCA but got KernelPCA"),
+        (lambda: KernelPCA(2).fit(X), TypeError, "expected a StreamingKernelPCA but got KernelPCA"),
         (lambda: learned(np.c_[X, X]), ValueError, "expected a model of 2 features but got one of 4; merge models of"),
         (lambda: learned(X, kernel=kernels.RBF(0.5)), ValueError, r"kernel RBF\(gamma=0.4\) but got RBF\(gamma=0.5\)"),
         (lambda: learned(X, kernel="rbf"), ValueError, "settle it on some rows once and pass kernel=first.kernel_"),
@@ -110,7 +110,7 @@ def test_the_function_wants_models_once_each():
     with pytest.raises(TypeError, match="merge: expected a StreamingKernelPCA but got int"):
         merge(3)
     with pytest.raises(
-        TypeError, match=r"expects a StreamingKernelPCA but got list; pass them one by one: merge\(\*models\)"
+        TypeError, match=r"expected a StreamingKernelPCA but got list; pass them one by one: merge\(\*models\)"
     ):
         merge([fitted, learned(X[40:80])])
     with pytest.raises(ValueError, match=r"merge: a model is given twice: .* give each model once"):

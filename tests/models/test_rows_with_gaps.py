@@ -22,7 +22,7 @@ def model_of(on_missing="marginal", **settings):
 
 
 def test_rows_with_gaps_are_refused_unless_asked_for():
-    with pytest.raises(ValueError, match='on_missing="marginal" to use what rows with NaN have'):
+    with pytest.raises(ValueError, match='on_missing="marginal" to use what they have'):
         model_of("raise").partial_fit(ROWS)
 
 

@@ -49,7 +49,7 @@ def test_entries_given_twice_add_up_and_bad_numbers_are_named():
         KernelPCA(2).fit(bad)
     assert model.set_params(on_bad_rows="skip").partial_fit(bad).n_rows_rejected_ == 1
     for wrong, error, message in [
-        (ROWS[:, :-1], ValueError, "X has 199 features, but StreamingKernelPCA is expecting 200"),
+        (ROWS[:, :-1], ValueError, "X has 199 features, but it is expecting 200"),
         (ROWS[:0], ValueError, r"found 0 sample\(s\)"),
         (ROWS.astype(complex), TypeError, "X is sparse with dtype complex128 but real numbers"),
         (sp.coo_array([1.0, 0.0, 2.0]), ValueError, "expected"),

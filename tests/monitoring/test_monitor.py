@@ -172,7 +172,7 @@ def test_before_the_first_row_there_is_nothing_to_report() -> None:
         ({"accept_after": 5}, "accept_after must be at least 32"),
         ({"max_gap": 0}, "max_gap must be a finite number"),
         ({"learn": "none"}, "needs a model that has learned rows"),
-        ({"model": "rbf"}, "expects a StreamingKernelPCA but got str"),
+        ({"model": "rbf"}, "expected a StreamingKernelPCA but got str"),
         ({"model": StreamingKernelPCA(max_atoms=None, reservoir_size=0)}, "reservoir_size is 0"),
         ({"end_after": 0}, "end_after must be at least 1"),
         ({"min_duration": 0}, "min_duration must be at least 1"),
@@ -209,7 +209,7 @@ def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message
 def test_a_model_of_another_number_of_lags_is_refused() -> None:
     with pytest.raises(ValueError, match="no multiple of 2"):
         Monitor(fitted_model(100), lags=2)
-    with pytest.raises(ValueError, match=r"X has 3 features, but Monitor is expecting 1"):
+    with pytest.raises(ValueError, match=r"X has 3 features, but it is expecting 1"):
         Monitor(fitted_model(100), lags=3).update(normal_rows(5))
 
 

@@ -162,6 +162,8 @@ def test_a_given_kernel_is_multiplied_once() -> None:
     model = small_model(Linear() + RBF(0.5).on([0]))
     monitor = Monitor(model, period=PERIOD)
     monitor.update(daily_rows(40))
+    # The caller's model stays as it is, for another monitor.
+    assert model.kernel == Linear() + RBF(0.5).on([0])
     phased = monitor.model.kernel_
     assert phased.left == (Linear() + RBF(0.5).on([0])).on([0, 1, 2])
     for again in (Monitor(monitor.model, period=PERIOD), Monitor(monitor.model.without_rows(), period=PERIOD)):

@@ -10,7 +10,7 @@ from streams_to_watch import normal_rows, small_model
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF, Kernel
-from streamkpca.stream.calibration import calibrate
+from streamkpca.stream.calibration import Calibration, calibrate
 from streamkpca.stream.state import rows_for_selection, totals_and_sample
 
 Array = npt.NDArray[np.float64]
@@ -161,3 +161,16 @@ def test_without_a_sample_an_old_stream_has_runs_of_single_rows() -> None:
     model = small_model(reservoir_size=0).partial_fit(normal_rows(2000))
     found = calibrate(*parts(model), n_least=100)
     assert len(np.unique(found.runs)) == len(found.runs) >= 100
+
+
+def test_the_level_is_the_conformal_one():
+    def level(values, weights, rarity):
+        return Calibration(np.array(values), np.array(weights), np.arange(len(values)), np.empty((0, 0))).level(rarity)
+
+    values = np.random.default_rng(0).permutation(np.arange(1.0, 100.0))
+    assert level(values, np.ones(99), 10.0) == 90.0
+    assert level(values, np.ones(99), 10.6) == 91.0
+    assert level(values, np.ones(99), 1000.0) == 99.0
+    # The newcomer weighs 10 / 4 = 2.5: half of 6.5 is just beyond the first value.
+    assert level([1.0, 2.0], [3.0, 1.0], 1.85) == 1.0
+    assert level([1.0, 2.0], [3.0, 1.0], 2.0) == 2.0

@@ -71,7 +71,7 @@ def test_parameters_that_are_not_given_have_the_defaults_of_the_estimator():
         ({"noise_variance": 0.5, "n_active": 2}, ValueError, "noise_variance=0.5 and n_active=2 both decide"),
         ({"center": 1}, TypeError, "center must be True or False, got 1"),
         ({"refit_every": None}, TypeError, "refit_every must be an integer of at least 1, got None"),
-        ({"kernel": None}, TypeError, ""),
+        ({"kernel": None}, TypeError, "kernel must be"),
     ],
     ids=repr,
 )

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamkpca.dictionary.expected import ExpectedKernel, closed_form
 from streamkpca.kernels import RBF, Custom, Equal, Kernel, Linear, Matern, Polynomial
-from streamkpca.kernels.expected import ExpectedKernel, closed_form
 from streamkpca.rows.gaps import RowDistribution
 
 D, NODES = 3, 40
