@@ -55,8 +55,8 @@ class Aggregate:
     >>> whole = Aggregate.from_bytes(empty)
     >>> for part in parts:
     ...     whole = whole.merge(Aggregate.from_bytes(part))
-    >>> whole.finish().n_samples_seen_
-    8000
+    >>> whole.finish().n_samples_seen_, whole.zero().n_rows_, whole.kernel_.is_settled
+    (8000, 0, True)
     """
 
     def __init__(self, template: StreamingKernelPCA) -> None:
@@ -82,25 +82,12 @@ class Aggregate:
 
     @property
     def kernel_(self) -> Kernel:
-        """The kernel, its scale settled; the same in all states that can be merged.
-
-        Examples
-        --------
-        >>> Aggregate(StreamingKernelPCA(1, kernel="linear")).kernel_
-        Linear()
-        """
+        """The kernel, its scale settled; the same in all states that can be merged."""
         kernel: Kernel = self._parameters["kernel"]
         return kernel
 
     def zero(self) -> Self:
-        """Return an empty state: it begins with the present atoms of this one, but counts none of its rows.
-
-        Examples
-        --------
-        >>> state = Aggregate(StreamingKernelPCA(1, kernel="linear")).add([[1.0], [2.0]])
-        >>> state.zero().n_rows_, state.n_rows_
-        (0, 2)
-        """
+        """Return an empty state: it begins with the present atoms of this one, but counts none of its rows."""
         empty = copy.copy(self)
         empty._model = self._model.without_rows()
         return empty
@@ -141,13 +128,6 @@ class Aggregate:
         ------
         TypeError, ValueError
             One is no `Aggregate`, or has other parameters, features or column names; then this state is as before.
-
-        Examples
-        --------
-        >>> empty = Aggregate(StreamingKernelPCA(1, kernel="linear"))
-        >>> first, second = empty.zero().add([[-2.0, 0.0], [2.0, 0.0]]), empty.zero().add([[0.0, -1.0], [0.0, 1.0]])
-        >>> first.merge(second, empty).finish().eigenvalues_.round(3)
-        array([2.667])
         """
         for other in others:
             if not isinstance(other, Aggregate):

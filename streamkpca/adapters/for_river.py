@@ -23,7 +23,18 @@ __all__ = ["KernelPCADetector", "KernelPCATransformer"]
 
 @name_errors
 class _Learner:
-    """Base of the transformer and the detector: a model, and dicts and mini-batches as rows for it."""
+    """Base of the transformer and the detector: a model, and dicts and mini-batches as rows for it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> model = KernelPCATransformer(2)
+    >>> model.learn_one({"load": 0.5, "heat": 20.0})
+    >>> model.learn_one({"load": 0.7})  # heat counts as 0
+    >>> model.learn_many(pd.DataFrame({"load": [0.5, 0.7], "heat": [20.0, 21.0]}))
+    >>> model.kernel_pca.n_samples_seen_
+    4
+    """
 
     def _begin(self, model: StreamingKernelPCA) -> None:
         self.kernel_pca = model

@@ -174,6 +174,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     >>> change = detector.change_detected_
     >>> change.features[0].feature, change.features[0].direction
     (1, 'spread up')
+    >>> detector.restart().is_ready_
+    False
     """
 
     _entry, _noun = "changes", "change detector"
@@ -258,13 +260,6 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         -------
         ChangeDetector
             This detector.
-
-        Examples
-        --------
-        >>> detector = ChangeDetector(StreamingKernelPCA().partial_fit([[0.0], [1.0]]), run_length=1000)
-        >>> record = detector.restart().update([[1.0]])
-        >>> detector.n_rows_, detector.is_ready_
-        (1, False)
         """
         if (state := self._state) is not None:
             self._state = replace(state, rows=state.rows[:0], averages=np.empty((0, 0)), n_since=0, chart=None)

@@ -49,9 +49,16 @@ class Kernel(ABC):
     (0.5 * RBF(gamma=0.1) + Linear() ** 2, array([16.5]), True, False)
     >>> kernel.is_stationary, RBF(0.1).is_stationary, kernel.is_compiled, Custom(max).is_compiled
     (False, True, True, False)
-    >>> scaled = RBF("scale").in_units([100.0, 0.5])
-    >>> scaled.is_settled, scaled.has_units, scaled.check_width(2), scaled.check_range([[1.0, 2.0]])
+    >>> (RBF(1.0).on([0, 1]) * Linear().on(2).exp()).diagonal([[5.0, 6.0, 2.0]]).round(3)
+    array([54.598])
+    >>> scaled = RBF("scale").in_units([2.0])
+    >>> scaled.is_settled, scaled.has_units, scaled.check_width(1), scaled.check_range(np.ones((1, 1)))
     (False, True, None, None)
+    >>> settled = scaled.settled([[0.0], [4.0]])
+    >>> settled, settled.parameters()["kernel__gamma"], settled.is_near(settled.with_parameter("kernel__gamma", 1.3))
+    (RBF(gamma=1.0).in_units((2.0,)), 1.0, False)
+    >>> (2.0 * Linear()).to_json()
+    '{"type": "Scaled", "scale": 2.0, "kernel": {"type": "Linear"}}'
     """
 
     # Properties of a class, read only for kernels without parts.
@@ -125,14 +132,7 @@ class Kernel(ABC):
         return self.program.diagonal(self._check_rows(X))
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters, and those of the parts by paths such as ``left__gamma``.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> (2.0 * RBF(0.5)).parameters()
-        {'scale': 2.0, 'kernel': RBF(gamma=0.5), 'kernel__gamma': 0.5}
-        """
+        """Return the parameters, and those of the parts by paths such as ``left__gamma``."""
         found: dict[str, Any] = {}
         for name, value in self._own_parameters().items():
             parts = value.parameters() if isinstance(value, Kernel) else {}
@@ -152,12 +152,6 @@ class Kernel(ABC):
         ------
         TypeError, ValueError
             There is no such parameter, or it does not accept that value.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF, Linear
-        >>> (RBF(0.5) + Linear()).with_parameter("left__gamma", 0.1)
-        RBF(gamma=0.1) + Linear()
         """
         known = self.parameters()
         if path not in known:
@@ -173,12 +167,6 @@ class Kernel(ABC):
         ------
         TypeError
             The kernel calls a function of the caller, which is code and not stored.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import Linear
-        >>> (2.0 * Linear()).to_json()
-        '{"type": "Scaled", "scale": 2.0, "kernel": {"type": "Linear"}}'
         """
         return json.dumps(self._record())
 
@@ -199,12 +187,6 @@ class Kernel(ABC):
         ------
         TypeError, ValueError
             X is not finite rows that the kernel accepts, or the weights are not finite, negative, or all 0.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> RBF("scale").settled([[0.0], [4.0]])
-        RBF(gamma=0.25)
         """
         rows, weights = self._keep_counting(X, sample_weight)
         if self.is_settled:
@@ -294,12 +276,6 @@ class Kernel(ABC):
         ----------
         other : Kernel
         factor : float, default=1.25
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(1.0).is_near(RBF(1.2)), RBF(1.0).is_near(RBF(1.3))
-        (True, False)
         """
         if type(self) is not type(other):
             return False
@@ -307,14 +283,7 @@ class Kernel(ABC):
         return all(_is_near(value, others[name], factor) for name, value in own.items())
 
     def exp(self) -> "Kernel":
-        """Make the kernel exp(k(x, y)).
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import Linear
-        >>> Linear().exp().diagonal([[0.0], [1.0]]).round(3)
-        array([1.   , 2.718])
-        """
+        """Make the kernel exp(k(x, y))."""
         return Exponential(self)
 
     def on(self, columns: int | Iterable[int]) -> "Kernel":
@@ -324,12 +293,6 @@ class Kernel(ABC):
         ----------
         columns : int or iterable of int
             Positions, counted from 0. Those of a nested selection count within the outer one.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import Linear, RBF
-        >>> (RBF(1.0).on([0, 1]) * Linear().on(2)).diagonal([[5.0, 6.0, 7.0]])
-        array([49.])
         """
         return OnColumns(self, columns)  # type: ignore[arg-type]
 

@@ -56,15 +56,28 @@ class Estimator(_params.Parameterised, ABC):
 
     Examples
     --------
+    >>> import pandas as pd
     >>> from streamkpca import KernelPCA
-    >>> model = KernelPCA(2, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
+    >>> X = pd.DataFrame([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]], columns=["load", "heat"])
+    >>> model = KernelPCA(2, kernel="linear").fit(X)
     >>> model.kernel_, model.n_features_in_, model.n_atoms_, model.atoms_.shape, model.total_weight_
     (Linear(), 2, 4, (4, 2), 4.0)
-    >>> model.eigenvalues_.round(3), model.explained_variance_ratio_.round(3)
-    (array([2.667, 0.667]), array([0.8, 0.2]))
-    >>> model.snapshot_.eigenvalues is model.eigenvalues_
-    True
-    >>> from streamkpca import SparseKernelPCA
+    >>> model.eigenvalues_.round(3), model.explained_variance_ratio_.round(3), model.feature_names_in_
+    (array([2.667, 0.667]), array([0.8, 0.2]), array(['load', 'heat'], dtype=object))
+    >>> model.snapshot_.eigenvalues is model.eigenvalues_, model.get_feature_names_out()
+    (True, array(['kernelpca0', 'kernelpca1'], dtype=object))
+    >>> one = KernelPCA(1, kernel="linear").set_output(transform="pandas")
+    >>> one.fit_transform(X).columns.tolist(), round(one.score(X), 3)  # the axis holds 0.8 of the variance
+    (['kernelpca0'], 0.793)
+    >>> one.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)  # 5 away from the axis
+    array([25.])
+
+    Atoms of a stream move, and bounds tell what they miss; sparse models have weights:
+
+    >>> from streamkpca import SparseKernelPCA, StreamingKernelPCA, kernels
+    >>> model = StreamingKernelPCA(1, kernel=kernels.RBF(0.5), max_atoms=1).fit([[0.0], [1.0], [0.0], [1.0]])
+    >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2), model.eigenvalue_bounds_.round(2)
+    (array([2]), array([-1]), array([[0.5]]), array([[0.  , 0.29]]))
     >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
     >>> model.weights_.round(3), model.active_, model.n_active_  # the second row's energy, 0.125, is below the noise
     (array([0.375, 0.   ]), array([ True, False]), 1)
@@ -97,14 +110,6 @@ class Estimator(_params.Parameterised, ABC):
         Returns
         -------
         ndarray of shape (n, q)
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit_transform([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]]).round(6)
-        array([[ 4.],
-               [-2.],
-               [-2.]])
         """
         # A stream is read once.
         X = arrow_table(X)
@@ -162,14 +167,6 @@ class Estimator(_params.Parameterised, ABC):
         Returns
         -------
         Estimator
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]])
-        >>> model.set_output(transform="pandas").transform([[3.0, 5.0]]).round(6)
-           kernelpca0
-        0         3.0
         """
         if transform is not None:
             # Under the name that scikit-learn's clone copies.
@@ -240,13 +237,6 @@ class Estimator(_params.Parameterised, ABC):
         ------
         NotFittedError, TypeError, ValueError
             As `transform`; or all rows are equal.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
-        >>> round(KernelPCA(1, kernel="linear").fit(X).score(X), 3)  # the axis holds 0.8 of the variance
-        0.793
         """
         del y
         answers, rows = self._ask("score", X)
@@ -297,13 +287,6 @@ class Estimator(_params.Parameterised, ABC):
         References
         ----------
         .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(1, kernel="linear").fit([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]])
-        >>> model.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)  # 5 away from the first axis
-        array([25.])
         """
         answers, rows = self._ask("reconstruction_error", X)
         n_components = self._check_axes(n_components, answers)
@@ -459,12 +442,6 @@ class Estimator(_params.Parameterised, ABC):
         ------
         NotFittedError
             The model has seen no rows.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(2, kernel="linear").fit([[1.0, 0.0], [0.0, 1.0], [0.0, 3.0]]).get_feature_names_out()
-        array(['kernelpca0', 'kernelpca1'], dtype=object)
         """
         del input_features
         q = len(self._require_fitted("get_feature_names_out").eigenvalues)
@@ -506,15 +483,7 @@ class Estimator(_params.Parameterised, ABC):
 
     @property
     def atom_origins_(self) -> npt.NDArray[np.int64]:
-        """Positions of the rows that the atoms began as, counted from 0; -1 for no row of this stream; shape (m,).
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA, kernels
-        >>> model = StreamingKernelPCA(1, kernel=kernels.RBF(0.5), max_atoms=1).fit([[0.0], [1.0], [0.0], [1.0]])
-        >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2)
-        (array([2]), array([-1]), array([[0.5]]))
-        """
+        """Positions of the rows that the atoms began as, counted from 0; -1 for no row of this stream; shape (m,)."""
         positions = self._require_fitted("atom_origins_").atom_rows
         rows = np.where(are_outside(positions), -1, origins_of(positions))
         rows.flags.writeable = False
@@ -547,13 +516,6 @@ class Estimator(_params.Parameterised, ABC):
         If the kernel is positive definite, they hold with certainty, by the energy account and Weyl's inequality, up to
         rounding: 1e-9 of the mean of k(x, x), and more if atoms nearly depend on each other. Every swap of atoms widens
         them.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> X = [[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
-        >>> StreamingKernelPCA(1, kernel="linear", max_atoms=1, noise_variance=None).fit(X).eigenvalue_bounds_.round(3)
-        array([[2.667, 3.333]])
         """
         return self._require_fitted("eigenvalue_bounds_").eigenvalue_bounds
 
@@ -579,15 +541,7 @@ class Estimator(_params.Parameterised, ABC):
 
     @property
     def feature_names_in_(self) -> Names:
-        """Names of the features, if the first rows came with names.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA(1, kernel="linear").fit(pd.DataFrame({"load": [1.0, 2.0], "heat": [3.0, 4.0]})).feature_names_in_
-        array(['load', 'heat'], dtype=object)
-        """
+        """Names of the features, if the first rows came with names."""
         names = self._find_width("feature_names_in_")[1]
         if names is None:
             raise AttributeError(

@@ -76,6 +76,9 @@ class Parameterised:
     >>> from streamkpca import OutlierDetector
     >>> OutlierDetector(0.05).set_params(max_samples=1024)
     OutlierDetector(contamination=0.05, max_samples=1024)
+    >>> from streamkpca import KernelPCA
+    >>> KernelPCA().set_params(n_components=3, kernel__gamma=2.0).get_params()
+    {'n_components': 3, 'kernel': RBF(gamma=2.0), 'center': True, 'kernel__gamma': 2.0}
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -85,12 +88,6 @@ class Parameterised:
         ----------
         deep : bool
             Include the parameters of kernels, as ``kernel__gamma``.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA, kernels
-        >>> KernelPCA(kernel=kernels.RBF(0.5)).get_params()
-        {'n_components': 10, 'kernel': RBF(gamma=0.5), 'center': True, 'kernel__gamma': 0.5}
         """
         kind: type = type(self)
         params = dict(zip(constructor_parameters(kind), argument_reader(kind)(self), strict=True))
@@ -116,12 +113,6 @@ class Parameterised:
         ------
         TypeError, ValueError
             A name is not a parameter, or a kernel refuses a value; then nothing is set.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA().set_params(n_components=3, kernel__gamma=2.0)
-        KernelPCA(n_components=3, kernel=RBF(gamma=2.0))
         """
         for name, value in resolve_parameters(self, params).items():
             setattr(self, name, value)

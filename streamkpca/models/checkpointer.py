@@ -85,8 +85,10 @@ class Checkpointer:
     ...     for start in range(0, 3000, 100):
     ...         model = model.partial_fit(rows[start : start + 100])
     ...         saved = checkpoints.save_if_due(model, extra={"offset": start + 100})
-    ...     checkpoints.latest().extra_, checkpoints.generations[0].name, checkpoints.seconds_since_save < 60.0
-    ({'offset': 3000}, 'model-00000003.npz', True)
+    ...     checkpoints.latest().extra_, checkpoints.save(model).name, checkpoints.seconds_since_save < 60.0
+    ...     [path.name for path in checkpoints.generations]
+    ({'offset': 3000}, 'model-00000004.npz', True)
+    ['model-00000004.npz', 'model-00000003.npz', 'model-00000002.npz']
     """
 
     def __init__(

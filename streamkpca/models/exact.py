@@ -90,15 +90,6 @@ class KernelPCA(Estimator):
         ------
         TypeError, ValueError
             X or the weights are not finite real arrays, or a parameter is invalid. The model is as before the call.
-
-        Examples
-        --------
-        Two rows of weight 1/2 balance one of weight 1:
-
-        >>> model = KernelPCA(1, kernel="linear").fit([[0.0], [1.0], [1.0]], sample_weight=[1.0, 0.5, 0.5])
-        >>> model.transform([[0.0], [1.0]]).round(3)
-        array([[ 0.5],
-               [-0.5]])
         """
         del y
         where = "KernelPCA.fit"

@@ -211,8 +211,9 @@ class OutlierDetector(Parameterised):
     (array([ True]), array([ True]))
     >>> detector.n_samples_seen_, detector.n_features_in_, bool(detector.decision_scores_.max() > detector.threshold_)
     (500, 2, True)
-    >>> hasattr(detector, "feature_names_in_")  # arrays have none
-    False
+    >>> import pandas as pd
+    >>> OutlierDetector().fit(pd.DataFrame(rows, columns=["load", "heat"])).feature_names_in_
+    array(['load', 'heat'], dtype=object)
     """
 
     contamination: float | Literal["auto"] = "auto"

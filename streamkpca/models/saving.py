@@ -54,8 +54,8 @@ class SavedWithModel(ABC, Generic[Known]):
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
         ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
-        >>> loaded.smoothing, loaded.n_rows_, loaded.extra_
-        (0.3, 1, {'offset': 1})
+        >>> loaded.smoothing, loaded.n_rows_, loaded.extra_, Monitor.from_bytes(monitor.to_bytes()).n_rows_
+        (0.3, 1, {'offset': 1}, 1)
         """
         with self.model.write_lock:
             found = self._beside(extra)
@@ -116,12 +116,6 @@ class SavedWithModel(ABC, Generic[Known]):
         ------
         CheckpointError
             As `load`.
-
-        Examples
-        --------
-        >>> from streamkpca.monitoring import Monitor
-        >>> Monitor.from_bytes(Monitor(lags=2).to_bytes()).lags
-        2
         """
         model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
         return cls._restore(model, model.extra_, "from_bytes")

@@ -118,12 +118,6 @@ class SparseKernelPCA(Estimator):
         SparsityError, TypeError, ValueError
             The noise variance leaves no row active, `n_active` exceeds the number of distinct rows, X or the weights
             are not finite real arrays, or a parameter is invalid. The model is as before the call.
-
-        Examples
-        --------
-        >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
-        >>> model.atoms_[model.active_]
-        array([[2., 0.]])
         """
         del y
         where = "SparseKernelPCA.fit"

@@ -136,6 +136,15 @@ class StreamingKernelPCA(Estimator):
     (5, 2)
     >>> bool(model.novelty([[0.0, 0.0]])[0] > model.novelty(circle).max())  # the centre is novel
     True
+    >>> before, data = model.state_, model.to_bytes()
+    >>> with model.write_lock:  # two calls that belong together
+    ...     model.forget(0.5).partial_fit(circle[:100]).refit().total_weight_, model.n_rows_rejected_
+    (1600.0, 0)
+    >>> model.state_ = before  # as if there had been no such calls
+    >>> model.n_samples_seen_, StreamingKernelPCA.from_bytes(data).n_samples_seen_, model.settings().max_atoms
+    (3000, 3000, 32)
+    >>> model.without_rows().n_samples_seen_
+    0
     """
 
     n_components: int | float = 10
@@ -259,13 +268,6 @@ class StreamingKernelPCA(Estimator):
         ------
         NotFittedError
             The model has seen no rows.
-
-        Examples
-        --------
-        >>> rows = np.random.default_rng(0).normal(size=(1200, 2))
-        >>> model = StreamingKernelPCA(2, block_size=256).partial_fit(rows)
-        >>> model.total_weight_, model.refit().total_weight_
-        (768.0, 1200.0)
         """
         settings = self.settings()
         with self._cell.write_lock.held:
@@ -290,12 +292,6 @@ class StreamingKernelPCA(Estimator):
         ------
         TypeError, ValueError
             The factor is not such a number.
-
-        Examples
-        --------
-        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit(np.full((1000, 1), 1.0))
-        >>> model.forget(0.5).partial_fit(np.full((100, 1), 2.0)).refit().total_weight_
-        600.0
         """
         factor = check_real("factor", factor, least=0.0, most=1.0, open_below=True)
         with self._cell.write_lock.held:
@@ -474,14 +470,7 @@ class StreamingKernelPCA(Estimator):
 
     @property
     def n_rows_rejected_(self) -> int:
-        """Number of rows left out because of NaN or infinity; see `on_bad_rows`.
-
-        Examples
-        --------
-        >>> model = StreamingKernelPCA(1, on_bad_rows="skip").partial_fit([[1.0], [float("nan")], [3.0]])
-        >>> model.n_rows_rejected_, model.n_samples_seen_
-        (1, 3)
-        """
+        """Number of rows left out because of NaN or infinity; see `on_bad_rows`."""
         return self._state("n_rows_rejected_").n_rejected
 
     @property
@@ -663,14 +652,6 @@ class StreamingKernelPCA(Estimator):
         ------
         CheckpointError
             As `load`.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import Custom
-        >>> kernel = Custom(lambda X, Y: X @ Y.T)
-        >>> data = StreamingKernelPCA(1, kernel=kernel).partial_fit([[-2.0, 0.0], [2.0, 0.0]]).to_bytes()
-        >>> StreamingKernelPCA.from_bytes(data, kernel=kernel).eigenvalues_.round(3)
-        array([8.])
         """
         return cls._read(io.BytesIO(data), "from_bytes", kernel)
 
@@ -679,13 +660,7 @@ class StreamingKernelPCA(Estimator):
         return checkpoint_of(self.get_params(deep=False), self._cell.state, extra)
 
     def without_rows(self) -> Self:
-        """Return a new model that begins with the kernel and the atoms of this one, but has learned no rows.
-
-        Examples
-        --------
-        >>> StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0]]).without_rows().n_samples_seen_
-        0
-        """
+        """Return a new model that begins with the kernel and the atoms of this one, but has learned no rows."""
         state, parameters = self._cell.state, self.get_params(deep=False)
         if state is None:
             return type(self)(**parameters)
@@ -722,14 +697,6 @@ class StreamingKernelPCA(Estimator):
         """Everything that the model has learned, as an immutable value; see `streamkpca.stream`.
 
         Assign a state to go on from it, or None to begin anew.
-
-        Examples
-        --------
-        >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0]])
-        >>> before = model.state_
-        >>> model.partial_fit([[3.0, 4.0]]).state_ = before
-        >>> model.n_samples_seen_
-        1
         """
         return self._state("state_")
 
@@ -745,15 +712,7 @@ class StreamingKernelPCA(Estimator):
 
     @property
     def write_lock(self) -> threading.RLock:
-        """The lock that writers hold, for several calls that belong together: ``with model.write_lock: ...``.
-
-        Examples
-        --------
-        >>> model = StreamingKernelPCA(1)
-        >>> with model.write_lock:
-        ...     model.partial_fit([[1.0], [2.0]]).n_samples_seen_
-        2
-        """
+        """The lock that writers hold, for several calls that belong together: ``with model.write_lock: ...``."""
         return self._cell.write_lock.held
 
     def settings(self) -> Settings:
@@ -767,11 +726,6 @@ class StreamingKernelPCA(Estimator):
         ------
         TypeError, ValueError
             A parameter is out of its range.
-
-        Examples
-        --------
-        >>> StreamingKernelPCA(max_atoms=64).settings().max_atoms
-        64
         """
         # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with
         # those of the last call took a fifth of the time of a row.

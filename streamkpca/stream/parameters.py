@@ -192,12 +192,6 @@ class Settings:
         ------
         TypeError, ValueError
             A parameter is invalid, or there is none of this name.
-
-        Examples
-        --------
-        >>> from streamkpca.stream import Settings
-        >>> Settings.make(kernel="linear", max_atoms=32).max_atoms
-        32
         """
         from streamkpca.components.refit import RefitSettings
 

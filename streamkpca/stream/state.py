@@ -79,8 +79,8 @@ class State:
     >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = State.begin(settings, n_features=2)
     >>> later = advance(state, np.array([[1.0, 2.0]]), 1.0, settings)
-    >>> state.n_rows, later.n_rows
-    (0, 1)
+    >>> state.n_rows, later.n_rows, later.settled_kernel
+    (0, 1, Linear())
     """
 
     kernel: Kernel
@@ -143,15 +143,7 @@ class State:
 
     @property
     def settled_kernel(self) -> Kernel:
-        """The kernel with its present scale; before the first full block, settled on the pending rows.
-
-        Examples
-        --------
-        >>> from streamkpca import StreamingKernelPCA
-        >>> from streamkpca.kernels import RBF
-        >>> StreamingKernelPCA(kernel=RBF("median")).partial_fit([[0.0], [1.0]]).state_.settled_kernel.is_settled
-        True
-        """
+        """The kernel with its present scale; before the first full block, settled on the pending rows."""
         pending = self.pending
         return self.summary.basis.kernel if self.summary else settle_kernel(self, pending.rows, pending.weights)
 

@@ -88,9 +88,10 @@ def names() -> dict[str, Any]:
 
 def has_example(place: str, value: Any) -> bool:
     """Whether doctest finds an example, this file runs it, or an example of the class or of another member uses it."""
-    if isinstance(value, cached_property):
-        return ">>> " in (value.__doc__ or "")
-    owner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+    if isinstance(value, cached_property) and ">>> " in (value.__doc__ or ""):
+        return True
+    getter = value.fget if isinstance(value, property) else getattr(value, "_function", value)
+    owner = getattr(getter, "__func__", getter)
     found, (whole, _, name) = examples_of(owner.__module__), place.rpartition(".")
     beside = [test for other, test in found.items() if other == whole or other.startswith(f"{whole}.")]
     return place in found or any(
