@@ -85,18 +85,7 @@ _HOMES = {
     "models.streaming": "StreamingKernelPCA merge",
 }
 # The parts of the package that they are made of, which are attributes too.
-_PARTS = {
-    "_core",
-    "checkpoint",
-    "compilation",
-    "components",
-    "dictionary",
-    "errors",
-    "models",
-    "rows",
-    "kernels",
-    "stream",
-}
+_PARTS = set("_core checkpoint compilation components dictionary errors kernels models rows stream".split())
 # Modules beside these, which are imported when they are asked for.
 _MODULES = {"aggregate", "changes", "fleet", "monitoring"}
 _LOADING = RLock()

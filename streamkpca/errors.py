@@ -165,7 +165,11 @@ def _add_place(error: Exception, function: Callable[..., Any], args: tuple[Any, 
     # Wrong arguments are refused in this file, where the function is called.
     if raised is None or type(error) not in _REFUSALS or raised.tb_frame.f_code.co_filename == __file__:
         return
-    if raised.tb_frame.f_globals["__name__"].startswith("streamkpca.") and isinstance(error.args[0], str):
+    if (
+        raised.tb_frame.f_globals["__name__"].startswith("streamkpca.")
+        and error.args
+        and isinstance(error.args[0], str)
+    ):
         place = function.__name__
         if "." in function.__qualname__:
             owner = args[0] if isinstance(args[0], type) else type(args[0])
@@ -202,14 +206,7 @@ def not_fitted(estimator: str, request: str) -> NotFittedError:
     If scikit-learn is loaded, the error is also an instance of its class of the same name, so that code written for
     scikit-learn catches it. scikit-learn is never imported for this.
     """
-    watches = estimator in ("Monitor", "ChangeDetector")
-    calls = (
-        "'update'"
-        if watches
-        else "'fit' or 'partial_fit'"
-        if estimator in ("StreamingKernelPCA", "OutlierDetector")
-        else "'fit'"
-    )
+    calls = _CALLS.get(estimator, "'fit'")
     message = f"{request} needs a fitted {estimator}, but this one has seen no rows yet; call {calls} first"
     peer = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
     if peer is None:

@@ -81,7 +81,7 @@ class OddMachine(NamedTuple):
     name : object
         Its key in the mapping that `odd` was given.
     rarity : float
-        One machine is as odd in so many healthy fleets of this size; 1 is usual, NaN is of too few rows to tell.
+        Healthy fleets of this size of which one has a machine as odd; 1 is usual, NaN is of too few rows to tell.
     features : tuple
         Names or positions of the features in which it differs, the clearest first; empty where it does not, and where
         it differs in what the atoms leave unexplained alone.
@@ -168,7 +168,7 @@ def odd(states: Mapping[Any, StreamingKernelPCA]) -> list[OddMachine]:
 
 
 class _Machine(NamedTuple):
-    """Means of a machine's moments in a basis; so many rows of equal weight would tell as much."""
+    """Means of a machine's moments in a basis, which tell as much as `n_rows` rows of equal weight."""
 
     name: Any
     like: tuple[Any, ...]
@@ -273,7 +273,7 @@ def _responses(basis: Basis) -> Array:
 
 
 def _kinds(fleet: _Fleet, least: int) -> list[_Fleet]:
-    """Part a fleet where its machines fall into groups of at least so many along an axis of their differences."""
+    """Part a fleet where its machines fall into groups of at least `least` along an axis of their differences."""
     if len(fleet.machines) < 2 * least or not fleet.features:
         return [fleet]
     scores = _Compared.of(fleet, n_rounds=1).scores.reshape(len(fleet.machines), -1)

@@ -21,31 +21,31 @@ PACKAGE = ROOT / "streamkpca"
 
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
-    "(top)": 645,
-    "_core": 763,
-    "adapters": 392,
-    "changes": 640,
-    "checkpoint": 611,
-    "cli": 3_456,
-    "components": 1_712,
-    "dictionary": 1_178,
-    "export": 1_432,
-    "kernels": 1_907,
-    "models": 1_420,
-    "monitoring": 1_695,
-    "plots": 381,
-    "rows": 494,
-    "stream": 1_399,
+    "(top)": 668,
+    "_core": 755,
+    "adapters": 403,
+    "changes": 639,
+    "checkpoint": 606,
+    "cli": 3_459,
+    "components": 1_706,
+    "dictionary": 1_296,
+    "export": 1_434,
+    "kernels": 1_790,
+    "models": 1_399,
+    "monitoring": 1_685,
+    "plots": 385,
+    "rows": 484,
+    "stream": 1_407,
 }
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 1,
-    "lines of code": 18_125,
-    "lines of docstrings": 7_974,
+    "lines of code": 18_116,
+    "lines of docstrings": 7_543,
     "lines of several constants": 16,
-    "lines of tests": 24_275,
-    "words to avoid": 57,
+    "lines of tests": 24_301,
+    "words to avoid": 44,
 }
 
 # Participles that do not end in -ed or -ing.

@@ -31,8 +31,8 @@ _FOR_SCALES = 40_000
 _FOR_RUN_LENGTHS = 250_000
 # A tail is fitted between these two quantiles of a statistic.
 _TAIL_QUANTILES = (0.9, 0.995)
-# Passages that the mean length up to a level comes from, at least.
-_LEAST_PASSAGES = 40
+# Crossings that the mean length up to a level comes from, at least.
+_LEAST_CROSSINGS = 40
 # Standard errors of a confidence of three quarters, by which the slope of extrapolated lengths is reduced.
 _CONFIDENCE = 0.674
 # The smallest factor by which that slope is reduced.
@@ -141,9 +141,9 @@ def learn_chart(rows: Array, snapshot: Snapshot) -> tuple[Chart, Autocorrelation
 def tabulate_run_lengths(statistics: Array, autocorrelation: Autocorrelation) -> RunLengthTable:
     """Return run lengths by level, from the statistics (R, T) of the rows of drawn streams.
 
-    Passages of rare levels are exponential: their rate is a count over the rows seen. Rates beyond what the healthy
-    rows can tell, one passage in a quarter of their blocks, lie on the line through those before, or below it: its
-    slope is known as well as the number of passages among the blocks.
+    Waits for rare levels are exponential: their rate is a count over the rows seen. Rates beyond what the healthy
+    rows can tell, one crossing in a quarter of their blocks, lie on the line through those before, or below it: its
+    slope is known as well as the number of crossings among the blocks.
     """
     records, length = np.maximum.accumulate(statistics, axis=1), statistics.shape[1]
     # Rows of each stream up to the first that passes a level, or all.
@@ -151,7 +151,7 @@ def tabulate_run_lengths(statistics: Array, autocorrelation: Autocorrelation) ->
     counts = np.count_nonzero(n_before < length, axis=0)
     known = np.log(np.minimum(n_before + 1, length).sum(axis=0) / np.maximum(counts, 1))
     longest = math.log(max(autocorrelation.n_blocks / 4.0, 100.0))
-    last = int(np.flatnonzero((counts >= _LEAST_PASSAGES) & (known <= longest)).max(initial=0))
+    last = int(np.flatnonzero((counts >= _LEAST_CROSSINGS) & (known <= longest)).max(initial=0))
     if last < 4:
         # Rows that hardly vary pass no level: their statistics are on the scale of logarithms anyway.
         return RunLengthTable(LEVELS.copy(), LEVELS.copy())
@@ -172,7 +172,7 @@ def _sample_averages(
     first: int = _BEFORE,
     step: int = _EVERY,
 ) -> tuple[Array, Array]:
-    """Return mean squares (K, p) and statistics (S, K, G) of averages, at every so many rows of streams (R, T)."""
+    """Return mean squares (K, p) and statistics (S, K, G) of averages, at every `step` rows of streams (R, T)."""
     squares, statistics = np.zeros(weights[1].shape), np.empty((streams[:, first::step].size, N_RATES, N_GROUPS))
     loops.sample_averages(columns, streams, (first, step), weights, squares, statistics)
     return squares / len(statistics), statistics

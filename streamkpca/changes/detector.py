@@ -140,9 +140,9 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     others. So means, spreads, correlations and shapes can be seen to move, in one row or slowly. Beyond twice the size
     that one healthy row in ten exceeds, columns count by their logarithm, which makes exponential tails of power laws.
 
-    The **run length** is that of first passages. Streams are put together from blocks of healthy rows [2]_, four times
-    as long as rows stay correlated, and the rows until the largest statistic passes a level are counted. Levels that
-    are passed less than once in a quarter of the healthy rows are extrapolated, as passages of rare levels are
+    The **run length** is the mean wait for a level. Streams are put together from blocks of healthy rows [2]_, four
+    times as long as rows stay correlated, and the rows until the largest statistic passes a level are counted. Levels
+    that are passed less than once in a quarter of the healthy rows are extrapolated, as waits for rare levels are
     exponential, at a rate that is bounded with a confidence of three quarters. Correlated healthy rows count for fewer;
     a warning tells where there are too few. A spread that itself rises and falls in spells makes detections several
     times more frequent than `run_length` says. A run length is a mean: half of the detections come within 0.7 times as
@@ -306,7 +306,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         longest = _FARTHEST * autocorrelation.n_blocks
         if self.run_length > longest:
             warnings.warn(
-                f"{self.n_healthy:,} healthy rows resemble each other so much that they hold "
+                f"ChangeDetector: {self.n_healthy:,} healthy rows resemble each other so much that they hold "
                 f"{autocorrelation.n_blocks:,.0f} independent runs, too few for run_length={self.run_length:,.0f}: "
                 f"expect more detections, give a larger n_healthy, or a run_length of {longest:,.0f}",
                 stacklevel=3,

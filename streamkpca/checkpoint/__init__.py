@@ -51,7 +51,7 @@ class Checkpoint(NamedTuple):
 def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any) -> Checkpoint:
     """Record checked parameters, a state, and the caller's data `extra`: JSON data, bytes and arrays.
 
-    Raises TypeError or ValueError, which begins with `where`, if `extra` holds anything else, or is too large.
+    TypeError or ValueError if `extra` holds anything else, or is too large.
     """
     arrays: Arrays = {}
     kernels: list[Kernel] = []

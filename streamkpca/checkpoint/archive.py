@@ -6,6 +6,7 @@ the header and the arrays, so it makes the same bytes and compares. `numpy.load`
 
 import json
 import math
+import os
 import struct
 import zlib
 from collections.abc import Mapping
@@ -108,7 +109,8 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
 
     Every shape is compared with the length of the file before memory is allocated.
     """
-    layout, length = _Layout(), _length_of(file)
+    layout, length = _Layout(), file.seek(0, os.SEEK_END)
+    file.seek(0)
     header = parse_header(_header_text(file, length, layout))
     listed = header.get("arrays")
     if not isinstance(listed, dict):
@@ -134,12 +136,6 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     if file.read() != layout.end():
         raise _damage_error("it does not end as a checkpoint does")
     return header, arrays
-
-
-def _length_of(file: IO[bytes]) -> int:
-    length = file.seek(0, 2)
-    file.seek(0)
-    return length
 
 
 def _header_text(file: IO[bytes], length: int, layout: _Layout) -> bytes:

@@ -90,7 +90,10 @@ def _order(tables: list[Table]) -> list[Table]:
 
 def make_model(options: Mapping[str, Any]) -> StreamingKernelPCA:
     """Make the unfitted model that a command's options describe."""
-    kernel, units = kernel_from(options["kernel"]), options["units"]
+    try:
+        kernel, units = kernel_from(options["kernel"]), options["units"]
+    except ValueError as error:
+        raise ValueError(f"--kernel: {error}") from None
     is_asked = bool(list_given({"units"}))
     if kernel.has_units and is_asked and units != "none":
         raise click.UsageError(f"--units {units}: the kernel {kernel!r} has units of its own; leave one of them out")

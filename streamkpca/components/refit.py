@@ -41,7 +41,7 @@ class RefitSettings:
     optimiser: Optimiser = "coordinate"
 
     def consistent(self) -> Self:
-        """Refuse parameters, each of them checked, that contradict each other; `where` names the caller in errors."""
+        """Refuse parameters, each of them checked, that contradict each other."""
         if self.n_active is not None and isinstance(self.noise_variance, float):
             raise ValueError(
                 f"noise_variance={self.noise_variance!r} and n_active={self.n_active!r} both decide how many "
@@ -250,7 +250,7 @@ def _signs(kernel: Kernel, atoms: Array, projection: Array, previous: Snapshot |
     An axis points the way of the old axis with which it has the largest inner product; without old axes, its largest
     coefficient is positive.
     """
-    likeness = projection
+    similarity = projection
     if previous is not None and len(previous.active_atoms) and len(atoms):
-        likeness = previous.projection.T @ kernel.program.matrix(previous.active_atoms, atoms) @ projection
-    return spectrum.deciding_signs(likeness)
+        similarity = previous.projection.T @ kernel.program.matrix(previous.active_atoms, atoms) @ projection
+    return spectrum.deciding_signs(similarity)

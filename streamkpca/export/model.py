@@ -67,8 +67,7 @@ class Formula:
 def formula_of(model: Any, *, language: str, single: str | None) -> Formula:
     """Take from a fitted model of this library the tables that its answers need, or say why it cannot be exported.
 
-    `where` (the caller), `language` (of the export) and `single` (the name of single precision, if that is wanted) are
-    for the error texts.
+    `language` (of the export) and `single` (the name of single precision, if that is wanted) are for the error texts.
     """
     if not isinstance(model, StreamingKernelPCA | KernelPCA | SparseKernelPCA | ApproximateKernelPCA):
         got = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
@@ -79,7 +78,7 @@ def formula_of(model: Any, *, language: str, single: str | None) -> Formula:
     try:
         fitted: Any = model.snapshot_
     except NotFittedError:
-        raise not_fitted(type(model).__name__, f"an export to {language}") from None
+        raise not_fitted(type(model).__name__, f"to_{language.lower()}") from None
     if not fitted.kernel.is_compiled:
         raise ValueError(
             f"expected a kernel made of formulas but {fitted.kernel!r} calls a function of yours, which "

@@ -3,6 +3,7 @@
 import sys
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -46,6 +47,26 @@ class Fitted:
     snapshot: Snapshot
     names: Names | None
     singular_values: Array | None = None
+
+
+def _request_setter(method: str) -> Callable[..., Any]:
+    def set_request(self: "Estimator", *, sample_weight: bool | str | None = None) -> "Estimator":
+        """Tell scikit-learn whether to route sample weights to the method, and under which name.
+
+        Parameters
+        ----------
+        sample_weight : bool, str or None
+            True passes them, False does not, None refuses them. A name passes the argument of that name.
+
+        Returns
+        -------
+        Estimator
+        """
+        getattr(self.get_metadata_routing(), method).add_request(param="sample_weight", alias=sample_weight)
+        return self
+
+    set_request.__name__, set_request.__qualname__ = f"set_{method}_request", f"Estimator.set_{method}_request"
+    return set_request
 
 
 @name_errors
@@ -583,49 +604,9 @@ class Estimator(_params.Parameterised, ABC):
             self._metadata_request = _params.metadata_request(self)
         return self._metadata_request
 
-    def set_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Tell scikit-learn whether to route sample weights to `fit`, and under which name.
-
-        Parameters
-        ----------
-        sample_weight : bool, str or None
-            True passes them, False does not, None refuses them. A name passes the argument of that name.
-
-        Returns
-        -------
-        Estimator
-        """
-        return self._with_request("fit", sample_weight)
-
-    def set_partial_fit_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Tell scikit-learn whether to route sample weights to `partial_fit`, as `set_fit_request` does.
-
-        Parameters
-        ----------
-        sample_weight : bool, str or None
-
-        Returns
-        -------
-        Estimator
-        """
-        return self._with_request("partial_fit", sample_weight)
-
-    def set_score_request(self, *, sample_weight: bool | str | None = None) -> Self:
-        """Tell scikit-learn whether to route sample weights to `score`, as `set_fit_request` does.
-
-        Parameters
-        ----------
-        sample_weight : bool, str or None
-
-        Returns
-        -------
-        Estimator
-        """
-        return self._with_request("score", sample_weight)
-
-    def _with_request(self, method: str, alias: bool | str | None) -> Self:
-        getattr(self.get_metadata_routing(), method).add_request(param="sample_weight", alias=alias)
-        return self
+    set_fit_request = _request_setter("fit")
+    set_partial_fit_request = _request_setter("partial_fit")
+    set_score_request = _request_setter("score")
 
     # Checks
 

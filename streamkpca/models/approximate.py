@@ -102,11 +102,8 @@ class ApproximateKernelPCA(Estimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        y : object
-            Ignored; accepted for scikit-learn.
-        sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
+        X, y, sample_weight
+            As for `StreamingKernelPCA.fit`.
 
         Returns
         -------
@@ -118,7 +115,6 @@ class ApproximateKernelPCA(Estimator):
             X or the weights are not finite real arrays, or a parameter is invalid. The model is as before the call.
         """
         del y
-        where = "ApproximateKernelPCA.fit"
         checked = check_parameters(
             n_components=self.n_components, center=self.center, atoms=self.atoms, tolerance=self.tolerance
         )
@@ -161,7 +157,7 @@ class ApproximateKernelPCA(Estimator):
         snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
         singular_values = np.sqrt(np.maximum(np.diagonal(moments.second), 0.0))
         self._published = Fitted(snapshot, names, singular_values)
-        warn_of_empty_axes(snapshot.eigenvalues, where)
+        warn_of_empty_axes(snapshot.eigenvalues, "ApproximateKernelPCA.fit")
         return self
 
     @property

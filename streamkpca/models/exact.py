@@ -76,11 +76,8 @@ class KernelPCA(Estimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        y : object
-            Ignored; accepted for scikit-learn.
-        sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default.
+        X, y, sample_weight
+            As for `StreamingKernelPCA.fit`.
 
         Returns
         -------
@@ -92,14 +89,13 @@ class KernelPCA(Estimator):
             X or the weights are not finite real arrays, or a parameter is invalid. The model is as before the call.
         """
         del y
-        where = "KernelPCA.fit"
         n_components = check_n_components(self.n_components)
         center = check_flag("center", self.center)
         kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight)
         centre = weights / weights.sum() if center else np.zeros(len(rows))
         snapshot = _exact_snapshot(kernel, rows.copy(), weights.copy(), centre, n_components)
         self._published = Fitted(snapshot, names)
-        warn_of_empty_axes(snapshot.eigenvalues, where)
+        warn_of_empty_axes(snapshot.eigenvalues, "KernelPCA.fit")
         return self
 
 

@@ -103,11 +103,8 @@ class SparseKernelPCA(Estimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        y : object
-            Ignored; accepted for scikit-learn.
-        sample_weight : array-like of shape (n,), float or None
-            Weight of each row; 1 by default. Rows of weight 0 are left out.
+        X, y, sample_weight
+            As for `StreamingKernelPCA.fit`; rows of weight 0 are left out.
 
         Returns
         -------
@@ -120,7 +117,6 @@ class SparseKernelPCA(Estimator):
             are not finite real arrays, or a parameter is invalid. The model is as before the call.
         """
         del y
-        where = "SparseKernelPCA.fit"
         given = {name: getattr(self, name) for name in ("n_components", "center", "noise_variance", "n_active", "axes")}
         check_choice("optimiser", self.optimiser, choices=OPTIMISERS)
         settings = RefitSettings(**check_parameters(**given), optimiser=self.optimiser).consistent()
@@ -141,7 +137,7 @@ class SparseKernelPCA(Estimator):
         candidates = Candidates(rows, counting[first], block.coordinates, are_atoms=False)
         snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
         self._published = Fitted(snapshot, names)
-        warn_of_empty_axes(snapshot.eigenvalues, where)
+        warn_of_empty_axes(snapshot.eigenvalues, "SparseKernelPCA.fit")
         return self
 
 

@@ -244,7 +244,6 @@ class StreamingKernelPCA(Estimator):
         1200
         """
         del y
-        where = "StreamingKernelPCA.fit"
         settings, X = self.settings(), arrow_table(X)
         state, rows, weights, n_rejected = prepare_rows(None, X, sample_weight, settings)
         if not np.any(weights):
@@ -254,7 +253,7 @@ class StreamingKernelPCA(Estimator):
             )
         with self._cell.write_lock.held:
             self._cell.state = fit(state, rows, weights, settings, n_rejected=n_rejected)
-        warn_of_empty_axes(self.eigenvalues_, where)
+        warn_of_empty_axes(self.eigenvalues_, "StreamingKernelPCA.fit")
         return self
 
     def refit(self) -> Self:

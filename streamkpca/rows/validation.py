@@ -216,7 +216,7 @@ def check_parts(
     """Turn X into finite, C-contiguous float64 rows (n, d) of the expected width and column names.
 
     Sparse, large or converted rows become so where they are sliced. With `gaps`, NaN are gaps; without `finite`, any
-    float is taken. X itself is returned if it is such an array; nobody writes to it.
+    float is taken. X itself is returned if it is such an array; it is never written to.
     """
     if is_plain(X, n_features):
         plain: Array = X

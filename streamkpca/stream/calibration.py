@@ -57,7 +57,7 @@ class Calibration(NamedTuple):
     rows: Array
 
     def level(self, rarity: float) -> float:
-        """Return the score that a new row exceeds at most once in so many rows, or the highest.
+        """Return the score that a new row exceeds at most once in `rarity` rows, or the highest.
 
         Parameters
         ----------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Parameter:
     """A parameter of `StreamingKernelPCA`; the estimator, River's classes and the command read it here.
 
-    `check(value, where=...)` returns the checked value. `words` are values beside numbers. The command reads text as
+    `check(value)` returns the checked value. `words` are values beside numbers. The command reads text as
     one of `numbers`, or offers `choices`; `unit` and `help` appear in its help.
     `can_change`: within a stream. `concerns_axes`: it decides the axes and nothing else.
     """
@@ -37,7 +37,7 @@ class Parameter:
     concerns_axes: bool = False
 
     def check_value(self, value: Any) -> Any:
-        """Return the value that a model works with, or refuse it with an error that begins with `where`."""
+        """Return the value that a model works with, or refuse it."""
         is_word = (value is None or isinstance(value, str)) and value in self.words
         return value if is_word else self.check(value)
 
@@ -125,7 +125,7 @@ PARAMETERS = (
 
 
 def check_parameters(**given: Any) -> dict[str, Any]:
-    """Check some of `PARAMETERS`, each alone; errors begin with `where`."""
+    """Check some of `PARAMETERS`, each alone."""
     return {item.name: item.check_value(given[item.name]) for item in PARAMETERS if item.name in given}
 
 

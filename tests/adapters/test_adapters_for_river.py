@@ -149,7 +149,8 @@ def test_a_value_that_is_no_number_is_refused_with_its_feature(method):
     before = bits(model)
     for value in ("text", None, "1.5", [1.0, 2.0], np.ones(1), 1j):
         with pytest.raises(
-            TypeError, match=f"KernelPCADetector.{method}: expected numbers but feature 'b' is {re.escape(repr(value))};"
+            TypeError,
+            match=f"KernelPCADetector.{method}: expected numbers but feature 'b' is {re.escape(repr(value))};",
         ):
             getattr(model, method)({"a": 1.0, "b": value, "c": 1.0})
     with pytest.raises(ValueError, match="NaN"):

@@ -62,9 +62,7 @@ def test_a_fit_begins_with_the_first_rows_or_with_those_of_the_template():
     assert begin(cold, enough, None).n_rows_ == 0
     assert next(enough) == "not read"
     for nothing in ([], [FRAME[:0]], [FRAME.assign(heat=0.0)]):
-        with pytest.raises(
-            ValueError, match=r"found 0 rows to learn from; pass .* among the first 10,240, or a te"
-        ):
+        with pytest.raises(ValueError, match=r"found 0 rows to learn from; pass .* among the first 10,240, or a te"):
             begin(cold, nothing, "heat")
     with pytest.raises(TypeError, match="expected a StreamingKernelPCA as the template but got KernelPCA"):
         begin(KernelPCA(), parts, None)

@@ -85,7 +85,7 @@ def test_rarity_and_expected_numbers_are_those_of_a_monitors_views(build):
     model, lonely = (streamed(RBF("spread").in_units("std"), rows[:2000, :d]) for d in (3, 1))
     broken = rows[2000:2200] + 200.0 * np.eye(3)[1]
     asked = np.concatenate([rows[2000:], broken, [[1e30, 0.0, -1e30]]])
-    relation = Scales.of(model, "").relation
+    relation = Scales.of(model).relation
     for compiled in build(*(Case(model, dtype) for dtype in NUMBERS)):
         tolerance = 1e-12 if compiled.number is np.float64 else 1e-4
         found, rarity = compiled.numbers("rarity", asked), rarity_of(model, asked)

@@ -42,7 +42,7 @@ def taught(rows, kernel=NARROW, **settings):
 def reference_of(model):
     """Return the reference of a device that begins with a model."""
     values = device_state.decode(device_state.encode(device_state.values_of(model)))
-    return ReferenceDevice(values, device_state.device_tables(Scales.of(model, ""), values, ""))
+    return ReferenceDevice(values, device_state.device_tables(Scales.of(model), values))
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_numbers_that_break_the_relation_are_named_with_what_is_expected(make):
     angle = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, 3000)
     rows = np.sin(angle[:, None] + np.arange(6)) + 0.05 * np.random.default_rng(1).normal(size=(3000, 6))
     device = make(taught(1000.0 * rows + 5000.0, RBF("spread").in_units("std"), max_atoms=32, half_life=None))
-    relation, broken = Scales.of(device.model, "").relation, 1000.0 * rows[:300] + 5000.0
+    relation, broken = Scales.of(device.model).relation, 1000.0 * rows[:300] + 5000.0
     columns = np.arange(300) % 6
     broken[np.arange(300), columns] += 500.0
     most, expected, terms = device.explain(broken)
@@ -350,5 +350,5 @@ def test_records_that_are_none_are_refused():
         (record[:4] + b"\x09" + record[5:], "its layout is version 9"),
         (device_state.encode(device_state.decode(record) | {"unit": -1.0}), "its unit or a scale is not positive"),
     ):
-        with pytest.raises(ValueError, match=f"read: expected the saved state of a device but .*({what})"):
+        with pytest.raises(ValueError, match=f"expected the saved state of a device but .*({what})"):
             device_state.read(wrong)

@@ -49,7 +49,7 @@ def test_rarity_and_expected_numbers_are_those_of_a_monitors_views(d):
     angle = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, (3000, 1))
     rows = (np.sin(angle + np.arange(d)) + 0.1 * drawn_rows(0, 3000, d)) * [100.0, 1.0, 0.01, 7.0][:d] + 50.0
     model = streamed(RBF("spread").in_units("std"), rows[:2000])
-    session, relation = Session(Case(model)).session, Scales.of(model, "").relation
+    session, relation = Session(Case(model)).session, Scales.of(model).relation
     asked = np.concatenate([rows[2000:], rows[:200] + 100.0 * np.eye(d)[0], np.full((1, d), 1e300)])
     rarity, expected, terms = session.run(["rarity", "expected", "terms"], {"X": asked})
     of_python = rarity_of(model, asked)
