@@ -110,6 +110,8 @@ class Reservoir:
         The first `size` rows to arrive up to some block, in the order of arrival.
     unsorted_draws : tuple of Draws
         Rows of later blocks that may be among these, sorted in together later.
+    n_unsorted : int
+        Number of these; an old stream has hundreds of pieces, which would be counted again for each block.
 
     All rows run a race: the time of row n is exponential with rate a_n, and the first `size` rows to arrive are kept.
     So row n arrives first with probability a_n / sum a, and likewise second among the others, and so on [1]_.
@@ -125,6 +127,7 @@ class Reservoir:
     size: int
     sorted_draws: Draws
     unsorted_draws: tuple[Draws, ...] = ()
+    n_unsorted: int = 0
 
     @classmethod
     def empty(cls, size: int, n_features: int, dtype: str = "float64") -> Self:
@@ -143,7 +146,7 @@ class Reservoir:
 
     def __len__(self) -> int:
         """Return the number k of rows kept."""
-        return min(self.size, len(self.sorted_draws.keys) + self._n_unsorted)
+        return min(self.size, len(self.sorted_draws.keys) + self.n_unsorted)
 
     @property
     def n_features(self) -> int:
@@ -199,9 +202,10 @@ class Reservoir:
             return self
         kept = rows[early].astype(self.sorted_draws.rows.dtype, copy=False)
         drawn = Draws(kept, start + early, weights[early], keys[early])
-        added = replace(self, unsorted_draws=(*self.unsorted_draws, drawn))
+        n_unsorted = self.n_unsorted + len(early)
+        added = type(self)(self.size, self.sorted_draws, (*self.unsorted_draws, drawn), n_unsorted)
         most = _LARGEST_UNSORTED_SHARE * max(len(self.sorted_draws.keys), 1)
-        return added.sort() if added._n_unsorted > most else added
+        return added.sort() if n_unsorted > most else added
 
     def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, above 0 and at most 1."""
@@ -217,16 +221,16 @@ class Reservoir:
         """Sort the unsorted draws into the sample."""
         if not self.unsorted_draws and len(self.sorted_draws.keys) <= self.size:
             return self
-        return replace(self, sorted_draws=self.sorted_draws.first(self.size, self.unsorted_draws), unsorted_draws=())
+        return type(self)(self.size, self.sorted_draws.first(self.size, self.unsorted_draws))
 
     def first(self, count: int) -> Self:
         """Return the sample of at most `count` rows that the same draws give."""
-        return replace(self, size=min(count, self.size), sorted_draws=self._drawn.at(slice(count)), unsorted_draws=())
+        return type(self)(min(count, self.size), self._drawn.at(slice(count)))
 
     def map(self, change: Callable[[Array], Array]) -> Self:
         """Return the sample with a change of its rows; this sample itself if it changes none."""
         changed = self._drawn.map(change)
-        return self if changed is self._drawn else replace(self, sorted_draws=changed, unsorted_draws=())
+        return self if changed is self._drawn else type(self)(self.size, changed)
 
     def since(self, start: int) -> Draws:
         """Return the rows from position `start` of the stream on, in the order of the draws."""
@@ -262,7 +266,3 @@ class Reservoir:
     @cached_property
     def _drawn(self) -> Draws:
         return self.sort().sorted_draws
-
-    @cached_property
-    def _n_unsorted(self) -> int:
-        return sum([len(draws.keys) for draws in self.unsorted_draws])

@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from streamkpca._core.arrays import Array
+from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.linalg import apply_inverse, lower_self_product
 from streamkpca.dictionary.basis import Basis
 from streamkpca.kernels._loops import mirror_lower
@@ -163,7 +164,7 @@ class RowSums:
     def plus(self, other: "RowSums") -> Self:
         """Add sums over other rows."""
         total = {name: getattr(self, name) + value for name, value in vars(other).items() if name in _SUMS}
-        return replace(self, **total | {"largest_energy": max(self.largest_energy, other.largest_energy)})
+        return replace_fields(self, **total | {"largest_energy": max(self.largest_energy, other.largest_energy)})
 
     @property
     def mean_energy(self) -> float:
@@ -323,10 +324,10 @@ class Record:
         totals = self.settled.along_nothing()
         return totals.plus(self.recent.along_nothing()) if self.recent else totals
 
-    def first(self, basis: Basis) -> Array:
-        """Return the first moments (m,) in the coordinates of the basis, O(m^2)."""
-        first = self.settled.first
-        return first + basis.inverse @ self.recent.first if self.recent else first
+    def first_with(self, sums: RowSums, basis: Basis) -> Array:
+        """Return the first moments (m,) in the coordinates of the basis with those of a block, O(m^2)."""
+        first = sums.first + self.recent.first if self.recent else sums.first
+        return self.settled.first + (basis.inverse @ first if basis.is_well_conditioned else first)
 
     def solve(self, basis: Basis) -> Moments:
         """Return the moments in the coordinates of the basis, O(m^3) if there are recent sums."""

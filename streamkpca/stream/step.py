@@ -6,6 +6,7 @@ from functools import reduce
 import numpy as np
 
 from streamkpca._core.arrays import Array, Positions
+from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.dictionary import selection
 from streamkpca.dictionary.basis import Basis
@@ -77,7 +78,7 @@ def advance_block(
     times = summary.arrival_times(rows)
     sample = summary.selection_sample.add(rows, block.weights, summary.n_rows, times[1])
     variation = _variation(summary, block)
-    summary = replace(_watch_drift(summary, block, settings.tolerance, variation), selection_sample=sample)
+    summary = replace_fields(_watch_drift(summary, block, settings.tolerance, variation), selection_sample=sample)
     tolerated = settings.tolerance * variation
     # With zero tolerance every independent row is admitted, even if its residual is tiny beside the block's energy.
     if settings.tolerance > 0.0 and block.unexplained <= tolerated:
@@ -87,7 +88,7 @@ def advance_block(
     moves_atoms = settings.moves_atoms and can_move(summary.basis.kernel)
     if summary.schedule.is_due(block, summary.n_rows, MOVING_INTERVAL if moves_atoms else ROWS_INTERVAL):
         return _renew_atoms(summary, block, times[0], settings, tolerated, moves_atoms=moves_atoms)
-    skipped = replace(summary, schedule=summary.schedule.record_skip(block, summary.n_rows))
+    skipped = replace_fields(summary, schedule=summary.schedule.record_skip(block, summary.n_rows))
     return skipped.record_block(block, times[0])
 
 
@@ -154,8 +155,7 @@ def _variation(summary: Summary, block: Block) -> float:
     """
     basis, energy, weight = summary.basis, block.sums.energy, summary.total_weight + block.sums.total_weight
     if basis.size:
-        first = basis.inverse @ block.sums.first if basis.is_well_conditioned else block.sums.first
-        first = summary.record.first(basis) + first
+        first = summary.record.first_with(block.sums, basis)
         total_energy, mean_energy = summary.record.energy + energy, float(first @ first) / weight
     else:
         # Rows before the first atom have no energy.
@@ -174,7 +174,7 @@ def _watch_drift(summary: Summary, block: Block, tolerance: float, variation: fl
     error = summary.schedule.standard_error(block) * block.sums.total_weight / variation
     trend = summary.trend.observe(max(share, tolerance), error)
     if not (trend.signalled and trend.n_blocks == 1):
-        return replace(summary, trend=trend)
+        return replace_fields(summary, trend=trend)
     # The sample changes no faster than rows are forgotten, so searches need not follow each other much more closely
     # than half of the effective number of rows.
     schedule = summary.schedule.reset_after_drift(block, int(_n_counting(summary) / 2.0 / len(block.rows)))

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from streamkpca._core.arrays import Array, Positions
+from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.cusum import Cusum
 from streamkpca._core.reservoir import Reservoir, arrival_times, shift_positions
 from streamkpca.dictionary.basis import AtomStats, Basis
@@ -74,14 +75,14 @@ class ResidualTrend:
         if max(rise.total, fall.total) >= _THRESHOLD:
             return type(self)(n_blocks=1, level=share, signalled=rise.total >= _THRESHOLD)
         # An outlier moves the level by no more than the largest step.
-        return replace(self._learn(self.level + step * deviation), rise=rise, fall=fall)
+        return replace_fields(self._learn(self.level + step * deviation), rise=rise, fall=fall)
 
     def _learn(self, share: float) -> Self:
         """Average in a block's share; after 64 blocks the old ones fade."""
         n_blocks = self.n_blocks + 1
         gain = 1.0 / min(n_blocks, _MEMORY)
         difference = share - self.level
-        return replace(
+        return replace_fields(
             self,
             n_blocks=n_blocks,
             level=self.level + gain * difference,
@@ -180,7 +181,7 @@ class SearchSchedule:
         usual = self.usual_residual
         if n_rows == self.n_rows_searched:
             usual = min(usual, block.mean_residual + self.standard_error(block))
-        return replace(self, countdown=self.countdown - 1, usual_residual=usual, n_blocks=self.n_blocks + 1)
+        return replace_fields(self, countdown=self.countdown - 1, usual_residual=usual, n_blocks=self.n_blocks + 1)
 
     def record_search(
         self, n_rows: int, usual_residual: float, spread: float, interval: SearchInterval, *, again: bool = False
@@ -310,7 +311,7 @@ class Summary:
         if not block.is_current_for(self.basis):
             block = Block(self.basis, block.rows, block.weights)
         sums = self.column_sums
-        return replace(
+        return replace_fields(
             self,
             record=self.record.plus(block.sums, self.basis),
             atom_stats=self.atom_stats.advance(block.sums.total_weight),
