@@ -125,7 +125,7 @@ class RowError(ValueError):
 # Errors that checks raise; others tell their place themselves.
 _REFUSALS = {TypeError, ValueError, RowError, ImportError, FileNotFoundError, IsADirectoryError}
 # Methods that a class is called by.
-_CONSTRUCTORS = {"__init__", "__post_init__", "__setattr__"}
+_CONSTRUCTORS = {"__init__", "__post_init__"}
 
 
 def name_errors(target: Target) -> Target:
