@@ -9,7 +9,7 @@ from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.checkpoint.fields import AnyArray, whole_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import AtomStats, Basis
-from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSums
+from streamkpca.dictionary.moments import Moments, ProjectionLoss, RecordedMoments, RowSums
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, RowDistribution
@@ -44,7 +44,7 @@ def _snapshot(weights: AnyArray, atoms: AnyArray, factor: AnyArray, **rest: Any)
     return Snapshot(weights=weights, atoms=atoms, active_atoms=active, span_atoms=atoms, factor=factor, **rest)
 
 
-_CLASSES = (AtomStats, Basis, ColumnSums, Moments, ProjectionLoss, Record, RowDistribution, RowSums)
+_CLASSES = (AtomStats, Basis, ColumnSums, Moments, ProjectionLoss, RecordedMoments, RowDistribution, RowSums)
 # Lengths: d columns, m atoms, k active ones, q axes, n rows of the part; P and E are d, d, or of wide rows d and 0, 0.
 STATE: Final = whole_of(
     """
@@ -73,7 +73,7 @@ STATE: Final = whole_of(
     AtomStats: summary.atom_stats
         positions / <i8 / m
         weights weight_since_admission / <f8 / m / >= 0
-    Record: summary.record
+    RecordedMoments: summary.record
         -
     Moments: summary.record.settled
     RowSums: summary.record.recent?

@@ -287,7 +287,7 @@ _LEAST_RECENT_WEIGHT = 1e-50
 
 
 @dataclass(frozen=True)
-class Record:
+class RecordedMoments:
     """The moments of all rows recorded, as a pair; `solve` reads both.
 
     `settled` are those of the rows recorded before the atoms last changed. `recent`, or None, sums over the kernel
@@ -335,14 +335,14 @@ class Record:
             return self.settled
         return self.settled.record_block(self.recent.solve(basis.inverse), basis.rounding_amplification)
 
-    def plus(self, sums: RowSums, basis: Basis) -> "Record":
+    def plus(self, sums: RowSums, basis: Basis) -> "RecordedMoments":
         """Add the sums over a block: of kernel values if the basis is well conditioned, else of coordinates."""
         if basis.is_well_conditioned:
-            return Record(self.settled, self.recent.plus(sums) if self.recent else sums)
-        return Record(self.settled.record_block(sums, basis.rounding_amplification), self.recent)
+            return RecordedMoments(self.settled, self.recent.plus(sums) if self.recent else sums)
+        return RecordedMoments(self.settled.record_block(sums, basis.rounding_amplification), self.recent)
 
-    def decay(self, factor: float, basis: Basis) -> "Record":
+    def decay(self, factor: float, basis: Basis) -> "RecordedMoments":
         """Multiply the weights of all rows by `factor`."""
         if self.recent and factor * self.recent.total_weight < _LEAST_RECENT_WEIGHT:
-            return Record(self.solve(basis).decay(factor))
-        return Record(self.settled.decay(factor), self.recent.decay(factor) if self.recent else None)
+            return RecordedMoments(self.solve(basis).decay(factor))
+        return RecordedMoments(self.settled.decay(factor), self.recent.decay(factor) if self.recent else None)

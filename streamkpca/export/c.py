@@ -12,8 +12,8 @@ from streamkpca._version import __version__
 from streamkpca.errors import name_errors
 from streamkpca.export.c_kernel import (
     WIDTH,
+    CText,
     KernelText,
-    Source,
     comment_safe,
     find_largest_logarithm,
     list_facts,
@@ -114,7 +114,7 @@ def to_c(
             raise ValueError('to_c: expected dtype="float" for a file that learns but got "double"; leave it out')
         return write_learning_file(model, name=name, return_period=return_period)
     formula = formula_of(model, language="C", single="float" if dtype == "float" else None)
-    source = Source(name, dtype)
+    source = CText(name, dtype)
     kernel = KernelText(source, formula)
     # Row after row up to the diagonal, which is inverted, so that solving needs no division.
     inverted = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
@@ -137,7 +137,7 @@ def to_c(
     )
 
 
-def _write_transform(source: Source, formula: Formula, kernel: KernelText) -> None:
+def _write_transform(source: CText, formula: Formula, kernel: KernelText) -> None:
     k, q = formula.projection.shape
     projection, offset = source.table("projection", formula.projection), source.table("offset", formula.offset)
     atom = "i"
@@ -159,7 +159,7 @@ def _write_transform(source: Source, formula: Formula, kernel: KernelText) -> No
     )
 
 
-def _write_error(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
+def _write_error(source: CText, formula: Formula, kernel: KernelText, factor: str) -> None:
     source.function(
         "Squared distance of a row to the span of the atoms: k(x, x) less the squares of its coordinates there.",
         f"double {source.name}_reconstruction_error(const double x[{formula.n_features}])",
@@ -175,7 +175,7 @@ def _write_error(source: Source, formula: Formula, kernel: KernelText, factor: s
     )
 
 
-def _write_novelty(source: Source, formula: Formula, kernel: KernelText, factor: str) -> None:
+def _write_novelty(source: CText, formula: Formula, kernel: KernelText, factor: str) -> None:
     s, own = len(formula.rows), formula.own_value()
     head = f"double {source.name}_novelty(const double x[{formula.n_features}])"
     if not own:
@@ -201,7 +201,7 @@ def _write_novelty(source: Source, formula: Formula, kernel: KernelText, factor:
     )
 
 
-def _write_rarity(source: Source, scales: Scales, own: float) -> None:
+def _write_rarity(source: CText, scales: Scales, own: float) -> None:
     name, relation = source.name, scales.relation
     d = len(relation.mean)
     rounding = SINGLE_ROUNDING if source.is_single else DOUBLE_ROUNDING
@@ -258,7 +258,7 @@ def _solve(s: int, value: str, use: str) -> list[str]:
     ]
 
 
-def _header(source: Source, formula: Formula, kernel: KernelText, scales: Scales | None) -> str:
+def _header(source: CText, formula: Formula, kernel: KernelText, scales: Scales | None) -> str:
     (k, q), s = formula.projection.shape, len(formula.rows)
     facts, seen = formula.facts, formula.facts.get("n_samples_seen")
     names = "" if formula.feature_names is None else f": {comment_safe(formula.feature_names)}"

@@ -27,7 +27,7 @@ _FLOATS = re.compile(r"(?<![\w.])(?:\d+\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+)")
 _CALLS = re.compile(r"\b(exp|fabs|hypot|log|log1p|sqrt|tanh)\(")
 
 
-class Source:
+class CText:
     """A C file being written, in which all names begin with `name` and all numbers are "double" or "float".
 
     Functions are written for double, and changed to single precision with their numbers. `tables` and `functions` hold
@@ -116,7 +116,7 @@ class KernelText:
     i), if k(x, x) is the same number for all rows.
     """
 
-    def __init__(self, source: Source, formula: Formula) -> None:
+    def __init__(self, source: CText, formula: Formula) -> None:
         self.source = source
         self.layout = Layout(formula, single=source.is_single)
         self._write_preparation(formula)
@@ -221,7 +221,7 @@ def find_largest_logarithm(kernel: KernelText, s: int) -> list[str]:
     ]
 
 
-def scaled_value(source: Source) -> str:
+def scaled_value(source: CText) -> str:
     """Spell the kernel value of atom i as a share of the largest, from logarithms; 1 where they are too low to differ.
 
     Then infinity less infinity would be NaN.

@@ -18,7 +18,7 @@ from streamkpca.export.device_state import (
     MEMORY,
     N_CANDIDATES,
     RBF_KERNEL,
-    Field,
+    StateField,
     decode,
     device_tables,
     encode,
@@ -94,7 +94,7 @@ def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
     return (_header(model, values, return_period, uses) + body).replace("kpca_", f"{name}_")
 
 
-def _members(fields: Sequence[Field], m: int, d: int) -> str:
+def _members(fields: Sequence[StateField], m: int, d: int) -> str:
     sizes = ["".join(f"[{size}]" for size in shape_of(field, m, d)) for field in fields]
     kinds = {"u": "uint32_t", "f": "float"}
     return "".join(f"    {kinds[field.kind]} {field.name}{size};\n" for field, size in zip(fields, sizes, strict=True))

@@ -11,7 +11,7 @@ from streamkpca._core.arrays import Positions
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.reservoir import positions_outside
 from streamkpca.dictionary.basis import AtomStats, Basis
-from streamkpca.dictionary.moments import Moments, ProjectionLoss, Record, RowSums
+from streamkpca.dictionary.moments import Moments, ProjectionLoss, RecordedMoments, RowSums
 from streamkpca.errors import name_errors
 from streamkpca.export.device_state import DeviceState, encode, origin_of, read, values_of
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
@@ -116,7 +116,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
     summary = replace(
         begun.without_rows(),
         basis=basis,
-        record=Record(Moments(**vars(own), losses=losses)),
+        record=RecordedMoments(Moments(**vars(own), losses=losses)),
         atom_stats=AtomStats(positions_outside(basis.atoms), np.zeros(basis.size), age),
         n_rows=n_new,
         schedule=SearchSchedule(),

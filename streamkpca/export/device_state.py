@@ -47,7 +47,7 @@ LINEAR_KERNEL = 2
 RETURN_PERIOD = 100.0
 
 
-class Field(NamedTuple):
+class StateField(NamedTuple):
     """A field: its name, "u" or "f", its shape in terms of m, d, p = `n_candidates` and t, and its meaning."""
 
     name: str
@@ -57,63 +57,63 @@ class Field(NamedTuple):
 
 
 CONSTANTS = (
-    Field("magic", "u", (), "SKPC"),
-    Field("version", "u", (), "of this layout"),
-    Field("n_bytes", "u", (), "size of the record, with its CRC"),
-    Field("digest", "u", ("2",), "first 8 bytes of the SHA-256 of the constants below"),
-    Field("kernel", "u", (), "1 RBF, 2 linear"),
-    Field("max_atoms", "u", (), "m"),
-    Field("n_features", "u", (), "d"),
-    Field("n_candidates", "u", (), "p"),
-    Field("centre", "f", ("d",), "u = (x - centre) * scale"),
-    Field("scale", "f", ("d",), "reciprocals of the kernel's units, with the width of an RBF kernel"),
-    Field("unit", "f", (), "what energies and scores are kept in shares of"),
-    Field("half_life", "f", (), "rows until weights halve; 0: never"),
-    Field("return_period", "f", (), "rows of which each view should find one as rare as an alarm"),
-    Field("scales", "u", (), "CRC-32 of the tables of the relation and of rarities"),
-    Field("tolerance", "f", (), "share of the variance that may stay unexplained"),
+    StateField("magic", "u", (), "SKPC"),
+    StateField("version", "u", (), "of this layout"),
+    StateField("n_bytes", "u", (), "size of the record, with its CRC"),
+    StateField("digest", "u", ("2",), "first 8 bytes of the SHA-256 of the constants below"),
+    StateField("kernel", "u", (), "1 RBF, 2 linear"),
+    StateField("max_atoms", "u", (), "m"),
+    StateField("n_features", "u", (), "d"),
+    StateField("n_candidates", "u", (), "p"),
+    StateField("centre", "f", ("d",), "u = (x - centre) * scale"),
+    StateField("scale", "f", ("d",), "reciprocals of the kernel's units, with the width of an RBF kernel"),
+    StateField("unit", "f", (), "what energies and scores are kept in shares of"),
+    StateField("half_life", "f", (), "rows until weights halve; 0: never"),
+    StateField("return_period", "f", (), "rows of which each view should find one as rare as an alarm"),
+    StateField("scales", "u", (), "CRC-32 of the tables of the relation and of rarities"),
+    StateField("tolerance", "f", (), "share of the variance that may stay unexplained"),
 )
 MEMORY = (
-    Field("sequence", "u", (), "number of the save; 0 before the first"),
-    Field("parent", "u", (), "checksum of the record that this one continues; 0: of none"),
-    Field("is_sent", "u", (), "1 in a record that was made for the device, 0 in those that it saves"),
-    Field("n_atoms", "u", (), "n"),
-    Field("n_rows", "u", ("2",), "rows learned, low and high word, those before the export included"),
-    Field("n_refused", "u", (), "rows with NaN, infinity or numbers beyond 1e7 units"),
-    Field("seed", "u", (), "of the generator"),
-    Field("turn", "u", (), "atom whose loss is computed next"),
-    Field("origin", "u", (), "of the model that it began with, see origin_of"),
-    Field("threshold", "f", ("2",), "novelty and surprise above which a row is an alarm"),
-    Field("run", "f", ("2",), "alarms of each one after the other"),
-    Field("mean", "f", ("d",), "mean row as u"),
-    Field("total_weight", "f", ("2",), "N as the sum of two numbers"),
-    Field("squared_weight", "f", ("2",), "sum of squared weights as the sum of two numbers"),
-    Field("largest_energy", "f", (), "largest k(x, x)"),
-    Field("energy", "f", (), "mean k(x, x)"),
-    Field("lost_on_arrival", "f", (), "mean energy that rows had outside the span when they came"),
-    Field("lost_by_removal", "f", (), "mean energy lost with atoms"),
-    Field("first", "f", ("m",), "mean coordinates"),
-    Field("second", "f", ("t",), "lower triangle of the mean products of coordinates"),
-    Field("factor", "f", ("t",), "lower Cholesky factor of the kernel between atoms"),
-    Field("atoms", "f", ("m", "d"), "atoms as u"),
-    Field("weight_since_admission", "f", ("m",), "weight of the rows since an atom came"),
-    Field("loss", "f", ("m",), "energy that rows would lose without an atom, when last computed"),
-    Field("candidate_rows", "f", ("p", "d"), "rows that may become atoms, as u"),
-    Field("candidate_coordinates", "f", ("p", "m"), "their coordinates"),
-    Field("candidate_residual", "f", ("p",), "their energies outside the span; 0: the place is free"),
-    Field("candidate_count", "f", ("p",), "rows that have judged each"),
-    Field("candidate_missed", "f", ("p",), "sum of the residuals of these rows"),
-    Field("candidate_batch", "f", ("p",), "sum of the energies that the rows of the present batch would win"),
-    Field("candidate_gain", "f", ("p",), "sum over the batches before of their mean energies won"),
-    Field("candidate_square", "f", ("p",), "sum of the squares of these means"),
-    Field("waiting_row", "f", ("d",), "row that becomes the next candidate, as u"),
-    Field("waiting_weight", "f", (), "sum of the residuals of the rows that it was drawn from"),
-    Field("waiting_count", "f", (), "number of these rows"),
+    StateField("sequence", "u", (), "number of the save; 0 before the first"),
+    StateField("parent", "u", (), "checksum of the record that this one continues; 0: of none"),
+    StateField("is_sent", "u", (), "1 in a record that was made for the device, 0 in those that it saves"),
+    StateField("n_atoms", "u", (), "n"),
+    StateField("n_rows", "u", ("2",), "rows learned, low and high word, those before the export included"),
+    StateField("n_refused", "u", (), "rows with NaN, infinity or numbers beyond 1e7 units"),
+    StateField("seed", "u", (), "of the generator"),
+    StateField("turn", "u", (), "atom whose loss is computed next"),
+    StateField("origin", "u", (), "of the model that it began with, see origin_of"),
+    StateField("threshold", "f", ("2",), "novelty and surprise above which a row is an alarm"),
+    StateField("run", "f", ("2",), "alarms of each one after the other"),
+    StateField("mean", "f", ("d",), "mean row as u"),
+    StateField("total_weight", "f", ("2",), "N as the sum of two numbers"),
+    StateField("squared_weight", "f", ("2",), "sum of squared weights as the sum of two numbers"),
+    StateField("largest_energy", "f", (), "largest k(x, x)"),
+    StateField("energy", "f", (), "mean k(x, x)"),
+    StateField("lost_on_arrival", "f", (), "mean energy that rows had outside the span when they came"),
+    StateField("lost_by_removal", "f", (), "mean energy lost with atoms"),
+    StateField("first", "f", ("m",), "mean coordinates"),
+    StateField("second", "f", ("t",), "lower triangle of the mean products of coordinates"),
+    StateField("factor", "f", ("t",), "lower Cholesky factor of the kernel between atoms"),
+    StateField("atoms", "f", ("m", "d"), "atoms as u"),
+    StateField("weight_since_admission", "f", ("m",), "weight of the rows since an atom came"),
+    StateField("loss", "f", ("m",), "energy that rows would lose without an atom, when last computed"),
+    StateField("candidate_rows", "f", ("p", "d"), "rows that may become atoms, as u"),
+    StateField("candidate_coordinates", "f", ("p", "m"), "their coordinates"),
+    StateField("candidate_residual", "f", ("p",), "their energies outside the span; 0: the place is free"),
+    StateField("candidate_count", "f", ("p",), "rows that have judged each"),
+    StateField("candidate_missed", "f", ("p",), "sum of the residuals of these rows"),
+    StateField("candidate_batch", "f", ("p",), "sum of the energies that the rows of the present batch would win"),
+    StateField("candidate_gain", "f", ("p",), "sum over the batches before of their mean energies won"),
+    StateField("candidate_square", "f", ("p",), "sum of the squares of these means"),
+    StateField("waiting_row", "f", ("d",), "row that becomes the next candidate, as u"),
+    StateField("waiting_weight", "f", (), "sum of the residuals of the rows that it was drawn from"),
+    StateField("waiting_count", "f", (), "number of these rows"),
 )
-FIELDS = (*CONSTANTS, *MEMORY, Field("crc", "u", (), "CRC-32 of all words before"))
+FIELDS = (*CONSTANTS, *MEMORY, StateField("crc", "u", (), "CRC-32 of all words before"))
 
 
-def shape_of(field: Field, m: int, d: int, p: int = N_CANDIDATES) -> tuple[int, ...]:
+def shape_of(field: StateField, m: int, d: int, p: int = N_CANDIDATES) -> tuple[int, ...]:
     """Return the shape of a field for m atoms, d features and p candidates."""
     sizes = {"m": m, "d": d, "p": p, "t": m * (m + 1) // 2, "2": 2}
     return tuple(sizes[letter] for letter in field.shape)

@@ -10,7 +10,7 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.dictionary import selection
 from streamkpca.dictionary.basis import Basis
-from streamkpca.dictionary.moments import Record, RowSums
+from streamkpca.dictionary.moments import RecordedMoments, RowSums
 from streamkpca.dictionary.moving import can_move, move_basis
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import gaps_in
@@ -262,7 +262,7 @@ def move_atoms(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     if not basis.size or not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * basis.size:
         return summary
     before, holds_all = summary.moments, summary.samples_all_rows
-    stays = replace(summary, selection_sample=sample, record=Record(before))
+    stays = replace(summary, selection_sample=sample, record=RecordedMoments(before))
     rows, weights = sample.rows, sample.inclusion_weights()
     # A small sample, which rows of any order and offset are in, decides as a whole.
     n_most = max(_MOVING_SAMPLE * basis.size, selection.SCREENING_ROWS) if holds_all else _MOVING_SAMPLE * basis.size
@@ -289,7 +289,7 @@ def move_atoms(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     stats = summary.atom_stats.move(kept, has_moved)
     if holds_all:
         stats = replace(stats, weight_since_admission=np.full(there.size, before.total_weight))
-    return replace(stays, basis=there, record=Record(moments), atom_stats=stats)
+    return replace(stays, basis=there, record=RecordedMoments(moments), atom_stats=stats)
 
 
 def _fill_budget(summary: Summary, block: Block, max_atoms: int | None, tolerated: float) -> Summary:

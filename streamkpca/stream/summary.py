@@ -14,7 +14,7 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.cusum import Cusum
 from streamkpca._core.reservoir import Reservoir, arrival_times, shift_positions
 from streamkpca.dictionary.basis import AtomStats, Basis
-from streamkpca.dictionary.moments import Moments, Record
+from streamkpca.dictionary.moments import Moments, RecordedMoments
 from streamkpca.dictionary.selection import Choice, selection_sample_size
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums
@@ -238,7 +238,7 @@ class Summary:
 
     seed: int
     basis: Basis
-    record: Record
+    record: RecordedMoments
     atom_stats: AtomStats
     selection_sample: Reservoir
     reservoir: Reservoir
@@ -265,7 +265,7 @@ class Summary:
         return cls(
             seed,
             Basis.empty(kernel, n_features),
-            Record.zero(),
+            RecordedMoments.zero(),
             AtomStats.none(),
             Reservoir.empty(selection_sample_size(max_atoms), n_features, dtype),
             Reservoir.empty(reservoir_size, n_features, dtype),
@@ -296,7 +296,7 @@ class Summary:
 
     def solve(self) -> Self:
         """Return the same summary with its moments solved, as is needed before the atoms are compared or changed."""
-        return self if self.record.recent is None else replace(self, record=Record(self.moments))
+        return self if self.record.recent is None else replace(self, record=RecordedMoments(self.moments))
 
     def arrival_times(self, rows: Array) -> Array:
         """Draw the times (2, B) at which the rows of the next block arrive in the samples."""
@@ -340,7 +340,7 @@ class Summary:
             moments = moments.rotate(rotation)
         else:
             moments = moments.grow(basis.size - self.basis.size)
-        return replace(self, basis=basis, record=Record(moments), atom_stats=stats)
+        return replace(self, basis=basis, record=RecordedMoments(moments), atom_stats=stats)
 
     def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows recorded so far by `factor`, from 0 to 1."""
@@ -373,7 +373,7 @@ class Summary:
         union = replace(
             self,
             basis=basis,
-            record=Record(moments),
+            record=RecordedMoments(moments),
             atom_stats=self.atom_stats.advance(other.total_weight).join(
                 shift_positions(theirs.positions[joined], self.n_rows),
                 theirs.weights[joined],
@@ -407,7 +407,7 @@ class Summary:
         stats = self.atom_stats
         return replace(
             self,
-            record=Record.zero(self.basis.size),
+            record=RecordedMoments.zero(self.basis.size),
             atom_stats=replace(stats, weight_since_admission=np.zeros(self.basis.size)),
             reservoir=self.reservoir.drop_rows(),
             n_rows=0,

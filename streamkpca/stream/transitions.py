@@ -14,7 +14,7 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.linalg import blas_threads, one_blas_thread
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca._core.reservoir import Reservoir, arrival_times
-from streamkpca.dictionary.moments import Record
+from streamkpca.dictionary.moments import RecordedMoments
 from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.rows.validation import LARGEST_WEIGHT, Rows, as_sample_weight
@@ -427,7 +427,7 @@ def _choose_from_sample(state: State, rows: Rows, weights: Array, settings: Sett
         selection_sample=sample,
         column_sums=chosen.column_sums,
         atom_stats=replace(stats, positions=positions, weights=sample.weights[origins]),
-        record=Record.zero(chosen.basis.size),
+        record=RecordedMoments.zero(chosen.basis.size),
     )
 
 

@@ -15,7 +15,7 @@ from streamkpca import StreamingKernelPCA, kernels
 from streamkpca._core.linalg import solve_factor
 from streamkpca.dictionary import moving
 from streamkpca.dictionary.basis import Basis
-from streamkpca.dictionary.moments import Moments, Record
+from streamkpca.dictionary.moments import Moments, RecordedMoments
 from streamkpca.kernels import RBF
 from streamkpca.stream import transitions as stream
 from streamkpca.stream.blocks import Block, BlockPrefetcher, RowBuffer
@@ -115,7 +115,7 @@ def test_errors_of_sums_of_kernel_values_stay_within_the_rounding_amplification(
     exact = Moments.zero(m).add(coordinates, np.ones(400), weights)
     summary = Summary.empty(basis.kernel, 3)
     stats = summary.atom_stats.join(np.arange(m), np.ones(m), np.zeros(m))
-    summary = replace(summary, basis=basis, record=Record.zero(m), atom_stats=stats)
+    summary = replace(summary, basis=basis, record=RecordedMoments.zero(m), atom_stats=stats)
     summary = record_block(summary, rows, weights, None)
     lost = np.abs(np.linalg.eigvalsh(summary.moments.second) - np.linalg.eigvalsh(exact.second)).max()
     assert lost <= (1e-12 + basis.rounding_amplification) * weights.sum()
