@@ -109,9 +109,7 @@ class Reservoir:
     sorted_draws : Draws
         The first `size` rows to arrive up to some block, in the order of arrival.
     unsorted_draws : tuple of Draws
-        Rows of later blocks that may be among these, sorted in together later.
-    n_unsorted : int
-        Number of these; an old stream has hundreds of pieces, which would be counted again for each block.
+        Rows of later blocks that may be among these, `n_unsorted` in all, sorted in together later.
 
     All rows run a race: the time of row n is exponential with rate a_n, and the first `size` rows to arrive are kept.
     So row n arrives first with probability a_n / sum a, and likewise second among the others, and so on [1]_.
@@ -127,6 +125,7 @@ class Reservoir:
     size: int
     sorted_draws: Draws
     unsorted_draws: tuple[Draws, ...] = ()
+    # An old stream has hundreds of pieces, which would be counted again for each block.
     n_unsorted: int = 0
 
     @classmethod

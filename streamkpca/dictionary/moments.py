@@ -149,8 +149,7 @@ class RowSums:
     def of(cls, vectors: Array, energy: Array, weights: Array, spread: Array | None = None) -> Self:
         """Sum over a block: vectors (B, m), k(x, x) as energy (B,), weights (B,), spread (B,) of gaps; O(B m^2)."""
         # The usual case, all weights 1, costs no scaled copy.
-        even = bool(np.all(weights == 1.0))
-        scaled = np.ascontiguousarray(vectors) if even else vectors * np.sqrt(weights)[:, None]
+        scaled = np.ascontiguousarray(vectors) if np.all(weights == 1.0) else vectors * np.sqrt(weights)[:, None]
         return cls(
             total_weight=float(weights.sum()),
             total_squared_weight=float(weights @ weights),
@@ -178,10 +177,10 @@ class RowSums:
 
     def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, from 0 to 1."""
-        decayed = {item.name: getattr(self, item.name) * factor for item in fields(RowSums)}
         # Two multiplications, because the square of a small factor underflows.
-        decayed |= {"total_squared_weight": self.total_squared_weight * factor * factor}
-        return replace(self, **decayed | {"largest_energy": self.largest_energy})
+        squared, largest = self.total_squared_weight * factor * factor, self.largest_energy
+        decayed = {item.name: getattr(self, item.name) * factor for item in fields(RowSums)}
+        return replace(self, **decayed | {"total_squared_weight": squared, "largest_energy": largest})
 
     def solve(self, inverse: Array) -> Self:
         """Return the sums for vectors L^-1 v_n, given L^-1; O(m^3), at half the cost of `map`."""

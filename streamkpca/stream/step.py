@@ -170,9 +170,8 @@ def _watch_drift(summary: Summary, block: Block, tolerance: float, variation: fl
     if not summary.basis.size or variation == 0.0:
         return summary
     # Changes below the tolerance are no drift.
-    share = max(block.unexplained, 0.0) / variation
     error = summary.schedule.standard_error(block) * block.sums.total_weight / variation
-    trend = summary.trend.observe(max(share, tolerance), error)
+    trend = summary.trend.observe(max(block.unexplained / variation, tolerance), error)
     if not (trend.signalled and trend.n_blocks == 1):
         return replace_fields(summary, trend=trend)
     # The sample changes no faster than rows are forgotten, so searches need not follow each other much more closely
