@@ -1,21 +1,16 @@
 """Strategies of the property tests: rows, kernels, cuts of a stream, budgets."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import naive
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.dictionary import selection
-
-Array = npt.NDArray[np.float64]
 
 # For tests whose every example is some whole streams, and that have quicker ones of the same law beside them.
 FEWER = settings(max_examples=settings.default.max_examples * 2 // 5)
@@ -29,69 +24,69 @@ class KernelCase:
     function: naive.Function
 
 
-def _rbf(gamma: float) -> KernelCase:
+def _rbf(gamma):
     return KernelCase(kernels.RBF(gamma), naive.rbf(gamma))
 
 
-def _polynomial(degree: int, gamma: float, coef0: float) -> KernelCase:
+def _polynomial(degree, gamma, coef0):
     return KernelCase(kernels.Polynomial(degree, gamma=gamma, coef0=coef0), naive.polynomial(degree, gamma, coef0))
 
 
 LINEAR = KernelCase(kernels.Linear(), naive.linear())
 
 
-def rbf_cases() -> st.SearchStrategy[KernelCase]:
+def rbf_cases():
     """Draw RBF kernels, but none so narrow that no row resembles another."""
     return st.builds(_rbf, st.sampled_from([0.02, 0.3, 1.0]))
 
 
-def local_cases() -> st.SearchStrategy[KernelCase]:
+def local_cases():
     """Draw RBF kernels under which atoms stay far from dependent: a descent multiplies rounding by their condition."""
     return st.builds(_rbf, st.sampled_from([0.3, 1.0]))
 
 
-def polynomial_cases() -> st.SearchStrategy[KernelCase]:
+def polynomial_cases():
     """Polynomial kernels, homogeneous ones too."""
     return st.builds(_polynomial, st.integers(1, 3), st.sampled_from([0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0]))
 
 
-def kernel_cases() -> st.SearchStrategy[KernelCase]:
+def kernel_cases():
     """Draw linear, polynomial and RBF kernels, narrow ones too."""
     return st.one_of(st.just(LINEAR), polynomial_cases(), rbf_cases(), st.just(_rbf(5.0)))
 
 
-def generators() -> st.SearchStrategy[np.random.Generator]:
+def generators():
     """Draw sources of numbers that have no ties."""
     return st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-def _grid(rng: np.random.Generator, n: int, d: int) -> Array:
+def _grid(rng, n, d):
     return rng.integers(-2, 3, size=(n, d)).astype(float)
 
 
-def _clusters(rng: np.random.Generator, n: int, d: int) -> Array:
+def _clusters(rng, n, d):
     return 3.0 * rng.normal(size=(3, d))[rng.integers(0, 3, n)] + 0.1 * rng.normal(size=(n, d))
 
 
-def _low_rank(rng: np.random.Generator, n: int, d: int) -> Array:
+def _low_rank(rng, n, d):
     return rng.normal(size=(n, 1)) * rng.normal(size=d)
 
 
-def _heavy_tails(rng: np.random.Generator, n: int, d: int) -> Array:
+def _heavy_tails(rng, n, d):
     return rng.standard_t(2.0, size=(n, d))
 
 
-def _normal(rng: np.random.Generator, n: int, d: int) -> Array:
+def _normal(rng, n, d):
     return rng.normal(size=(n, d))
 
 
-_SHAPES: list[Callable[[np.random.Generator, int, int], Array]] = [
+_SHAPES = [
     _normal, _grid, _clusters, _low_rank, _heavy_tails,
 ]  # fmt: skip
 
 
 @st.composite
-def rows(draw: Any, *, min_rows: int = 1, max_rows: int = 60, max_features: int = 4, offsets: bool = True) -> Array:
+def rows(draw, *, min_rows=1, max_rows=60, max_features=4, offsets=True):
     """Rows with all that streams contain: duplicates, constant columns, offsets, unlike scales, low rank."""
     n, d = draw(st.integers(min_rows, max_rows)), draw(st.integers(1, max_features))
     rng = draw(generators())
@@ -108,7 +103,7 @@ def rows(draw: Any, *, min_rows: int = 1, max_rows: int = 60, max_features: int 
 
 
 @st.composite
-def drifting_rows(draw: Any, *, min_rows: int = 40, max_rows: int = 160) -> Array:
+def drifting_rows(draw, *, min_rows=40, max_rows=160):
     """Rows without ties whose distribution moves on, so that atoms grow stale."""
     n, d = draw(st.integers(min_rows, max_rows)), draw(st.integers(2, 4))
     rng = draw(generators())
@@ -117,7 +112,7 @@ def drifting_rows(draw: Any, *, min_rows: int = 40, max_rows: int = 160) -> Arra
 
 
 @st.composite
-def weights_for(draw: Any, n: int) -> Array | None:
+def weights_for(draw, n):
     """Sample weights, some of them zero, or none at all."""
     kind = draw(st.sampled_from(["none", "positive", "some zero"]))
     if kind == "none":
@@ -131,20 +126,20 @@ def weights_for(draw: Any, n: int) -> Array | None:
 
 
 @st.composite
-def cuts(draw: Any, n: int) -> list[int]:
+def cuts(draw, n):
     """Sizes of the pieces in which n rows are passed."""
     kind = draw(st.sampled_from(["whole", "one by one", "any"]))
     if kind == "whole":
         return [n]
     if kind == "one by one":
         return [1] * n
-    sizes: list[int] = []
+    sizes = []
     while sum(sizes) < n:
         sizes.append(draw(st.integers(1, n - sum(sizes))))
     return sizes
 
 
-def budgets() -> st.SearchStrategy[dict[str, Any]]:
+def budgets():
     """Arguments that bound the atoms, by number, by tolerance, by both; and whether atoms move."""
     return st.fixed_dictionaries(
         {
@@ -156,7 +151,7 @@ def budgets() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-def untied_budgets() -> st.SearchStrategy[dict[str, Any]]:
+def untied_budgets():
     """Draw bounds under which rounding decides nothing.
 
     Two rows alone gain the same from each other, and with no tolerance at all gains sink below rounding.
@@ -170,13 +165,13 @@ def untied_budgets() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-def streaming_model(n_components: int | float, **settings: Any) -> StreamingKernelPCA:
+def streaming_model(n_components, **settings):
     """Make a model whose axes use every atom, so that exact formulas apply."""
     return StreamingKernelPCA(n_components, noise_variance=None, **settings)
 
 
 @contextmanager
-def small_samples(rows_per_atom: int | None) -> Iterator[None]:
+def small_samples(rows_per_atom):
     """Let streams, and their plain twins, that begin here judge atoms by so few sampled rows; None changes nothing."""
     with pytest.MonkeyPatch.context() as patch:
         if rows_per_atom is not None:

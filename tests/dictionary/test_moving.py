@@ -107,16 +107,6 @@ def test_the_gradient_is_its_derivative(kernel):
     np.testing.assert_allclose(Unexplained(kernel, X, weights)(atoms).gradient, numerical, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("kernel", KERNELS[::4], ids=repr)
-def test_rows_are_added_up_part_by_part(kernel, monkeypatch):
-    X, weights, atoms = rows_of(0, 500), weights_of(1, 500), rows_of(2, 6)
-    whole = Unexplained(kernel, X, weights)(atoms)
-    monkeypatch.setattr(moving, "_VALUES_AT_ONCE", 1)
-    parts = Unexplained(kernel, X, weights)(atoms)
-    for one, other in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
-
-
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_single_precision_shows_in_no_digit_that_matters(kernel, offset):
@@ -128,15 +118,6 @@ def test_single_precision_shows_in_no_digit_that_matters(kernel, offset):
         assert found.value == pytest.approx(exact.value, rel=1e-3, abs=1e-6)
         for one, other in zip(found[1:], exact[1:], strict=True):
             assert np.abs(one - other).max() <= 1e-2 * np.abs(other).max()
-
-
-@pytest.mark.parametrize("scale", [1e-60, 1e60])
-def test_no_scale_leaves_the_range_of_single_precision(scale):
-    X, weights, atoms = rows_of(0, 300), weights_of(1, 300), rows_of(2, 5)
-    for kernel in (scale * RBF(0.3), scale * Polynomial(2, gamma=0.5, coef0=1.0)):
-        exact, found = (Unexplained(kernel, X, weights, single=single)(atoms) for single in (False, True))
-        for one, other in zip(found, exact, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-4 * np.abs(other).max())
 
 
 def test_atoms_that_nearly_meet_are_evaluated_in_double_precision():
@@ -154,22 +135,6 @@ def test_the_value_alone_is_the_same(kernel):
         alone = unexplained(atoms, value_only=True)
         assert alone.value == pytest.approx(unexplained(atoms).value, rel=1e-12, abs=1e-12)
         assert not len(alone.gradient)
-
-
-def test_weights_are_copies_of_rows():
-    X, counts, atoms = rows_of(0, 30), np.arange(30) % 4, rows_of(2, 5)
-    weighted = Unexplained(RBF(0.3), X, counts.astype(float))(atoms)
-    copied = Unexplained(RBF(0.3), np.repeat(X, counts, axis=0), np.ones(counts.sum()))(atoms)
-    for one, other in zip(weighted, copied, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(("kernel", "factor"), list(zip(SMOOTH, [1e-100, 1e20, 1e100], strict=True)))
-def test_only_shares_of_weights_matter(kernel, factor):
-    X, weights, atoms = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5)
-    expected = descend(kernel, atoms, X, weights, n_evaluations=6)
-    scaled = descend(kernel, atoms, X, factor * weights, n_evaluations=6)
-    np.testing.assert_allclose(scaled, expected, rtol=1e-7, atol=1e-9)
 
 
 def test_atoms_where_the_factor_fails_have_no_value():
@@ -223,46 +188,6 @@ def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
     start = value(X[:m].ravel())
     ours = value(descend(kernel, X[:m], X, weights, n_evaluations=80).ravel())
     assert ours <= theirs + 0.03 * (start - theirs)
-
-
-def derivatives(kernel, atoms, i, step=1e-4):
-    """Return the derivatives (m, d) of k(Z, z_i) by z_i, and the lengths (d,) of those of phi(z_i), by differences."""
-    slopes, lengths = [], []
-    for feature in np.eye(atoms.shape[1]):
-        ends = atoms[i] + step * np.array([-feature, feature])
-        slopes.append(np.diff(kernel.matrix(ends, atoms), axis=0)[0] / (2 * step))
-        lengths.append(np.sqrt(2 * (kernel.matrix(ends[:1])[0, 0] - kernel.matrix(ends)[0, 1])) / (2 * step))
-    return np.array(slopes).T, np.array(lengths)
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [RBF(0.3), RBF(0.3) + 2.0 * RBF(0.1), RationalQuadratic(0.7, length_scale=1.5), RBF(0.3).in_units(UNITS)],
-)
-def test_directions_that_neighbours_span_have_no_curvature(kernel):
-    atoms = rows_of(0, 9)
-    spanning, inverse = moving._span_atoms(kernel.program, atoms)
-    own = (1.0 + moving._LEAST_LEFT) * kernel.matrix(atoms) / kernel.diagonal(atoms)
-    for i in range(len(atoms)):
-        slopes, lengths = derivatives(kernel, atoms, i)
-        slopes = slopes / lengths / np.sqrt(kernel.diagonal(atoms))[:, None]
-        left = np.eye(3) - slopes.T @ np.linalg.solve(own, slopes)
-        np.testing.assert_allclose(np.linalg.inv(np.eye(3) + spanning[i].T @ inverse[i]), left, atol=1e-5)
-
-
-def test_where_lengths_of_derivatives_are_not_known_nothing_is_taken_off():
-    for kernel in [
-        Matern(1.5, length_scale=2.0),
-        Laplacian(0.2),
-        Polynomial(2, gamma=0.5),
-        0.2 * Matern(0.5, length_scale=2.0) + RBF(0.3),
-    ]:
-        assert moving._span_atoms(kernel.program, rows_of(0, 9)) is None
-
-
-def test_features_that_are_not_seen_are_left_alone():
-    spanning, _ = moving._span_atoms(RBF(0.3).on([0, 2]).program, rows_of(0, 9))
-    np.testing.assert_array_equal(spanning[:, :, 1], 0.0)
 
 
 def test_four_evaluations_gain_as_much_as_seven_that_know_no_neighbours(monkeypatch):
@@ -338,16 +263,6 @@ def test_atoms_stay_where_no_row_can_be_explained():
 def test_odd_rows_are_no_obstacle(kernel, make):
     X = make(rows_of(0, 20))
     assert_no_worse(kernel, X[:6], X, weights_of(1, len(X)))
-
-
-@pytest.mark.parametrize("gamma", [1e-20, 1e-6, 1e12])
-def test_widths_beyond_all_sense_are_no_obstacle(gamma):
-    X = rows_of(0, 60)
-    before, after = assert_no_worse(RBF(gamma), X[:6], X, np.ones(60))
-    if gamma > 1e2:
-        # No row resembles an atom but those that are one.
-        assert left_by(after, X, np.ones(60)) == pytest.approx(0.9, abs=1e-9)
-        assert after.size == before.size
 
 
 @pytest.mark.parametrize("rule", [None, "std", "range", "whitened", [1e6, 1e-6, 1.0]], ids=str)

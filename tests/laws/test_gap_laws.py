@@ -1,21 +1,17 @@
 """The laws of streams whose rows have gaps: cuts, merges, forgetting, files, the account, and what gaps may change."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from comparisons import EXACT, assert_energy_is_conserved, given_in_pieces, state
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import FEWER, KernelCase, budgets, cuts, drifting_rows, generators, kernel_cases, rows, weights_for
+from strategies import FEWER, budgets, cuts, drifting_rows, generators, kernel_cases, rows, weights_for
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
 from streamkpca.dictionary.expected import ExpectedKernel
 from streamkpca.rows.gaps import ColumnSums
 from streamkpca.stream.state import record_pending
 
-Array = npt.NDArray[np.float64]
 KERNELS = st.one_of(
     kernel_cases().map(lambda case: case.kernel),
     st.sampled_from([kernels.Matern(1.5, length_scale=2.0), kernels.RBF(0.2) * kernels.Linear()]),
@@ -23,7 +19,7 @@ KERNELS = st.one_of(
 
 
 @st.composite
-def gaps(draw: Any, X: Array) -> Array:
+def gaps(draw, X):
     """Rows with gaps: none, scattered ones, a sensor that is lost for a while, and rows of which nothing is left."""
     rng, kind = draw(generators()), draw(st.sampled_from(["none", "scattered", "many", "burst", "empty rows"]))
     missing = np.zeros(X.shape, dtype=bool)
@@ -37,15 +33,13 @@ def gaps(draw: Any, X: Array) -> Array:
     return np.where(missing, np.nan, X)
 
 
-def model_of(n_components: int = 2, **settings: Any) -> StreamingKernelPCA:
+def model_of(n_components=2, **settings):
     return StreamingKernelPCA(n_components, noise_variance=None, on_missing="marginal", **settings)
 
 
 @FEWER
 @given(st.data(), rows(max_rows=70, offsets=False), KERNELS, budgets(), st.sampled_from([None, 30.0]))
-def test_cuts_change_nothing(
-    data: st.DataObject, X: Array, kernel: kernels.Kernel, budget: dict[str, Any], half_life: float | None
-) -> None:
+def test_cuts_change_nothing(data, X, kernel, budget, half_life):
     X, weights = data.draw(gaps(X)), data.draw(weights_for(len(X)))
     if np.isnan(X).all():
         X[0] = 0.0
@@ -59,9 +53,7 @@ def test_cuts_change_nothing(
 
 @FEWER
 @given(st.data(), rows(max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 30.0]))
-def test_rows_without_gaps_are_learned_to_the_bit_as_ever(
-    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None
-) -> None:
+def test_rows_without_gaps_are_learned_to_the_bit_as_ever(data, X, case, budget, half_life):
     weights, settings = data.draw(weights_for(len(X))), {"kernel": case.kernel, "half_life": half_life, **budget}
     with_gaps = model_of(**settings).partial_fit(X, sample_weight=weights)
     without = StreamingKernelPCA(2, noise_variance=None, **settings).partial_fit(X, sample_weight=weights)
@@ -74,9 +66,7 @@ def test_rows_without_gaps_are_learned_to_the_bit_as_ever(
 
 @FEWER
 @given(st.data(), rows(min_rows=4, max_rows=60, offsets=False), KERNELS, budgets())
-def test_a_saved_model_goes_on_as_if_nothing_had_happened(
-    data: st.DataObject, X: Array, kernel: kernels.Kernel, budget: dict[str, Any]
-) -> None:
+def test_a_saved_model_goes_on_as_if_nothing_had_happened(data, X, kernel, budget):
     X, middle = data.draw(gaps(X)), data.draw(st.integers(1, len(X) - 1))
     if np.isnan(X[:middle]).all():
         X[0] = 0.0
@@ -91,9 +81,7 @@ def test_a_saved_model_goes_on_as_if_nothing_had_happened(
 
 @FEWER
 @given(st.data(), drifting_rows(), KERNELS, budgets(), st.sampled_from([None, 30.0]))
-def test_energy_is_conserved(
-    data: st.DataObject, X: Array, kernel: kernels.Kernel, budget: dict[str, Any], half_life: float | None
-) -> None:
+def test_energy_is_conserved(data, X, kernel, budget, half_life):
     X, middle = data.draw(gaps(X)), data.draw(st.integers(1, len(X) - 1))
     X[[0, middle], 0] = 1.0
     model, other = (model_of(kernel=kernel, half_life=half_life, **budget) for _ in range(2))
@@ -107,7 +95,7 @@ def test_energy_is_conserved(
 
 @FEWER
 @given(st.data(), rows(min_rows=4, max_rows=40, offsets=False), kernel_cases())
-def test_the_account_holds_what_is_expected(data: st.DataObject, X: Array, case: KernelCase) -> None:
+def test_the_account_holds_what_is_expected(data, X, case):
     """In one block, all that is not known of gaps is what its rows say; each row is recorded as its expected image."""
     X, a = data.draw(gaps(X)), np.random.default_rng(0).uniform(0.5, 2.0, len(X))
     X[0] = np.where(np.isnan(X[0]), 0.0, X[0])
@@ -129,9 +117,7 @@ def test_the_account_holds_what_is_expected(data: st.DataObject, X: Array, case:
 
 @FEWER
 @given(st.data(), rows(min_rows=6, max_rows=40, offsets=False), kernel_cases())
-def test_merging_shards_is_learning_all_rows_where_no_row_has_a_gap_that_matters(
-    data: st.DataObject, X: Array, case: KernelCase
-) -> None:
+def test_merging_shards_is_learning_all_rows_where_no_row_has_a_gap_that_matters(data, X, case):
     """Columns that the kernel does not see may have any gaps: the merged model is that of the rows."""
     beside = np.where(np.random.default_rng(0).random((len(X), 2)) < 0.5, np.nan, 1.0)
     kernel, table = case.kernel.on(range(X.shape[1])), np.hstack([X, beside])
@@ -146,9 +132,7 @@ def test_merging_shards_is_learning_all_rows_where_no_row_has_a_gap_that_matters
 
 
 @given(st.data(), rows(min_rows=12, max_rows=60, offsets=False), KERNELS, st.integers(2, 8))
-def test_what_is_missing_makes_no_row_novel(
-    data: st.DataObject, X: Array, kernel: kernels.Kernel, max_atoms: int
-) -> None:
+def test_what_is_missing_makes_no_row_novel(data, X, kernel, max_atoms):
     model = model_of(kernel=kernel, max_atoms=max_atoms, block_size=8).partial_fit(X)
     table = data.draw(gaps(X))
     table[0] = X[0]
@@ -163,7 +147,7 @@ def test_what_is_missing_makes_no_row_novel(
     assert np.all(model.novelty(imputed) <= novelty * (1.0 + 1e-6) + 1e-6 * size)
 
 
-def test_rows_of_which_less_was_seen_are_alarms_more_rarely() -> None:
+def test_rows_of_which_less_was_seen_are_alarms_more_rarely():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 3)) @ rng.normal(size=(3, 12)) + 0.1 * rng.normal(size=(3000, 12))
     model = model_of(max_atoms=64).partial_fit(X[:2000])
@@ -175,20 +159,20 @@ def test_rows_of_which_less_was_seen_are_alarms_more_rarely() -> None:
     assert shares[-1] < 0.5 * shares[0]
 
 
-def test_gaps_teach_what_the_others_say() -> None:
+def test_gaps_teach_what_the_others_say():
     """On a curved sheet with a fifth of the cells gone, the axes are those of all cells."""
     rng = np.random.default_rng(0)
     u = rng.uniform(-1.0, 1.0, size=(4000, 2))
     X = np.column_stack([u[:, 0], u[:, 1], u[:, 0] * u[:, 1], u[:, 0] + u[:, 1], u[:, 0] - u[:, 1], u[:, 0] ** 2])
     table = np.where(rng.random(X.shape) < 0.2, np.nan, X)
-    settings: dict[str, Any] = {"kernel": kernels.RBF(0.3), "max_atoms": 64}
+    settings = {"kernel": kernels.RBF(0.3), "max_atoms": 64}
     whole, found = model_of(3, **settings).partial_fit(X), model_of(3, **settings).partial_fit(table)
     np.testing.assert_allclose(found.eigenvalues_, whole.eigenvalues_, rtol=0.15)
     error = model_of(3, **settings).partial_fit(table).impute(table)[np.isnan(table)] - X[np.isnan(table)]
     assert np.sqrt(np.mean(error**2)) < 0.35 * X.std()
 
 
-def test_a_circle_is_completed_on_the_circle() -> None:
+def test_a_circle_is_completed_on_the_circle():
     """The expected number is the centre of the circle, where nothing was ever; the nearest atom knows better."""
     angle = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, 4000)
     circle = np.column_stack([np.cos(angle), np.sin(angle)])

@@ -6,11 +6,8 @@ agree to 1e-8. The atoms themselves are compared to 1e-6 only: where what they l
 numbers, that number is known to fewer digits.
 """
 
-from typing import Any
-
 import naive
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,21 +29,20 @@ from streamkpca.stream import transitions
 
 pytestmark = pytest.mark.slow
 
-Array = npt.NDArray[np.float64]
 
-SETTINGS: dict[str, Any] = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
+SETTINGS = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
 BOTH = pytest.mark.parametrize("atoms", ["rows", "moved"])
 
 # Long streams, which take the twin half a second each.
 FEWEST = settings(max_examples=settings.default.max_examples // 5)
 
 
-def streamed(X: Array, weights: Array | None, case: KernelCase, settings: dict[str, Any], **more: Any) -> Any:
+def streamed(X, weights, case, settings, **more):
     model = streaming_model(4, kernel=case.kernel, **settings, **more)
     return model.partial_fit(X, sample_weight=weights).refit()
 
 
-def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: bool, rank: int | None = None) -> None:
+def assert_agree(model, oracle, new, *, center, rank=None):
     """Atoms, eigenvalues, projections, errors and lost energy, to 1e-8 of the mean energy."""
     assert model.n_atoms_ == len(oracle.atoms)
     # Before the last atom of a basis as large as the rank, what is left of all rows lies on one line: each would win
@@ -82,7 +78,7 @@ def assert_agree(model: Any, oracle: naive.NaiveStream, new: Array, *, center: b
         )
 
 
-def budgets(atoms: str) -> st.SearchStrategy[dict[str, Any]]:
+def budgets(atoms):
     return st.fixed_dictionaries(
         {
             "atoms": st.just(atoms),
@@ -93,7 +89,7 @@ def budgets(atoms: str) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-def tolerances() -> st.SearchStrategy[dict[str, Any]]:
+def tolerances():
     return st.fixed_dictionaries(
         {
             "max_atoms": st.none(),
@@ -103,7 +99,7 @@ def tolerances() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-def learners(*more: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[tuple[KernelCase, dict[str, Any]]]:
+def learners(*more):
     """Kernels and settings, of atoms that move and of atoms that do not."""
     return st.one_of(
         st.tuples(local_cases(), budgets("moved")),
@@ -113,9 +109,7 @@ def learners(*more: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[tupl
 
 @FEWER
 @given(st.data(), drifting_rows(), learners(), st.booleans())
-def test_agrees_within_a_budget(
-    data: st.DataObject, X: Array, learner: tuple[KernelCase, dict[str, Any]], center: bool
-) -> None:
+def test_agrees_within_a_budget(data, X, learner, center):
     case, settings = learner
     weights = data.draw(weights_for(len(X)))
     model = streamed(X, weights, case, settings, center=center)
@@ -126,9 +120,7 @@ def test_agrees_within_a_budget(
 
 @FEWER
 @given(st.data(), drifting_rows(), rbf_cases(), tolerances(), st.booleans())
-def test_agrees_without_a_budget(
-    data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any], center: bool
-) -> None:
+def test_agrees_without_a_budget(data, X, case, settings, center):
     weights = data.draw(weights_for(len(X)))
     model = streamed(X, weights, case, settings, center=center)
     a = np.ones(len(X)) if weights is None else weights
@@ -138,9 +130,7 @@ def test_agrees_without_a_budget(
 
 @FEWER
 @given(st.data(), drifting_rows(), learners(tolerances()), st.booleans())
-def test_agrees_while_rows_fade(
-    data: st.DataObject, X: Array, learner: tuple[KernelCase, dict[str, Any]], center: bool
-) -> None:
+def test_agrees_while_rows_fade(data, X, learner, center):
     case, settings = learner
     weights = data.draw(weights_for(len(X)))
     settings = {**settings, "half_life": data.draw(st.sampled_from([3.0, 20.0, 1e4]))}
@@ -152,9 +142,7 @@ def test_agrees_while_rows_fade(
 
 @FEWER
 @given(st.data(), drifting_rows(), learners(tolerances()))
-def test_agrees_after_merging_and_forgetting(
-    data: st.DataObject, X: Array, learner: tuple[KernelCase, dict[str, Any]]
-) -> None:
+def test_agrees_after_merging_and_forgetting(data, X, learner):
     case, settings = learner
     parts = np.array_split(X, 2)
     models = [streamed(part, None, case, settings) for part in parts]
@@ -178,8 +166,8 @@ def test_agrees_after_merging_and_forgetting(
     ],
     ids=["linear", "polynomial"],
 )
-def test_agrees_for_kernels_of_finite_rank(case: KernelCase, rank: int, max_atoms: int | None, atoms: str) -> None:
-    settings: dict[str, Any] = {"atoms": atoms, "max_atoms": max_atoms, "tolerance": 0.02, "block_size": 16}
+def test_agrees_for_kernels_of_finite_rank(case, rank, max_atoms, atoms):
+    settings = {"atoms": atoms, "max_atoms": max_atoms, "tolerance": 0.02, "block_size": 16}
     X = np.random.default_rng(5).normal(size=(120, 8)) * np.linspace(0.3, 1.5, 8)
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True, rank=rank)
@@ -188,9 +176,7 @@ def test_agrees_for_kernels_of_finite_rank(case: KernelCase, rank: int, max_atom
 @BOTH
 @FEWEST
 @given(generators(), st.sampled_from([None, 50.0]), st.sampled_from([None, 10]), st.booleans())
-def test_agrees_after_two_passes(
-    atoms: str, rng: np.random.Generator, half_life: float | None, sampled_rows_per_atom: int | None, center: bool
-) -> None:
+def test_agrees_after_two_passes(atoms, rng, half_life, sampled_rows_per_atom, center):
     X, case = rng.normal(size=(100, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
     weights = rng.uniform(0.5, 2.0, 100)
     settings = {**SETTINGS, "atoms": atoms, "half_life": half_life}
@@ -209,9 +195,7 @@ def test_agrees_after_two_passes(
 
 @FEWEST
 @given(generators(), st.lists(st.sampled_from(["rows", "moved"]), min_size=3, max_size=3))
-def test_agrees_when_the_budget_shrinks_and_grows_and_the_mode_changes(
-    rng: np.random.Generator, modes: list[str]
-) -> None:
+def test_agrees_when_the_budget_shrinks_and_grows_and_the_mode_changes(rng, modes):
     X, case = rng.normal(size=(144, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
     model = streaming_model(4, kernel=case.kernel, **SETTINGS)
     oracle = naive.NaiveStream(case.function, 2, max_atoms=6, tolerance=1e-3)
@@ -226,7 +210,7 @@ def test_agrees_when_the_budget_shrinks_and_grows_and_the_mode_changes(
 
 
 @BOTH
-def test_agrees_after_every_block_of_a_stream_that_swaps_often(atoms: str) -> None:
+def test_agrees_after_every_block_of_a_stream_that_swaps_often(atoms):
     rng = np.random.default_rng(11)
     X = rng.normal(size=(320, 3)) + np.repeat(rng.normal(scale=4.0, size=(4, 3)), 80, axis=0)
     case = KernelCase(kernels.RBF(0.1), naive.rbf(0.1))
@@ -247,9 +231,7 @@ def test_agrees_after_every_block_of_a_stream_that_swaps_often(atoms: str) -> No
 
 @FEWER
 @given(st.data(), drifting_rows(min_rows=100, max_rows=240), local_cases(), budgets("moved"))
-def test_agrees_on_moves_when_the_sample_no_longer_holds_all_rows(
-    data: st.DataObject, X: Array, case: KernelCase, settings: dict[str, Any]
-) -> None:
+def test_agrees_on_moves_when_the_sample_no_longer_holds_all_rows(data, X, case, settings):
     """Ten sampled rows for each atom, instead of 50 and at least 1,024, so that short streams have later moves too."""
     weights = data.draw(weights_for(len(X)))
     a = np.ones(len(X)) if weights is None else weights
@@ -271,7 +253,7 @@ def test_agrees_on_moves_when_the_sample_no_longer_holds_all_rows(
 
 
 @pytest.mark.parametrize(("half_life", "seed"), [(None, 58), (400.0, 21)])
-def test_agrees_on_later_moves_accepted_and_refused(half_life: float | None, seed: int) -> None:
+def test_agrees_on_later_moves_accepted_and_refused(half_life, seed):
     rng = np.random.default_rng(seed)
     X = 0.7 * rng.normal(size=(1600, 2)) + np.linspace(0.0, 1.5, 1600)[:, None] * np.array([3.0, 1.0])
     case = KernelCase(kernels.RBF(0.5), naive.rbf(0.5))
@@ -291,7 +273,7 @@ def test_agrees_on_later_moves_accepted_and_refused(half_life: float | None, see
 
 
 @BOTH
-def test_agrees_on_postponed_searches(atoms: str) -> None:
+def test_agrees_on_postponed_searches(atoms):
     """A steady stream is searched ever less often; one whose residual jumps is searched at once."""
     rng = np.random.default_rng(3)
     # Rows of a small set recur: once two atoms explain it as well as they can, searches find nothing.
@@ -311,7 +293,7 @@ def test_agrees_on_postponed_searches(atoms: str) -> None:
     assert atoms == "moved" or oracle.n_drifts == 1
 
 
-def test_agrees_with_pending_rows() -> None:
+def test_agrees_with_pending_rows():
     X, case = np.random.default_rng(2).normal(size=(75, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
     model = streaming_model(4, kernel=case.kernel, **SETTINGS).partial_fit(X).refit()
     oracle = naive.learn(X[:64], np.ones(64), case.function, **SETTINGS)
@@ -325,7 +307,7 @@ def test_agrees_with_pending_rows() -> None:
 
 @FEWER
 @given(st.data(), drifting_rows(), budgets("rows"))
-def test_agrees_on_the_width_of_young_streams(data: st.DataObject, X: Array, settings: dict[str, Any]) -> None:
+def test_agrees_on_the_width_of_young_streams(data, X, settings):
     """The twin looks at all rows first, and then learns them with the width that results."""
     # In few features, any row is explained by so many others that what is left is rounding.
     X = np.hstack([X, X @ np.random.default_rng(0).normal(size=(X.shape[1], 4))]) * 0.5
@@ -340,14 +322,14 @@ def test_agrees_on_the_width_of_young_streams(data: st.DataObject, X: Array, set
     assert_agree(model, oracle, X[:20] + 0.1, center=True)
 
 
-def test_agrees_on_the_last_width(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agrees_on_the_last_width(monkeypatch):
     """Once the width is final, nothing changes it."""
     monkeypatch.setattr(transitions, "ROWS_TO_SETTLE", 100)
     monkeypatch.setattr(naive, "ROWS_TO_SETTLE", 100)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 9)) * np.repeat([0.2, 1.0, 5.0], [32, 80, 188])[:, None]
     X += 0.1 * rng.normal(size=X.shape)
-    settings: dict[str, Any] = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
+    settings = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
     gammas = set()
     for n in (16, 40, 90, 111, 112, 300):
         model = streamed(X[:n], None, KernelCase(kernels.RBF(), naive.rbf(1.0)), {**settings, "atoms": "rows"})

@@ -2,11 +2,9 @@
 
 import copy
 import pickle
-from typing import Any
 
 import naive
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -15,13 +13,12 @@ from strategies import small_samples
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels
 
-Array = npt.NDArray[np.float64]
 GAMMA, BLOCK, WIDTH = 0.3, 16, 2
 SEEDS = st.integers(0, 10**6)
 MODES = st.sampled_from(["rows", "moved"])
 
 
-def rows_of(seed: list[int], count: int) -> tuple[Array, Array]:
+def rows_of(seed, count):
     """Rows of one of three places, and weights of which some are zero."""
     rng = np.random.default_rng(seed)
     weights = rng.uniform(0.5, 2.0, count)
@@ -29,7 +26,7 @@ def rows_of(seed: list[int], count: int) -> tuple[Array, Array]:
     return rng.normal(size=(count, WIDTH)) + 4.0 * rng.integers(3), weights
 
 
-def through_bytes(model: StreamingKernelPCA) -> StreamingKernelPCA:
+def through_bytes(model):
     """Save and load a model."""
     return StreamingKernelPCA.from_bytes(model.to_bytes())
 
@@ -43,13 +40,11 @@ class LivingModel(RuleBasedStateMachine):
         atoms=MODES,
         sampled_rows_per_atom=st.sampled_from([None, 10]),
     )
-    def begin(
-        self, max_atoms: int | None, half_life: float | None, atoms: str, sampled_rows_per_atom: int | None
-    ) -> None:
+    def begin(self, max_atoms, half_life, atoms, sampled_rows_per_atom):
         # With so few sampled rows, atoms also move when the sample no longer holds all rows.
         self.samples = small_samples(sampled_rows_per_atom)
         self.samples.__enter__()
-        self.settings: dict[str, Any] = {
+        self.settings = {
             "max_atoms": max_atoms,
             "tolerance": 1e-3,
             "half_life": half_life,
@@ -60,33 +55,33 @@ class LivingModel(RuleBasedStateMachine):
         self.waiting, self.waiting_weights = np.empty((0, WIDTH)), np.empty(0)
         self.n_draws = 0
 
-    def teardown(self) -> None:
+    def teardown(self):
         if hasattr(self, "samples"):
             self.samples.__exit__(None, None, None)
 
-    def new_rows(self, seed: int, count: int) -> tuple[Array, Array]:
+    def new_rows(self, seed, count):
         """Draw rows that never came before, as no law decides which of two equal rows becomes an atom."""
         self.n_draws += 1
         return rows_of([seed, self.n_draws], count)
 
-    def new_model(self) -> StreamingKernelPCA:
+    def new_model(self):
         return StreamingKernelPCA(
             2, kernel=kernels.RBF(GAMMA), noise_variance=None, block_size=BLOCK, reservoir_size=20, **self.settings
         )
 
-    def new_twin(self) -> naive.NaiveStream:
+    def new_twin(self):
         return naive.NaiveStream(naive.rbf(GAMMA), WIDTH, **self.settings)
 
     @property
-    def has_rows(self) -> bool:
+    def has_rows(self):
         return getattr(self.model, "state_", None) is not None
 
     @property
-    def complete(self) -> naive.NaiveStream:
+    def complete(self):
         return self.twin.with_pending(self.waiting, self.waiting_weights)
 
     @rule(seed=SEEDS, count=st.integers(1, 45), pieces=st.integers(1, 4))
-    def learn(self, seed: int, count: int, pieces: int) -> None:
+    def learn(self, seed, count, pieces):
         rows, weights = self.new_rows(seed, count)
         for part in np.array_split(np.arange(count), min(pieces, count)):
             self.model.partial_fit(rows[part], sample_weight=weights[part])
@@ -98,7 +93,7 @@ class LivingModel(RuleBasedStateMachine):
         self.waiting, self.waiting_weights = rows[full:], weights[full:]
 
     @rule(factor=st.sampled_from([1.0, 0.5, 0.05]))
-    def forget(self, factor: float) -> None:
+    def forget(self, factor):
         for model in (self.model, self.cut_otherwise):
             model.forget(factor)
         self.twin.forget(factor)
@@ -106,7 +101,7 @@ class LivingModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.has_rows)
     @rule(seed=SEEDS, count=st.integers(1, 40))
-    def merge(self, seed: int, count: int) -> None:
+    def merge(self, seed, count):
         rows, weights = self.new_rows(seed, count)
         weights = weights + 0.1
         other, others_twin = self.new_model().partial_fit(rows, sample_weight=weights), self.new_twin()
@@ -121,7 +116,7 @@ class LivingModel(RuleBasedStateMachine):
         self.waiting, self.waiting_weights = np.empty((0, WIDTH)), np.empty(0)
 
     @rule(seed=SEEDS, count=st.integers(1, 60))
-    def fit(self, seed: int, count: int) -> None:
+    def fit(self, seed, count):
         rows, weights = self.new_rows(seed, count)
         weights[0] += 0.1
         for model in (self.model, self.cut_otherwise):
@@ -130,7 +125,7 @@ class LivingModel(RuleBasedStateMachine):
         self.waiting, self.waiting_weights = np.empty((0, WIDTH)), np.empty(0)
 
     @rule(max_atoms=st.sampled_from([None, 3, 7]), atoms=MODES, half_life=st.sampled_from([None, 30.0]))
-    def set_params(self, max_atoms: int | None, atoms: str, half_life: float | None) -> None:
+    def set_params(self, max_atoms, atoms, half_life):
         changed = {"max_atoms": max_atoms, "atoms": atoms, "half_life": half_life}
         self.settings.update(changed)
         for model in (self.model, self.cut_otherwise):
@@ -142,7 +137,7 @@ class LivingModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.has_rows)
     @rule()
-    def refit(self) -> None:
+    def refit(self):
         for model in (self.model, self.cut_otherwise):
             model.refit()
 
@@ -150,12 +145,12 @@ class LivingModel(RuleBasedStateMachine):
     @rule(
         how=st.sampled_from([copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model)), through_bytes])
     )
-    def replace_by_a_copy(self, how: Any) -> None:
+    def replace_by_a_copy(self, how):
         self.model = how(self.model)
 
     @precondition(lambda self: self.has_rows)
     @rule(seed=SEEDS)
-    def ask(self, seed: int) -> None:
+    def ask(self, seed):
         rows, _ = rows_of([seed], 5)
         assert np.isfinite(self.model.transform(rows)).all()
         assert np.all(self.model.reconstruction_error(rows) >= 0.0)
@@ -165,7 +160,7 @@ class LivingModel(RuleBasedStateMachine):
             assert 0.0 <= low <= high <= 1.0
 
     @rule(bad=st.sampled_from([np.nan, np.inf]))
-    def refuse(self, bad: float) -> None:
+    def refuse(self, bad):
         n = self.model.state_.n_rows if self.has_rows else None
         with pytest.raises(ValueError, match="contains"):
             self.model.partial_fit([[0.0, 1.0], [bad, 0.0]])
@@ -176,7 +171,7 @@ class LivingModel(RuleBasedStateMachine):
         assert (self.model.state_.n_rows if self.has_rows else None) == n
 
     @invariant()
-    def the_summary_is_sound(self) -> None:
+    def the_summary_is_sound(self):
         if not hasattr(self, "model") or not self.has_rows or self.model.state_.summary is None:
             return
         summary = self.model.state_.summary
@@ -198,12 +193,12 @@ class LivingModel(RuleBasedStateMachine):
             assert np.trace(moments.second) == pytest.approx(self.twin.recorded_energy, rel=1e-7, abs=1e-300)
 
     @invariant()
-    def cuts_change_no_byte(self) -> None:
+    def cuts_change_no_byte(self):
         if hasattr(self, "model"):
             assert self.model.to_bytes() == self.cut_otherwise.to_bytes()
 
     @invariant()
-    def the_bounds_hold(self) -> None:
+    def the_bounds_hold(self):
         if not hasattr(self, "model") or not self.has_rows:
             return
         twin = self.complete

@@ -1,22 +1,17 @@
 """Tolerances refer to the variance: how wide a kernel is, and how far rows lie from the origin, costs no atoms."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import FEWER, kernel_cases, rows, streaming_model, weights_for
 
 from streamkpca import kernels
-from streamkpca.kernels import Kernel
 
-Array = npt.NDArray[np.float64]
 TOLERANCES = st.sampled_from([1e-4, 1e-2, 0.3])
 
 
-def lost_and_varying(model: Any, X: Array, weights: Array) -> tuple[float, float, float]:
+def lost_and_varying(model, X, weights):
     """Return the energy outside the span of the atoms, the energy around the mean, and the whole, by their formulas."""
     gram = model.kernel_.matrix(X)
     lost = float(weights @ np.maximum(model.reconstruction_error(X), 0.0))
@@ -25,7 +20,7 @@ def lost_and_varying(model: Any, X: Array, weights: Array) -> tuple[float, float
 
 
 @given(st.data(), rows(min_rows=2, max_rows=40, offsets=False), kernel_cases(), TOLERANCES)
-def test_a_block_keeps_the_tolerance_of_its_variance(data: Any, X: Array, case: Any, tolerance: float) -> None:
+def test_a_block_keeps_the_tolerance_of_its_variance(data, X, case, tolerance):
     weights = data.draw(weights_for(len(X)))
     model = streaming_model(1, kernel=case.kernel, max_atoms=None, tolerance=tolerance, block_size=len(X))
     model.partial_fit(X, sample_weight=weights)
@@ -36,7 +31,7 @@ def test_a_block_keeps_the_tolerance_of_its_variance(data: Any, X: Array, case: 
 
 @FEWER
 @given(st.data(), rows(min_rows=2, max_rows=120), kernel_cases(), TOLERANCES)
-def test_a_stream_loses_no_more_of_its_energy(data: Any, X: Array, case: Any, tolerance: float) -> None:
+def test_a_stream_loses_no_more_of_its_energy(data, X, case, tolerance):
     weights = data.draw(weights_for(len(X)))
     model = streaming_model(1, kernel=case.kernel, max_atoms=None, tolerance=tolerance, block_size=8)
     model.partial_fit(X, sample_weight=weights).refit()
@@ -44,7 +39,7 @@ def test_a_stream_loses_no_more_of_its_energy(data: Any, X: Array, case: Any, to
 
 
 @pytest.mark.parametrize("max_atoms", [None, 100])
-def test_a_wide_kernel_gets_atoms(max_atoms: int | None) -> None:
+def test_a_wide_kernel_gets_atoms(max_atoms):
     """With wide kernels most of the energy is that of the mean, which one atom explains."""
     X = np.random.default_rng(0).normal(size=(1024, 6))
     for gamma in (1e-2, 1e-3, 1e-4):
@@ -57,7 +52,7 @@ def test_a_wide_kernel_gets_atoms(max_atoms: int | None) -> None:
         assert lost <= 2e-2 * varying
 
 
-def test_atoms_do_not_depend_on_the_width_of_a_nearly_linear_kernel() -> None:
+def test_atoms_do_not_depend_on_the_width_of_a_nearly_linear_kernel():
     X = np.random.default_rng(0).normal(size=(600, 5))
     numbers = []
     for gamma in (1e-4, 1e-5, 1e-6):
@@ -68,16 +63,16 @@ def test_atoms_do_not_depend_on_the_width_of_a_nearly_linear_kernel() -> None:
 
 @pytest.mark.parametrize("factor", [1e-6, 1e6])
 @pytest.mark.parametrize("max_atoms", [None, 8])
-def test_neither_units_of_the_kernel_nor_of_the_weights_matter(factor: float, max_atoms: int | None) -> None:
+def test_neither_units_of_the_kernel_nor_of_the_weights_matter(factor, max_atoms):
     X = np.random.default_rng(1).normal(size=(300, 4))
-    settings: dict[str, Any] = {"max_atoms": max_atoms, "tolerance": 0.02, "block_size": 32, "atoms": "rows"}
+    settings = {"max_atoms": max_atoms, "tolerance": 0.02, "block_size": 32, "atoms": "rows"}
     plain = streaming_model(2, kernel=kernels.RBF(0.1), **settings).partial_fit(X)
     scaled = streaming_model(2, kernel=factor * kernels.RBF(0.1), **settings).partial_fit(X)
     heavy = streaming_model(2, kernel=kernels.RBF(0.1), **settings).partial_fit(X, sample_weight=factor)
     assert plain.atom_rows_.tolist() == scaled.atom_rows_.tolist() == heavy.atom_rows_.tolist()
 
 
-def test_a_far_origin_costs_no_atoms_of_a_linear_kernel() -> None:
+def test_a_far_origin_costs_no_atoms_of_a_linear_kernel():
     X = np.random.default_rng(2).normal(size=(400, 6)) * [3.0, 2.0, 1.0, 0.1, 0.1, 0.1]
     for offset in (0.0, 10.0, 1000.0):
         model = streaming_model(3, kernel="linear", max_atoms=None, tolerance=0.05, block_size=50)
@@ -88,7 +83,7 @@ def test_a_far_origin_costs_no_atoms_of_a_linear_kernel() -> None:
 
 @pytest.mark.parametrize("max_atoms", [None, 20])
 @pytest.mark.parametrize("kernel", [kernels.Linear(), kernels.Polynomial(2, gamma=1.0)], ids=repr)
-def test_what_is_rounding_becomes_no_atom(kernel: Kernel, max_atoms: int | None) -> None:
+def test_what_is_rounding_becomes_no_atom(kernel, max_atoms):
     """Seen from so far away, rows differ by less than their energy is rounded to."""
     X = 1e8 + np.random.default_rng(3).normal(size=(300, 10))
     model = streaming_model(1, kernel=kernel, max_atoms=max_atoms, tolerance=1e-3, block_size=50).partial_fit(X)
@@ -101,7 +96,7 @@ def test_what_is_rounding_becomes_no_atom(kernel: Kernel, max_atoms: int | None)
 @pytest.mark.parametrize(
     "kernel", [kernels.RBF(), kernels.RBF(1e-8), kernels.Linear(), kernels.Polynomial(3, gamma=1.0)], ids=repr
 )
-def test_a_constant_stream_has_one_atom(kernel: Kernel, tolerance: float, max_atoms: int | None) -> None:
+def test_a_constant_stream_has_one_atom(kernel, tolerance, max_atoms):
     X = np.full((200, 3), 0.1)
     model = streaming_model(1, kernel=kernel, max_atoms=max_atoms, tolerance=tolerance, block_size=16).partial_fit(X)
     assert model.n_atoms_ == 1
@@ -111,7 +106,7 @@ def test_a_constant_stream_has_one_atom(kernel: Kernel, tolerance: float, max_at
     assert model.n_atoms_ > 1
 
 
-def test_rows_without_energy_have_no_atom() -> None:
+def test_rows_without_energy_have_no_atom():
     model = streaming_model(1, kernel="linear", block_size=16).partial_fit(np.zeros((40, 3)))
     assert model.n_atoms_ == 0
     assert model.partial_fit(np.eye(3).repeat(16, axis=0)).n_atoms_ == 3
@@ -119,7 +114,7 @@ def test_rows_without_energy_have_no_atom() -> None:
 
 @pytest.mark.parametrize("gamma", [1e-2, 1e-3, 1e-5])
 @pytest.mark.parametrize("seed", range(3))
-def test_drifts_show_in_the_variance_of_wide_kernels(seed: int, gamma: float) -> None:
+def test_drifts_show_in_the_variance_of_wide_kernels(seed, gamma):
     """Beside the energy, what the rows after a drift leave unexplained is next to nothing; nearly all their variance.
 
     Rows move from one plane to another at right angles to it. Three atoms explain one plane, and do not leave it for

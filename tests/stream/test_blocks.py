@@ -9,7 +9,7 @@ import pytest
 from comparisons import state
 from hypothesis import given
 from hypothesis import strategies as st
-from scenes import rbf, residual_gram
+from naive import rbf
 
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca._core.linalg import solve_factor
@@ -18,7 +18,7 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments, RecordedMoments
 from streamkpca.kernels import RBF
 from streamkpca.stream import transitions as stream
-from streamkpca.stream.blocks import Block, BlockPrefetcher, RowBuffer
+from streamkpca.stream.blocks import BlockPrefetcher, RowBuffer
 from streamkpca.stream.step import record_block
 from streamkpca.stream.summary import Summary
 
@@ -52,16 +52,6 @@ def test_single_rows_do_not_become_ever_more_pieces():
     np.testing.assert_array_equal(pending.rows, np.tile(ROWS, (3, 1)))
 
 
-def test_values_of_one_beginning_go_on_apart():
-    begun = RowBuffer.empty(3).join(ROWS[:3], WEIGHTS[:3])
-    first, second = begun.join(ROWS[3:5], WEIGHTS[3:5]), begun.join(ROWS[7:9], WEIGHTS[7:9])
-    faded = begun.decay(0.5).join(ROWS[9:10], 1.0)
-    np.testing.assert_array_equal(first.rows, ROWS[:5])
-    np.testing.assert_array_equal(first.weights, WEIGHTS[:5])
-    np.testing.assert_array_equal(second.rows, ROWS[[0, 1, 2, 7, 8]])
-    np.testing.assert_array_equal(faded.rows, ROWS[[0, 1, 2, 9]])
-
-
 def test_equal_buffers_have_equal_pickles():
     """However their rows were cut."""
     whole = RowBuffer.empty(3).join(ROWS[:3], WEIGHTS[:3])
@@ -82,27 +72,6 @@ def scene(seed, m, b, gamma=0.3, spread=1.0):
     return basis, rng.normal(size=(b, 3)), rng.choice([0.5, 1.0, 2.0], b)
 
 
-@given(SEEDS, st.integers(0, 6), st.integers(1, 12))
-def test_the_unexplained_energy_is_the_sum_of_squared_distances(seed, m, b):
-    basis, rows, weights = scene(seed, m, b)
-    block = Block(basis, rows, weights)
-    expected = weights @ np.diagonal(residual_gram(rows, basis.atoms))
-    assert block.unexplained == pytest.approx(expected, abs=1e-9)
-    assert block.mean_residual == pytest.approx(max(expected, 0.0) / weights.sum(), abs=1e-9)
-    coordinates = block.project().coordinates
-    np.testing.assert_allclose(coordinates @ basis.factor.T, rbf(rows, basis.atoms).reshape(b, m), atol=1e-9)
-
-
-def test_a_block_knows_when_the_atoms_have_changed():
-    basis, rows, weights = scene(0, 4, 6)
-    block = Block(basis, rows, weights)
-    assert block.is_current_for(basis)
-    basis, _ = basis.extend(rows[:1])
-    assert not block.is_current_for(basis)
-    # Its coordinates are still those for the atoms that it was compared with.
-    assert block.project().coordinates.shape == (6, 4)
-
-
 @pytest.mark.parametrize("spread", [1.0, 0.1, 0.03, 0.01, 1e-3])
 def test_errors_of_sums_of_kernel_values_stay_within_the_rounding_amplification(spread):
     """As atoms come closer, the error stays below the bound; beyond a limit coordinates are summed instead."""
@@ -110,7 +79,7 @@ def test_errors_of_sums_of_kernel_values_stay_within_the_rounding_amplification(
     m = basis.size
     kernel_rows = basis.kernel.program.matrix(rows, basis.atoms)
     # The oracle: another factor of the same kernel matrix, and a sum over coordinates.
-    factor = np.linalg.cholesky(rbf(basis.atoms, basis.atoms))
+    factor = np.linalg.cholesky(rbf(0.3)(basis.atoms, basis.atoms))
     coordinates = solve_factor(factor, kernel_rows.copy())
     exact = Moments.zero(m).add(coordinates, np.ones(400), weights)
     summary = Summary.empty(basis.kernel, 3)
