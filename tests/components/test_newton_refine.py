@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from streamkpca.components import ascent as weight_newton
 from streamkpca.components.ascent import newton_refine
 from streamkpca.components.likelihood import GramModel
 
@@ -21,17 +20,6 @@ def draw_model(seed, k, r, scale=1.0):
 
 def reweighted(model, weights):
     return GramModel(model.gram, model.moment_gram, weights)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_near_a_maximum_the_step_is_newtons(seed):
-    """Where the first choice of curvature holds, a step leads to the maximum but for its square."""
-    kept, best = newton_refine(draw_model(seed, 3, 8), 1e-15)
-    assert kept.size
-    error = 1e-4 * np.linspace(-1.0, 1.0, kept.size + 1)[1:]
-    step, promised = weight_newton._relative_step(reweighted(best, best.weights * (1.0 + error)))
-    np.testing.assert_allclose((1.0 + error) * (1.0 + step), 1.0, atol=1e-6)
-    assert promised > 0.0
 
 
 @settings(max_examples=20)
@@ -59,23 +47,3 @@ def test_a_general_optimiser_finds_no_more_among_those_kept(seed):
     assert -general.fun <= model.gain + 1e-8
     A, Q = model.scaled_matrices
     np.testing.assert_allclose(A.diagonal(), Q.diagonal(), atol=1e-6)
-
-
-def test_equal_candidates_share_a_weight():
-    """The curvature is singular between them."""
-    model = GramModel(np.ones((2, 2)), np.full((2, 2), 5.0), np.array([0.5, 1.0]))
-    _, found = newton_refine(model, 1e-15)
-    assert found.gain >= model.gain
-    assert found.gain <= GramModel(np.ones((1, 1)), np.full((1, 1), 5.0), np.array([4.0])).gain + 1e-12
-
-
-def test_without_a_usable_curvature_nothing_is_done(monkeypatch):
-    monkeypatch.setattr(weight_newton, "dpotrf", lambda matrix: (matrix, 1))
-    model = draw_model(1, 4, 3)
-    assert newton_refine(model, 0.0)[1] is model
-
-
-def test_a_direction_that_only_loses_is_given_up(monkeypatch):
-    model = newton_refine(draw_model(1, 4, 8), 1e-15)[1]
-    monkeypatch.setattr(weight_newton, "_relative_step", lambda model: (np.full(len(model.weights), 30.0), 1.0))
-    assert newton_refine(model, 0.0)[1] is model

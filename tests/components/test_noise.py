@@ -123,19 +123,3 @@ def test_a_search_for_the_fewest_may_start_noisier_or_quieter():
         found = fewest_that_hold(5, 0.05, *fits(features, second_moment), spans, start=start)
         assert 5 <= len(found.fit.active) <= len(cold.fit.active) + 3
         assert spans.loss(features[found.fit.active]) <= 0.05
-
-
-def test_the_fewest_are_as_many_as_axes():
-    # Two of three axes hold 99.9%, and three are wanted; beyond the rank there is nothing to span.
-    axes = np.eye(5)
-    second_moment = np.diag([4.0, 2.0, 1e-3, 0.0, 0.0])
-    for q, count in ((1, 1), (2, 2), (3, 3), (5, 3)):
-        found = fewest_that_hold(q, 0.01, *fits(axes, second_moment), Spans(q, axes, second_moment))
-        assert found.fit.active.tolist() == list(range(count))
-
-
-def test_no_noise_may_leave_enough():
-    features, second_moment = np.eye(3)[:1], np.diag([4.0, 2.0, 1.0])
-    spans = Spans(2, features, second_moment)
-    assert fewest_that_hold(2, 0.01, *fits(features, second_moment), spans) is None
-    assert len(spans.trials) <= 30

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.components.novelty import NoveltyScore
-from streamkpca.kernels import RBF, Cosine, Kernel, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
+from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
-LOCAL: list[Kernel] = [
+LOCAL = [
     RBF(0.2),
     Matern(0.5, length_scale=1.5),
     Matern(2.5, length_scale=1.5),

@@ -4,8 +4,7 @@ import pytest
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.components import preimages
 from streamkpca.components.preimages import PreImages
-from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
-from streamkpca.kernels.gradients import is_of_squared_distances
+from streamkpca.kernels import RBF, Custom, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
 ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
 SMOOTH = [
@@ -32,12 +31,6 @@ def circle(n, noise=0.0):
 
 
 # Slopes
-
-
-def test_which_kernels_are_of_squared_distances():
-    assert all(is_of_squared_distances(kernel.program) for kernel in SMOOTH)
-    others = [Linear(), Laplacian(1.0), Cosine(), RBF(1.0) + Linear()]
-    assert not any(is_of_squared_distances(kernel.program) for kernel in others)
 
 
 # Pre-images

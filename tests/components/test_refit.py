@@ -7,7 +7,7 @@ from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError
-from streamkpca.kernels import RBF, Linear
+from streamkpca.kernels import RBF
 
 SEEDS = st.integers(0, 10**6)
 KERNEL = RBF(0.3)
@@ -76,25 +76,6 @@ def test_ritz_axes_are_the_best_in_the_span_of_the_active_atoms(seed, n, m, cent
 def _projection(scene, atoms):
     cross = scene.kernel.matrix(scene.rows, atoms)
     return cross, np.linalg.solve(scene.kernel.matrix(atoms), cross.T)
-
-
-@given(SEEDS, st.integers(8, 20), st.booleans())
-def test_candidates_that_are_no_atoms_may_be_dependent(seed, n, center):
-    scene = Scene(seed, n, 0, kernel=Linear(), are_atoms=False)
-    snapshot = scene.refit(center=center)
-    assert snapshot.weights.tolist() == [1.0] * n
-    assert len(snapshot.active_atoms) == len(snapshot.factor) == 3
-    np.testing.assert_array_equal(snapshot.span_atoms, snapshot.active_atoms)
-    eigenvalues, projected = best_axes(scene, scene.rows, center=center)
-    np.testing.assert_allclose(snapshot.eigenvalues, eigenvalues[:2], rtol=1e-8)
-    if eigenvalues[0] - eigenvalues[1] > 1e-2:
-        np.testing.assert_allclose(np.abs(snapshot.transform(scene.rows)), np.abs(projected[:, :2]), atol=1e-4)
-
-
-def test_without_a_likelihood_there_are_no_likelihood_axes():
-    scene = Scene(1, 20, 5)
-    likelihood, ritz = scene.refit(axes="likelihood"), scene.refit()
-    np.testing.assert_array_equal(likelihood.transform(scene.rows), ritz.transform(scene.rows))
 
 
 def test_the_past_is_found_by_position_in_the_stream():
