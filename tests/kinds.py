@@ -1,7 +1,6 @@
 """A kernel of every kind, for tests that hold for all of them."""
 
 import contextlib
-from contextlib import AbstractContextManager
 
 import numba
 import numpy as np
@@ -9,7 +8,6 @@ import numpy as np
 from streamkpca.kernels import (
     RBF,
     Cosine,
-    Kernel,
     Laplacian,
     Linear,
     Matern,
@@ -18,7 +16,7 @@ from streamkpca.kernels import (
     Sigmoid,
 )
 
-PRIMITIVES: list[Kernel] = [
+PRIMITIVES = [
     Linear(),
     Polynomial(3, gamma=0.3, coef0=0.5),
     RBF(0.4),
@@ -34,6 +32,6 @@ PRIMITIVES: list[Kernel] = [
 STATIONARY = [kernel for kernel in PRIMITIVES if kernel.is_stationary]
 
 
-def quiet() -> AbstractContextManager[None]:
+def quiet():
     """Uncompiled, the loops are numpy scalars, which warn where machine code is silent."""
     return np.errstate(all="ignore") if numba.config.DISABLE_JIT else contextlib.nullcontext()

@@ -1,11 +1,9 @@
 """Kernels of rows in units, numbers or a matrix: their values, how rules find units, and what models make of them."""
 
-import contextlib
 import copy
 import math
 import pickle
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,12 +14,10 @@ from sklearn.base import clone
 from strategies import FEWER
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
-from streamkpca.components import preimages
 from streamkpca.kernels import (
     RBF,
     Cosine,
     Custom,
-    Kernel,
     Laplacian,
     Linear,
     Matern,
@@ -38,7 +34,7 @@ ONES = np.ones(D)
 MIXING = np.random.default_rng(5).normal(size=(D, D)) + np.eye(D)
 MATRIX = np.random.default_rng(6).normal(size=(D, D)) / UNITS
 FORMS = {"numbers": UNITS, "matrix": MATRIX}
-KERNELS: list[Kernel] = [
+KERNELS = [
     *PRIMITIVES,
     Custom(lambda X, Y: X @ Y.T),
     RBF(0.1).on([0, 2]) * Linear() + 0.3 * Cosine().on([3, 1]) ** 2,
@@ -213,13 +209,6 @@ def test_more_features_than_rows_are_whitened_by_the_rows_products():
     np.testing.assert_allclose(root, (axes * scales) @ axes.T, atol=1e-8)
 
 
-def test_many_rows_of_many_features_are_whitened_from_some():
-    X = np.random.default_rng(0).normal(size=(1500, 1100))
-    W = np.asarray(RBF().in_units("whitened").settled(X).units)
-    # The rows are independent normal numbers, so no feature says anything of another.
-    np.testing.assert_allclose(W, np.eye(1100), atol=0.15)
-
-
 def test_more_features_than_can_be_whitened_are_refused():
     kernel, X = RBF().in_units("whitened"), np.zeros((2, 2049))
     with pytest.raises(ValueError, match=r'settled: the rule "whitened" expected at most 2048 .* 2049; .* "std"'):
@@ -273,37 +262,6 @@ def test_models_are_those_of_rows_in_units(kernel, units):
             pairs.append((np.abs(model.transform(rows)), np.abs(plain.transform(seen))))
             for ours, theirs in pairs:
                 np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6 * scale if is_matrix else 0)
-
-
-def test_rows_kept_in_single_precision_are_divided_as_they_are_kept():
-    X, units = rows_of(0)[:, :4], [1.0, 0.25, 512.0, 8.0]
-    settings = {"block_size": 50, "tolerance": 1e-2, "dtype": "float32"}
-    model = StreamingKernelPCA(2, kernel=RBF(0.5).in_units(units), **settings).partial_fit(X)
-    plain = StreamingKernelPCA(2, kernel=RBF(0.5), **settings).partial_fit(X / units)
-    np.testing.assert_array_equal(model.transform(X), plain.transform(X / units))
-
-
-def test_the_fixed_point_of_views_in_different_units():
-    """The gradient is zero: sum_p gamma_p sum_i c_i k_p(x, z_i) W_p^T W_p (z_i - x)."""
-    rng = np.random.default_rng(3)
-    atoms, other, units = rows_of(0, 30) / UNITS, np.eye(D) + 0.3 * rng.normal(size=(D, D)), [1.0, 2.0, 0.5, 1.0, 1.0]
-    matrices = [MATRIX * UNITS, other, np.diag(1.0 / np.array(units)), other[[1, 3]]]
-    parts = [
-        RBF(0.05).in_units(matrices[0]),
-        RBF(0.1).in_units(other),
-        RBF(0.05).in_units(units),
-        RBF(0.1).on([1, 3]).in_units(other),
-    ]
-    combinations = rng.uniform(0.1, 1.0, (5, 30))
-    whole = parts[0] + parts[1] + parts[2] + parts[3]
-    found, reached = preimages._iterate(whole, atoms, combinations, atoms[:5].copy())
-    gradient, size = np.zeros_like(found), np.zeros_like(found)
-    for part, gamma, W in zip(parts, [0.05, 0.1, 0.05, 0.1], matrices, strict=True):
-        pulls = (combinations * part.matrix(found, atoms))[:, :, None] * ((atoms - found[:, None]) @ (gamma * W.T @ W))
-        gradient += pulls.sum(axis=1)
-        size += np.abs(pulls).sum(axis=1)
-    np.testing.assert_array_less(np.abs(gradient), 1e-3 * size)
-    assert (reached > 0.0).all()
 
 
 # As values
@@ -363,29 +321,21 @@ def test_a_matrix_is_not_that_of_the_caller():
     ("units", "error", "message"),
     [
         ([1.0, 0.0], ValueError, r"in_units: the unit of feature 1 must be a finite number in \[1e-150, 1e\+150\]"),
-        ([-1.0], ValueError, r"the unit of feature 0 must be .* got -1\.0"),
-        ([math.inf], ValueError, r"the unit of feature 0 must be .* got inf"),
-        ([10**400], ValueError, "the unit of feature 0 must be"),
         ([1e-200], ValueError, r"the unit of feature 0 must be .* got 1e-200"),
         ([1.0, "2"], TypeError, "the unit of feature 1 must be a number, got '2'"),
-        ([True], TypeError, "the unit of feature 0 must be a number, got True"),
         ([], ValueError, "at least one unit but got none"),
         (np.array(2.0), TypeError, r"expected one positive number for each feature.*but got array\(2.\)"),
-        ({1.0, 2.0}, TypeError, "expected one positive number for each feature"),
         ("iqr", ValueError, "in_units: units must be one of 'range', 'std', 'whitened', got 'iqr'"),
         (
             [[1.0, 2.0]],
             ValueError,
             r"in_units: expected a square matrix, .* \(1, 2\); rows x become W x\. .* X @ W",
         ),
-        (np.ones((2, 2, 2)), ValueError, r"square matrix, .* shape \(2, 2, 2\)"),
         ([[1.0, 2.0], [3.0]], TypeError, r"rows of one length, but got \[\[1.0, 2.0\], \[3.0\]\]"),
         ([[1.0, "a"], [3.0, 1.0]], TypeError, "square matrix of numbers"),
-        (np.eye(2) > 0.0, TypeError, "square matrix of numbers"),
         ([[1.0, 0.0], [0.0, math.nan]], ValueError, r"matrix of finite numbers, .* but got .*nan.* in row 1, column 1"),
         ([[1.0, 0.0], [0.0, 1e200]], ValueError, r"at most 1e\+160 in size, but got .*1e\+200"),
         ([[1.0, 2.0], [2.0, 4.0]], ValueError, r"can be inverted but .* \(2, 2\) is singular, .*; add a"),
-        ([[1e100, 0.0], [0.0, 0.0]], ValueError, "singular"),
         (np.ones((6, 6)) + 1e-17, ValueError, "singular"),
     ],
 )
@@ -439,17 +389,6 @@ def test_rows_beyond_the_range_of_units_change_nothing(units):
         kernel.settled(X).matrix(X, [[1e-20, 0.0]])
     with pytest.raises(ValueError, match="in the kernel's units"):
         KernelPCA(1, kernel=kernel).fit(np.vstack([X, [[1e-20, 0.0]]]))
-
-
-@pytest.mark.parametrize("units", [[1e-100] * 12, 1e100 * (np.eye(12) - 0.05)], ids=["numbers", "matrix"])
-def test_rows_infinitely_far_in_units_resemble_no_atom(units):
-    X = np.random.default_rng(0).normal(size=(60, 12)) * 1e-100
-    model = StreamingKernelPCA(2, kernel=RBF(0.1).in_units(units), block_size=20).partial_fit(X)
-    far = np.full((6, 12), 1e250)
-    # Uncompiled loops warn of overflow, compiled ones do not.
-    with np.errstate(all="ignore") if numba.config.DISABLE_JIT else contextlib.nullcontext():
-        np.testing.assert_array_equal(model.reconstruction_error(far), np.ones(6))
-        np.testing.assert_array_equal(model.reconstruction_error(far[:1]), [1.0])
 
 
 @pytest.mark.parametrize(("kernel", "far"), [(RBF(0.1), 1e6), (Laplacian(0.1), 1e12), (RBF(0.1), 1e38)])

@@ -1,6 +1,5 @@
 """Every kernel against an independent formula, and the promises about exactness, memory and errors."""
 
-import copy
 import functools
 import operator
 import pickle
@@ -27,8 +26,6 @@ from streamkpca.kernels import (
 )
 from streamkpca.kernels import _loops as kernel_loops
 from streamkpca.kernels import program as kernel_programs
-from streamkpca.kernels.program import Base, PairwiseMatrix
-from streamkpca.kernels.views import FeatureView
 
 PRIMITIVES = [
     (Linear(), pairwise.linear_kernel),
@@ -159,20 +156,6 @@ def test_shared_parts_are_computed_once():
     assert len((RBF(1.0).on([1]).on([0, 1]) + RBF(1.0).on(1)).program.base_matrices) == 1
 
 
-@pytest.mark.parametrize("kernel", [kernel for kernel, _ in PRIMITIVES] + UNSETTLED, ids=repr)
-def test_kernels_are_values(kernel):
-    assert [kernel == other for other, _ in PRIMITIVES].count(True) == kernel.is_settled
-    assert eval(repr(kernel)) == kernel
-    assert hash(eval(repr(kernel))) == hash(kernel)
-    if kernel.is_settled:
-        assert kernel.program is kernel.program
-    for twin in (pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel), copy.copy(kernel)):
-        assert twin == kernel
-        assert "program" not in vars(twin)
-    with pytest.raises(AttributeError, match="cannot assign"):
-        kernel.gamma = 3.0
-
-
 def test_custom_kernels_and_their_diagonals():
     X, Y = rows(6, 3), rows(4, 3, 1)
     kernel = Custom(overlap)
@@ -200,20 +183,14 @@ def test_the_values_of_functions_of_the_caller_are_checked(ask, message):
     ("make", "error", "message"),
     [
         (lambda: RBF(0.0), ValueError, r"RBF: gamma must be a finite number in \(0"),
-        (lambda: RBF(np.nan), ValueError, "RBF: gamma"),
         (lambda: RBF(None), TypeError, "RBF: gamma must be a number"),
         (lambda: RBF("auto"), ValueError, "RBF: gamma must be one of 'contrast', 'spread', 'scale', 'median'"),
-        (lambda: Laplacian(0), ValueError, "Laplacian: gamma"),
         (lambda: Polynomial("3"), TypeError, "Polynomial: degree must be an integer"),
         (lambda: Polynomial(0), ValueError, "Polynomial: degree must be at least 1"),
         (lambda: Polynomial(coef0=-1.0), ValueError, "Polynomial: coef0"),
-        (lambda: Polynomial(gamma="median"), ValueError, "Polynomial: gamma must be one of 'scale'"),
         (lambda: Sigmoid("median"), ValueError, "Sigmoid: gamma must be one of 'scale'"),
-        (lambda: Sigmoid(coef0=np.inf), ValueError, "Sigmoid: coef0"),
         (lambda: Matern(1.0), ValueError, "Matern: nu must be 0.5, 1.5 or 2.5, got 1.0"),
         (lambda: Matern(None), TypeError, "Matern: nu must be a number"),
-        (lambda: Matern(length_scale=0), ValueError, "Matern: length_scale"),
-        (lambda: RationalQuadratic(0), ValueError, "RationalQuadratic: alpha"),
         (lambda: Custom(3), TypeError, "Custom: expected function to be a function of rows"),
     ],
 )
@@ -244,10 +221,3 @@ def test_bad_rows_are_refused():
         kernel.matrix(rows(4, 2), rows(4, 3))
     with pytest.raises(ValueError, match=r"RBF.settled: .* contains infinity"):
         RBF().settled([[np.inf]])
-
-
-def test_distances_of_few_features_or_rows_are_summed_directly():
-    matrix = PairwiseMatrix(Base.SQUARED, FeatureView())
-    assert matrix.centre(rows(5, 8), n_rows=100).mean is None
-    assert matrix.centre(rows(5, 9), n_rows=1).mean is None
-    np.testing.assert_allclose(matrix.centre(rows(5, 9), n_rows=100).mean, rows(5, 9).mean(axis=0))

@@ -1,18 +1,16 @@
 """Logarithms of kernel values, compared with numbers whose exponents have 15 bits."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import STATIONARY
 
-from streamkpca.kernels import RBF, Kernel, Laplacian, Matern, RationalQuadratic
+from streamkpca.kernels import RBF, Laplacian, Matern, RationalQuadratic
 from streamkpca.kernels.logarithms import log_matrix
 
 WIDE = np.longdouble
-KERNELS: list[Kernel] = [
+KERNELS = [
     *STATIONARY,
     0.3 * RBF(0.7) + 2.0 * Laplacian(0.1),
     RBF(0.7).on([0, 2]) * Matern(1.5, length_scale=0.6).on(1),
@@ -42,7 +40,7 @@ def log_matern(t):
     return np.log1p(t + t * t / 3) - t
 
 
-FORMULAS: dict[Kernel, Any] = {
+FORMULAS = {
     RBF(0.7): lambda X, Y: -WIDE(0.7) * distances(X, Y),
     Laplacian(0.7): lambda X, Y: -WIDE(0.7) * distances(X, Y, power=1),
     0.3 * RBF(0.7) ** 2: lambda X, Y: np.log(WIDE(0.3)) - WIDE(1.4) * distances(X, Y),

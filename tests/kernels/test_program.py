@@ -1,16 +1,14 @@
 """Prepared kernels: rows in one compiled call, against matrices of many rows, for every compiled kernel."""
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import PRIMITIVES
 
-from streamkpca.kernels import RBF, Cosine, Equal, Kernel, Laplacian, Linear, Polynomial, RationalQuadratic
+from streamkpca.kernels import RBF, Cosine, Equal, Laplacian, Linear, Polynomial, RationalQuadratic
 from streamkpca.kernels.program import PreparedKernel, explained_energies
 
-Array = npt.NDArray[np.float64]
 MATRIX = np.array([[1.0, 0.3, 0.0], [0.0, 0.8, -0.4], [0.2, 0.0, 1.2]])
 KERNELS = [
     *PRIMITIVES,
@@ -32,7 +30,7 @@ def scene(seed, m, n):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 4))
-def test_projections_are_those_of_the_matrix(kernel: Kernel, seed: int, m: int, n: int) -> None:
+def test_projections_are_those_of_the_matrix(kernel, seed, m, n):
     atoms, rows, projection, offset = scene(seed, m, n)
     answers = PreparedKernel(kernel.program, atoms).project(rows, projection.T.copy(), offset)
     np.testing.assert_allclose(answers, kernel.matrix(rows, atoms) @ projection - offset, rtol=1e-10, atol=1e-10)
@@ -40,7 +38,7 @@ def test_projections_are_those_of_the_matrix(kernel: Kernel, seed: int, m: int, 
 
 @pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel.is_positive_definite], ids=repr)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4))
-def test_distances_are_those_of_the_definition(kernel: Kernel, seed: int, m: int, n: int) -> None:
+def test_distances_are_those_of_the_definition(kernel, seed, m, n):
     atoms, rows, _, _ = scene(seed, m, n)
     gram = kernel.matrix(atoms)
     factor = np.linalg.cholesky(gram + 1e-9 * np.trace(gram) * np.eye(m))
@@ -51,14 +49,14 @@ def test_distances_are_those_of_the_definition(kernel: Kernel, seed: int, m: int
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.05), RBF(0.01).in_units("whitened") + 0.1 * Laplacian(0.05)], ids=repr)
-def test_rows_are_measured_alike_wherever_they_stand(kernel: Kernel) -> None:
+def test_rows_are_measured_alike_wherever_they_stand(kernel):
     rng = np.random.default_rng(0)
     atoms, rows = rng.normal(size=(45, 11)), 1.5 * rng.normal(size=(13, 11))
     kernel = kernel.settled(np.concatenate([atoms, rows]))
     prepared, factor = PreparedKernel(kernel.program, atoms), np.linalg.cholesky(kernel.matrix(atoms))
     values = kernel.matrix(rows, atoms)
 
-    def answers(piece: slice) -> tuple[Array, Array]:
+    def answers(piece):
         measured = prepared.measure(rows[piece], factor)
         assert measured is not None
         bases = prepared.base_values(rows[piece])
@@ -74,7 +72,7 @@ def test_rows_are_measured_alike_wherever_they_stand(kernel: Kernel) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 11))
-def test_rows_of_any_width_are_compared_in_all_columns(seed: int, d: int) -> None:
+def test_rows_of_any_width_are_compared_in_all_columns(seed, d):
     rng = np.random.default_rng(seed)
     atoms, rows = rng.normal(size=(5, d)), rng.normal(size=(2, d))
     kernel = RBF(0.3) + RationalQuadratic(length_scale=2.0).on(range(d - 1, d // 2 - 1, -1))
@@ -82,7 +80,7 @@ def test_rows_of_any_width_are_compared_in_all_columns(seed: int, d: int) -> Non
     np.testing.assert_allclose(answers, kernel.matrix(rows, atoms), rtol=1e-12)
 
 
-def test_rows_of_zeros_have_no_direction() -> None:
+def test_rows_of_zeros_have_no_direction():
     prepared = PreparedKernel(Cosine().program, np.array([[1.0, 0.0], [0.0, 0.0]]))
     zero = np.zeros((1, 2))
     np.testing.assert_array_equal(prepared.project(zero, np.eye(2), np.zeros(2)), [[0.0, 0.0]])
@@ -91,7 +89,7 @@ def test_rows_of_zeros_have_no_direction() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # uncompiled loops warn
-def test_answers_that_overflow_are_none() -> None:
+def test_answers_that_overflow_are_none():
     prepared = PreparedKernel(Polynomial(3, gamma=1.0, coef0=0.0).program, np.ones((2, 2)))
     far = np.full((1, 2), 1e200)
     assert prepared.project(far, np.eye(2), np.zeros(2)) is None
