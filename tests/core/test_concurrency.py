@@ -71,11 +71,11 @@ def test_locks_are_forgotten_with_their_models():
 
 
 class Slow:
-    def __init__(self) -> None:
+    def __init__(self):
         self.n_calls, self.started, self.finish = 0, threading.Event(), threading.Event()
 
     @cached_property
-    def result(self) -> list[int]:
+    def result(self):
         """Compute slowly."""
         self.n_calls += 1
         self.started.set()

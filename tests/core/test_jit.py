@@ -48,13 +48,6 @@ def add_up(values):
     return total
 
 
-def test_a_jitted_loop_computes_what_python_computes():
-    values = np.linspace(0.0, 1.0, 10)
-    assert jit(add_up)(values) == pytest.approx(add_up(values))
-    values.flags.writeable = False
-    assert jit(add_up)(values) == pytest.approx(add_up(values))
-
-
 def test_nan_and_infinity_are_not_compiled_away():
     @jit
     def classify(value):

@@ -1,24 +1,20 @@
 """on_bad_rows="skip": a stream leaves out rows with NaN or infinity, and keeps their positions."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from comparisons import given_in_pieces
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from strategies import KernelCase, budgets, cuts, kernel_cases, rows, streaming_model
+from strategies import budgets, cuts, kernel_cases, rows, streaming_model
 
 from streamkpca import StreamingKernelPCA, kernels, merge
 
-Array = npt.NDArray[np.float64]
 ROWS = np.random.default_rng(0).normal(size=(300, 3))
 NAN, INF = np.nan, np.inf
 
 
-def with_bad_rows(X: Array, places: Array, bad: float = NAN) -> Array:
+def with_bad_rows(X, places, bad=NAN):
     X = X.copy()
     X[places, np.arange(len(places)) % X.shape[1]] = bad
     return X
@@ -26,9 +22,7 @@ def with_bad_rows(X: Array, places: Array, bad: float = NAN) -> Array:
 
 @pytest.mark.slow
 @given(st.data(), rows(min_rows=2, max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 20.0]))
-def test_bad_rows_are_rows_without_weight(
-    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None
-) -> None:
+def test_bad_rows_are_rows_without_weight(data, X, case, budget, half_life):
     bad = np.array(sorted(data.draw(st.sets(st.integers(0, len(X) - 1), max_size=len(X)))), dtype=int)
     weights = np.ones(len(X))
     weights[bad] = 0.0
@@ -51,14 +45,14 @@ def test_bad_rows_are_rows_without_weight(
     np.testing.assert_array_equal(skipping.transform(X), weighted.transform(X))
 
 
-def picky(X: Array, Y: Array) -> Array:
+def picky(X, Y):
     """Cosines, which rows of zeros do not have."""
     lengths = [np.linalg.norm(Z, axis=1) for Z in (X, Y)]
     assert all(np.all(length > 0.0) for length in lengths)
     return X @ Y.T / np.outer(*lengths)
 
 
-def test_kernels_of_the_caller_never_see_a_bad_row() -> None:
+def test_kernels_of_the_caller_never_see_a_bad_row():
     X = with_bad_rows(ROWS, np.arange(0, 300, 3))
     model = StreamingKernelPCA(2, kernel=kernels.Custom(picky), block_size=32, on_bad_rows="skip")
     for start in range(0, 300, 7):
@@ -68,7 +62,7 @@ def test_kernels_of_the_caller_never_see_a_bad_row() -> None:
     assert np.isfinite(model.transform(ROWS)).all()
 
 
-def test_fit_leaves_them_out_too() -> None:
+def test_fit_leaves_them_out_too():
     bad = np.array([0, 5, 31, 32, 200])
     skipping = StreamingKernelPCA(2, max_atoms=20, block_size=32, on_bad_rows="skip").fit(with_bad_rows(ROWS, bad))
     weights = np.ones(300)
@@ -84,7 +78,7 @@ def test_fit_leaves_them_out_too() -> None:
     assert skipping.n_samples_seen_ == 600
 
 
-def test_merging_adds_them_up() -> None:
+def test_merging_adds_them_up():
     models = [StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=32, on_bad_rows="skip") for _ in range(3)]
     models[0].partial_fit(with_bad_rows(ROWS, np.arange(10)))
     models[1].partial_fit(np.full((40, 3), NAN))

@@ -1,6 +1,5 @@
 import errno
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +12,15 @@ ROWS = np.random.default_rng(0).normal(size=(500, 2))
 
 
 @pytest.fixture
-def model() -> StreamingKernelPCA:
+def model():
     return StreamingKernelPCA(2, max_atoms=8, block_size=32).partial_fit(ROWS[:100])
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(os.listdir(folder))
 
 
-def test_generations_are_counted_and_the_oldest_go(tmp_path: Path, model: StreamingKernelPCA) -> None:
+def test_generations_are_counted_and_the_oldest_go(tmp_path, model):
     checkpoints = Checkpointer(tmp_path / "plant.npz", keep=2)
     assert checkpoints.latest() is None
     assert checkpoints.generations == []
@@ -34,7 +33,7 @@ def test_generations_are_counted_and_the_oldest_go(tmp_path: Path, model: Stream
     assert [path.name for path in again.generations] == ["plant-00000005.npz", "plant-00000004.npz"]
 
 
-def test_other_files_are_left_alone_and_numbers_grow(tmp_path: Path, model: StreamingKernelPCA) -> None:
+def test_other_files_are_left_alone_and_numbers_grow(tmp_path, model):
     others = ["plant.npz", "plant-1.npz", "plant-00000001.csv", "a-plant-00000001.npz", ".plant-00000001.npz.tmp"]
     for other in others:
         (tmp_path / other).write_text("mine")
@@ -45,7 +44,7 @@ def test_other_files_are_left_alone_and_numbers_grow(tmp_path: Path, model: Stre
     assert names(tmp_path) == sorted([*others, "plant-100000002.npz"])
 
 
-def test_it_saves_at_intervals_of_rows(tmp_path: Path) -> None:
+def test_it_saves_at_intervals_of_rows(tmp_path):
     checkpoints = Checkpointer(tmp_path / "m.npz", every_rows=100, keep=9)
     model, saved = StreamingKernelPCA(2, max_atoms=8, block_size=32), []
     assert checkpoints.save_if_due(model) is None
@@ -61,7 +60,7 @@ def test_it_saves_at_intervals_of_rows(tmp_path: Path) -> None:
     assert again.save_if_due(model.partial_fit(ROWS[:100])) is not None
 
 
-def test_it_keeps_monitors(tmp_path: Path) -> None:
+def test_it_keeps_monitors(tmp_path):
     checkpoints, monitor = Checkpointer(tmp_path / "m.npz", every_rows=100), Monitor()
     assert checkpoints.latest(Monitor) is None
     assert checkpoints.save_if_due(monitor) is None
@@ -73,9 +72,7 @@ def test_it_keeps_monitors(tmp_path: Path) -> None:
     assert (again.to_bytes(), again.extra_) == (monitor.to_bytes(), "x")
 
 
-def test_it_saves_at_intervals_of_seconds(
-    tmp_path: Path, model: StreamingKernelPCA, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_saves_at_intervals_of_seconds(tmp_path, model, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("streamkpca.models.checkpointer.time.monotonic", lambda: now[0])
     checkpoints = Checkpointer(tmp_path / "m.npz", every_seconds=60)
@@ -91,7 +88,7 @@ def test_it_saves_at_intervals_of_seconds(
     assert checkpoints.save_if_due(model) is not None
 
 
-def test_the_newest_readable_generation_is_found(tmp_path: Path, model: StreamingKernelPCA) -> None:
+def test_the_newest_readable_generation_is_found(tmp_path, model):
     checkpoints = Checkpointer(tmp_path / "m.npz")
     for number in (1, 2, 3):
         checkpoints.save(model, number)
@@ -113,13 +110,11 @@ def test_the_newest_readable_generation_is_found(tmp_path: Path, model: Streamin
         checkpoints.latest()
 
 
-def test_a_save_that_fails_leaves_everything(
-    tmp_path: Path, model: StreamingKernelPCA, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_that_fails_leaves_everything(tmp_path, model, monkeypatch):
     checkpoints = Checkpointer(tmp_path / "m.npz", every_rows=1, keep=1)
     checkpoints.save(model, "first")
 
-    def fail(descriptor: int) -> None:
+    def fail(descriptor):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(files.os, "fsync", fail)
@@ -140,12 +135,12 @@ def test_a_save_that_fails_leaves_everything(
         ({"keep": 0}, ValueError, "keep must be at least 1"),
     ],
 )
-def test_arguments_are_checked(tmp_path: Path, arguments: dict[str, object], error: type, message: str) -> None:
+def test_arguments_are_checked(tmp_path, arguments, error, message):
     with pytest.raises(error, match=message):
         Checkpointer(tmp_path / "m.npz", **arguments)
 
 
-def test_odd_places_are_refused_at_once(tmp_path: Path) -> None:
+def test_odd_places_are_refused_at_once(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"expected .*nowhere to be a folder; create it first"):
         Checkpointer(tmp_path / "nowhere" / "m.npz")
     with pytest.raises(IsADirectoryError, match="expected the name of a file but got"):

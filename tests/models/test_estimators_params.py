@@ -3,12 +3,9 @@
 import sys
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -83,23 +80,6 @@ def test_unknown_arguments_are_refused_with_what_to_write_instead(arguments, adv
             kind(**arguments)
 
 
-@pytest.mark.parametrize("estimator", [StreamingKernelPCA, SparseKernelPCA])
-def test_a_search_over_kernels_and_their_parameters(estimator):
-    search = GridSearchCV(
-        make_pipeline(StandardScaler(), estimator(2)),
-        [
-            {"estimator__kernel": [RBF()], "estimator__kernel__gamma": [0.05, 5.0]},
-            {"estimator__kernel": ["linear", Polynomial(2)]},
-        ],
-        cv=2,
-    )
-    search.estimator.steps[1] = ("estimator", search.estimator.steps[1][1])
-    search.fit(ROWS)
-    assert len(search.cv_results_["params"]) == 4
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert search.best_estimator_.transform(ROWS).shape == (120, 2)
-
-
 def test_weights_are_routed():
     weights = np.arange(120.0)
     with sklearn.config_context(enable_metadata_routing=True):
@@ -123,32 +103,6 @@ def test_routing_without_scikit_learn_names_the_extra(monkeypatch):
 
 
 # Containers of projections
-
-
-@pytest.mark.parametrize("estimator", [StreamingKernelPCA, KernelPCA])
-def test_tables_have_the_names_of_the_components_and_the_index_of_the_rows(estimator):
-    table = pd.DataFrame(FEW_ROWS, columns=list("abc"), index=pd.date_range("2026-01-01", periods=60))
-    model = estimator(2)
-    plain = model.fit(table).transform(table)
-    found = model.set_output(transform="pandas").transform(table)
-    assert type(plain) is np.ndarray
-    assert found.columns.tolist() == model.get_feature_names_out().tolist()
-    assert found.index.equals(table.index)
-    np.testing.assert_array_equal(found.to_numpy(), plain)
-    found = clone(model).set_output(transform="polars").fit_transform(table)
-    assert isinstance(found, pl.DataFrame)
-    assert found.columns == model.get_feature_names_out().tolist()
-    np.testing.assert_array_equal(found.to_numpy(), plain)
-    assert type(model.set_output(transform="default").transform(table)) is np.ndarray
-
-
-def test_the_global_setting_counts_where_the_model_has_none():
-    model = StreamingKernelPCA(2).fit(FEW_ROWS)
-    with sklearn.config_context(transform_output="polars"):
-        assert isinstance(model.transform(FEW_ROWS), pl.DataFrame)
-        assert isinstance(clone(model).set_output(transform="default").fit_transform(FEW_ROWS), np.ndarray)
-    pipeline = make_pipeline(StandardScaler(), StreamingKernelPCA(2)).set_output(transform="pandas")
-    assert isinstance(pipeline.fit_transform(FEW_ROWS), pd.DataFrame)
 
 
 def test_unknown_containers_are_refused():

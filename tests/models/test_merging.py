@@ -7,7 +7,7 @@ import pytest
 from comparisons import EXACT, assert_energy_is_conserved, bits, rounding_of, state
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import KernelCase, kernel_cases, rows
+from strategies import kernel_cases, rows
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
 
@@ -36,7 +36,7 @@ def merged_as_a_tree(models, rng):
 
 
 @given(st.integers(0, 10**6), rows(min_rows=6, max_rows=40, offsets=False), kernel_cases())
-def test_exact_models_merge_to_batch_kernel_pca(seed, data, case: KernelCase):
+def test_exact_models_merge_to_batch_kernel_pca(seed, data, case):
     rng = np.random.default_rng(seed)
     models = [learned(part, kernel=case.kernel, **EXACT) for part in shards_of(rng, data)]
     before = [state(model) for model in models]

@@ -17,7 +17,7 @@ GONE = {"i": [3, 50], "x": [4, 50], "on": [5, 199]}
 N_BAD = 5
 
 
-def with_gaps(dtypes: dict[str, str]) -> pd.DataFrame:
+def with_gaps(dtypes):
     table = WHOLE.astype(dtypes)
     for name, rows in GONE.items():
         table.loc[rows, name] = pd.NA

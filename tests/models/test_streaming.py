@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from streamkpca import KernelPCA, StreamingKernelPCA
-from streamkpca.errors import NotFittedError, SparsityWarning
+from streamkpca.errors import NotFittedError
 from streamkpca.kernels import RBF, Matern
 
 RNG = np.random.default_rng(0)
@@ -140,11 +140,3 @@ def test_copies_are_independent(twin_of, n):
 
 
 # Kernels that are not positive definite, and sparsity that cannot be had
-
-
-def test_a_noise_variance_that_leaves_no_atom_warns_and_continues():
-    model = made(noise_variance=1e6)
-    with pytest.warns(SparsityWarning, match="leaves no atom active.*all atoms are active"):
-        model.fit(ROWS)
-    assert np.isfinite(model.transform(PROBE)).all()
-    assert model.n_active_ == model.n_atoms_

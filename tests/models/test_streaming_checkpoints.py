@@ -3,24 +3,20 @@
 import os
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import FEWER, KernelCase, budgets, cuts, kernel_cases, rows, streaming_model, weights_for
+from strategies import FEWER, budgets, cuts, kernel_cases, rows, streaming_model, weights_for
 
 from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels
 from streamkpca.monitoring import Monitor
 
-Array = npt.NDArray[np.float64]
 ROWS = np.random.default_rng(0).normal(size=(400, 3))
 
 
-def revived(model: StreamingKernelPCA) -> StreamingKernelPCA:
+def revived(model):
     return StreamingKernelPCA.from_bytes(model.to_bytes())
 
 
@@ -34,9 +30,7 @@ def revived(model: StreamingKernelPCA) -> StreamingKernelPCA:
     st.sampled_from([None, 3.0, 40.0]),
     st.sampled_from(["float64", "float64", "float32"]),
 )
-def test_saving_and_loading_changes_nothing(
-    data: st.DataObject, X: Array, case: KernelCase, budget: dict[str, Any], half_life: float | None, dtype: str
-) -> None:
+def test_saving_and_loading_changes_nothing(data, X, case, budget, half_life, dtype):
     weights = data.draw(weights_for(len(X)))
     settings = {**budget, "kernel": case.kernel, "half_life": half_life, "refit_every": 16, "dtype": dtype}
     never, stopped = (streaming_model(3, **settings) for _ in range(2))
@@ -68,7 +62,7 @@ def test_saving_and_loading_changes_nothing(
     ],
     ids=repr,
 )
-def test_parameters_come_back(model: StreamingKernelPCA) -> None:
+def test_parameters_come_back(model):
     again = model.set_params(block_size=16)
     for part in (ROWS[:1], ROWS[1:40], ROWS[40:]):
         again = revived(again)
@@ -77,7 +71,7 @@ def test_parameters_come_back(model: StreamingKernelPCA) -> None:
         assert again.kernel_ == model.kernel_
 
 
-def test_names_counters_and_pending_rows_come_back() -> None:
+def test_names_counters_and_pending_rows_come_back():
     table = pytest.importorskip("pandas").DataFrame(ROWS[:20], columns=["a", "ü\n", '"'])
     model = StreamingKernelPCA(2, block_size=8).partial_fit(table)
     again = revived(model)
@@ -90,11 +84,11 @@ def test_names_counters_and_pending_rows_come_back() -> None:
 class Overlap:
     """Histogram intersection: min(x, y) summed."""
 
-    def __call__(self, X: Array, Y: Array) -> Array:
+    def __call__(self, X, Y):
         return np.minimum(np.abs(X)[:, None], np.abs(Y)[None]).sum(axis=2)
 
 
-def test_functions_are_never_stored_and_must_be_passed_again() -> None:
+def test_functions_are_never_stored_and_must_be_passed_again():
     kernel = kernels.Custom(Overlap()) + kernels.RBF("scale")
     model = StreamingKernelPCA(2, kernel=kernel, max_atoms=10, block_size=32).partial_fit(ROWS[:100])
     with pytest.raises(CheckpointError, match=r"functions of the caller.*pass the settled kernel again: load"):
@@ -111,7 +105,7 @@ def test_functions_are_never_stored_and_must_be_passed_again() -> None:
             StreamingKernelPCA.from_bytes(model.to_bytes(), kernel=wrong)
 
 
-def test_atoms_may_be_longer_than_all_rows() -> None:
+def test_atoms_may_be_longer_than_all_rows():
     """The span of the atom is all that matters to a linear kernel, and its length follows from the steps of a move."""
     rows = np.array([[2.0, 1.0], [0.0, -1.0], [-1.0, -2.0], [-2.0, -2.0]])
     model = StreamingKernelPCA(1, kernel="linear", max_atoms=1, block_size=4).fit(rows)
@@ -119,7 +113,7 @@ def test_atoms_may_be_longer_than_all_rows() -> None:
     assert revived(model).to_bytes() == model.to_bytes()
 
 
-def covariance_of(X: Array, weights: Array) -> npt.NDArray[Any]:
+def covariance_of(X, weights):
     """Return the unbiased weighted covariance, from exact arithmetic."""
     a, exact = [Fraction(w) for w in weights], [[Fraction(x) for x in row] for row in X]
     total, d = sum(a), X.shape[1]
@@ -134,7 +128,7 @@ def covariance_of(X: Array, weights: Array) -> npt.NDArray[Any]:
 
 
 @pytest.mark.parametrize(("weight", "n_before"), [(1.0, 40), (1e6, 600), (1e12, 40)])
-def test_a_row_that_weighs_more_than_all_others_leaves_shares_right(weight: float, n_before: int) -> None:
+def test_a_row_that_weighs_more_than_all_others_leaves_shares_right(weight, n_before):
     X = np.random.default_rng(int(np.log10(weight)) + n_before).normal(size=(n_before + 1, 3))
     weights = np.append(np.ones(n_before), weight)
     model = StreamingKernelPCA(5, kernel="linear", max_atoms=None).partial_fit(X, sample_weight=weights).refit()
@@ -149,7 +143,7 @@ def test_a_row_that_weighs_more_than_all_others_leaves_shares_right(weight: floa
     assert revived(model).to_bytes() == model.to_bytes()
 
 
-def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     path = tmp_path / "model.npz"
     model = StreamingKernelPCA(2, max_atoms=10, block_size=64).partial_fit(ROWS)
     model.save(path)

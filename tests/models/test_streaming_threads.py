@@ -11,26 +11,6 @@ from streamkpca import StreamingKernelPCA, kernels
 ROWS = np.random.default_rng(0).normal(size=(2000, 3))
 
 
-def test_all_methods_that_write_can_run_at_once():
-    model = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:16])
-    other = StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:100])
-
-    def repeat(task):
-        for _ in range(30):
-            task()
-
-    together(
-        lambda: repeat(lambda: model.partial_fit(ROWS[:10])),
-        lambda: repeat(lambda: other.partial_fit(ROWS[:10])),
-        lambda: repeat(model.refit),
-        lambda: repeat(lambda: model.forget(1.0)),
-        lambda: repeat(lambda: StreamingKernelPCA.from_bytes(model.to_bytes())),
-        lambda: model.merge(other),
-    )
-    assert model.n_samples_seen_ >= 16 + 300 + 100
-    assert other.n_samples_seen_ == 400
-
-
 def test_two_models_may_be_merged_into_each_other_at_once():
     models = [
         StreamingKernelPCA(2, kernel=kernels.RBF(0.5), max_atoms=20, block_size=16).partial_fit(ROWS[:100])

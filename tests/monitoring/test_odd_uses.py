@@ -1,8 +1,6 @@
 """Odd uses that once broke: gaps in an event, durations of numpy, constants, and events that end in other ways."""
 
 import threading
-from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,18 +37,6 @@ def test_a_model_that_skips_gaps_skips_them_in_a_monitor() -> None:
     assert np.isnan(record.novelty[[700, 1040]]).all()
     assert not record.is_alarm[[700, 1040]].any()
     monitor.to_bytes()
-
-
-@pytest.mark.parametrize(
-    "least", [5.0, timedelta(seconds=5), np.timedelta64(5, "s"), np.timedelta64(5 * 10**9, "ns")], ids=repr
-)
-def test_a_least_duration_is_one_time_in_any_type(least: Any) -> None:
-    rows = ROWS.copy()
-    rows[1200:1230, 3] += 4.0
-    monitor = Monitor(min_duration=least)
-    monitor.update(rows, time=CLOCK)
-    assert monitor.min_duration == 5.0
-    assert [event.start for event in monitor.events_ if event.n_alarms > 20] == [1200]
 
 
 def test_a_change_that_is_accepted_keeps_the_causes_of_its_event() -> None:

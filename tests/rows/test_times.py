@@ -1,10 +1,8 @@
 """Times of rows: of every kind they are the same instants, exactly, and tables give them up."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -15,7 +13,7 @@ from streamkpca.rows.times import as_times, without_times
 SECONDS = 1_780_000_000 + 10 * np.arange(5) + 120 * (np.arange(5) >= 3)
 NAIVE = [datetime(1970, 1, 1) + timedelta(seconds=int(second)) for second in SECONDS]
 EAST = timezone(timedelta(hours=5, minutes=30))
-DATES: dict[str, Any] = {
+DATES = {
     "seconds": SECONDS.astype("datetime64[s]"),
     "nanoseconds": (SECONDS * 10**9).astype("datetime64[ns]"),
     "naive": NAIVE,
@@ -30,14 +28,14 @@ DATES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", DATES)
-def test_dates_of_any_kind_are_the_same_instants(kind: str) -> None:
+def test_dates_of_any_kind_are_the_same_instants(kind):
     times, steps = as_times(DATES[kind], 5, np.datetime64(int(SECONDS[0]) - 7, "s"))
     assert times.dtype.kind == "M"
     np.testing.assert_array_equal(times, SECONDS.astype("datetime64[s]"))
     np.testing.assert_array_equal(steps, [7.0, 10.0, 10.0, 130.0, 10.0])
 
 
-def test_numbers_and_durations_are_seconds() -> None:
+def test_numbers_and_durations_are_seconds():
     for given in (SECONDS, SECONDS.tolist(), (SECONDS * 1000).astype("timedelta64[ms]")):
         times, steps = as_times(given, 5, None)
         assert times.dtype == np.float64
@@ -45,7 +43,7 @@ def test_numbers_and_durations_are_seconds() -> None:
         np.testing.assert_array_equal(steps, [0.0, 10.0, 10.0, 130.0, 10.0])
 
 
-def test_no_nanosecond_is_lost() -> None:
+def test_no_nanosecond_is_lost():
     exact = np.array(["2026-05-04T14:02:00.000000001", "2026-05-04T14:02:00.000000003"], dtype="datetime64[ns]")
     for given in (exact, pd.DatetimeIndex(exact).tz_localize("UTC"), list(pd.DatetimeIndex(exact))):
         times, steps = as_times(given, 2, np.datetime64("2026-05-04T14:02"))
@@ -55,7 +53,7 @@ def test_no_nanosecond_is_lost() -> None:
         as_times(exact[::-1], 2, None)
 
 
-def test_units_that_are_no_durations_become_days() -> None:
+def test_units_that_are_no_durations_become_days():
     for given in (np.array(["2026-01", "2026-02"], dtype="datetime64[M]"), [date(2026, 1, 1), date(2026, 2, 1)]):
         times, steps = as_times(given, 2, None)
         assert [str(time) for time in times] == ["2026-01-01", "2026-02-01"]
@@ -80,12 +78,12 @@ def test_units_that_are_no_durations_become_days() -> None:
         ([1.0, 2.0], 3.0, ValueError, "row 0 is 2 before"),
     ],
 )
-def test_times_without_meaning_are_refused(times: Any, last: Any, error: type[Exception], message: str) -> None:
+def test_times_without_meaning_are_refused(times, last, error, message):
     with pytest.raises(error, match=message):
         as_times(times, 2, last)
 
 
-NUMBERS: npt.NDArray[np.float64] = np.arange(10.0).reshape(5, 2)
+NUMBERS = np.arange(10.0).reshape(5, 2)
 FRAME = pd.DataFrame({"a": NUMBERS[:, 0], "when": DATES["seconds"], "b": NUMBERS[:, 1]})
 
 
@@ -99,7 +97,7 @@ FRAME = pd.DataFrame({"a": NUMBERS[:, 0], "when": DATES["seconds"], "b": NUMBERS
     ],
     ids=["pandas", "polars", "arrow table", "arrow batch"],
 )
-def test_a_column_of_any_table_gives_the_times(table: Any) -> None:
+def test_a_column_of_any_table_gives_the_times(table):
     rows, times = without_times(table, "when")
     np.testing.assert_array_equal(as_times(times, 5, None)[0], DATES["seconds"])
     names = rows.schema.names if isinstance(rows, pa.Table | pa.RecordBatch) else rows.columns
@@ -108,7 +106,7 @@ def test_a_column_of_any_table_gives_the_times(table: Any) -> None:
         without_times(table, "time")
 
 
-def test_the_dates_of_an_index_are_times_unless_others_are_given() -> None:
+def test_the_dates_of_an_index_are_times_unless_others_are_given():
     frame = FRAME.set_index("when")
     assert without_times(frame, None)[1] is frame.index
     assert without_times(frame, SECONDS)[1] is SECONDS

@@ -1,5 +1,4 @@
 import math
-from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -16,35 +15,20 @@ REALS = st.floats(allow_nan=False, allow_infinity=False)
 BAD_ROWS = [
     pytest.param([[1.0, math.nan]], ValueError, r"contains NaN \(first at row 0, column 1; 1 of 1", id="nan"),
     pytest.param([[1.0], [math.inf]], ValueError, r"contains infinity \(first at row 1, column 0", id="inf"),
-    pytest.param([[-math.inf]], ValueError, "contains infinity", id="minus-inf"),
     pytest.param(3.0, ValueError, r"expected a 2D array .* got 0D.*reshape\(1, -1\)", id="0D"),
     pytest.param([1.0, 2.0], ValueError, r"got 1D. Reshape your data.*reshape\(-1, 1\)", id="1D"),
     pytest.param(np.ones((2, 2, 2)), ValueError, r"got 3D.*reshape\(len\(X\), -1\)", id="3D"),
     pytest.param(np.ones((0, 3)), ValueError, r"0 sample\(s\) .*minimum of 1", id="no-rows"),
     pytest.param(np.ones((3, 0)), ValueError, r"0 feature\(s\) .*minimum of 1", id="no-columns"),
-    pytest.param([], ValueError, "got 1D", id="empty-list"),
     pytest.param("rows", TypeError, "must be an array of numbers, got 'rows'", id="string"),
-    pytest.param(b"rows", TypeError, "must be an array of numbers", id="bytes"),
     pytest.param(None, TypeError, "must be an array of numbers, got None", id="none"),
     pytest.param([["1.0", "2.0"]], ValueError, r"holds text.*astype\(float\)", id="numeric-strings"),
-    pytest.param([[b"1"]], ValueError, "holds text", id="numeric-bytes"),
-    pytest.param([[1.0, "a"]], ValueError, "holds text", id="mixed-text"),
     pytest.param([[1.0 + 0j]], ValueError, "Complex data not supported.*X.real", id="complex"),
     pytest.param([[1.0], [1.0, 2.0]], ValueError, "not a rectangular array", id="ragged"),
     pytest.param(np.array([[1.0, None]], dtype=object), TypeError, "dtype object", id="objects"),
-    pytest.param([[object()]], TypeError, "dtype object", id="plain-objects"),
-    pytest.param([[Decimal(1)]], TypeError, "dtype object", id="decimals"),
-    pytest.param([[{}]], TypeError, "dtype object", id="dictionaries"),
     pytest.param({"a": [1.0]}, TypeError, "dtype object", id="dictionary"),
-    pytest.param({1.0, 2.0}, TypeError, "dtype object", id="set"),
-    pytest.param((row for row in [[1.0]]), TypeError, "dtype object", id="generator"),
     pytest.param(np.array([["2020-01-01"]], dtype="M8[D]"), TypeError, "dtype datetime64", id="dates"),
-    pytest.param(np.array([[1]], dtype="m8[s]"), TypeError, "dtype timedelta64", id="durations"),
-    pytest.param(np.array([(1.0,)], dtype=[("a", float)]), TypeError, "dtype", id="structured"),
     pytest.param(pd.DataFrame({"a": ["x"]}), (TypeError, ValueError), "dtype object|text", id="text-column"),
-    pytest.param(pd.DataFrame({"a": [1.0, None]}), ValueError, "contains NaN", id="missing-in-pandas"),
-    pytest.param(pl.DataFrame({"a": [1.0, None]}), ValueError, "contains NaN", id="missing-in-polars"),
-    pytest.param(pl.DataFrame({"a": ["x"]}), (TypeError, ValueError), "dtype object|text", id="polars-text"),
 ]
 
 
@@ -52,12 +36,6 @@ BAD_ROWS = [
 def test_rows_that_are_not_finite_numbers_are_refused(rows, error, message):
     with pytest.raises(error, match=rf"^.*{message}"):
         check_parts(rows)
-
-
-def test_nullable_columns_with_missing_values_are_refused():
-    table = pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [1.0, 2.0]})
-    with pytest.raises((TypeError, ValueError), match=r"^X"):
-        check_parts(table)
 
 
 def test_a_float128_too_large_for_float64_is_reported_as_infinity():
@@ -124,22 +102,12 @@ def test_masked_entries_are_refused():
         check_parts(masked)
 
 
-def test_boolean_columns_beside_numbers_are_accepted():
-    table = pd.DataFrame({"a": [True, False], "b": [2.0, 4.0]})
-    np.testing.assert_array_equal(check_parts(table), [[1.0, 2.0], [0.0, 4.0]])
-
-
 def test_memory_maps_and_read_only_arrays_are_not_copied(tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(6.0).reshape(3, 2))
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     rows = check_parts(mapped)
     assert np.shares_memory(rows, mapped)
     np.testing.assert_array_equal(rows, np.arange(6.0).reshape(3, 2))
-
-
-def test_valid_input_is_not_copied():
-    rows = np.ones((3, 2))
-    assert np.shares_memory(check_parts(rows), rows)
 
 
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2), elements=REALS))
@@ -167,15 +135,10 @@ def test_sample_weights_become_one_number_a_row(weights, expected):
     ("weights", "error", "message"),
     [
         ([1.0, 2.0], ValueError, r"sample_weight has shape \(2,\) but X has 3 rows; give one weight a row"),
-        (np.ones((3, 1)), ValueError, r"shape \(3, 1\) but X has 3 rows"),
-        ([], ValueError, r"shape \(0,\)"),
         ([1.0, -1.0, 1.0], ValueError, r"sample_weight\[1\] is -1.0 but must be finite and not negative"),
         ([1.0, 1.0, math.nan], ValueError, r"sample_weight\[2\] is nan"),
         ([math.inf, 1.0, 1.0], ValueError, r"sample_weight\[0\] is inf"),
-        (math.nan, ValueError, r"sample_weight\[0\] is nan"),
-        (-1, ValueError, r"sample_weight\[0\] is -1.0"),
         ([0.0, 0.0, 0.0], ValueError, "zero for every row; leave the rows out"),
-        (0, ValueError, "zero for every row"),
         ("balanced", TypeError, "sample_weight must be an array of numbers, got 'balanced'"),
         (["1", "2", "3"], ValueError, r"sample_weight holds text.*sample_weight\.astype\(float\)"),
         ([1j, 1, 1], ValueError, "Complex data not supported"),
