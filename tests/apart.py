@@ -4,13 +4,11 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from pathlib import Path
 
 STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
-def in_a_child(act: Callable[[Callable[[str], None]], object], *, seconds: int = 0) -> tuple[int, list[str]]:
+def in_a_child(act, *, seconds=0):
     """Run a function in a separate process; return its exit code, or minus the signal that ended it, and its lines.
 
     These are what the function reports, and what comes on standard error.
@@ -42,9 +40,9 @@ class Command:
     Signals are handled as in a process of its own from the first one on, also if the parent ignores them.
     """
 
-    def __init__(self, folder: Path, *args: object, name: str = "command") -> None:
+    def __init__(self, folder, *args, name="command"):
         self.out, self.err = folder / f"{name}.out", folder / f"{name}.err"
-        self.code: int | None = None
+        self.code = None
         # A signal that comes before the process has its handlers waits for them.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         self.pid = os.fork()
@@ -56,7 +54,7 @@ class Command:
             finally:
                 os._exit(1)
 
-    def _become(self, folder: Path, args: list[str]) -> None:
+    def _become(self, folder, args):
         for number in STOPS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         signal.alarm(120)
@@ -69,7 +67,7 @@ class Command:
         from streamkpca.__main__ import main
 
         sys.argv = ["streamkpca", *args]
-        code: object = 1
+        code = 1
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             main()
@@ -88,11 +86,11 @@ class Command:
             code = 120
         os._exit(code if isinstance(code, int) else int(code is not None))
 
-    def send(self, number: int) -> None:
+    def send(self, number):
         """Send a signal."""
         os.kill(self.pid, number)
 
-    def ended(self) -> bool:
+    def ended(self):
         """Tell whether it has ended."""
         if self.code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -100,12 +98,12 @@ class Command:
                 self.code = os.waitstatus_to_exitcode(status)
         return self.code is not None
 
-    def wait(self) -> int:
+    def wait(self):
         """Wait for the end; return the exit code, or minus the signal that ended it."""
         if self.code is None:
             self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.code
 
-    def said(self) -> list[str]:
+    def said(self):
         """Return the lines of standard error."""
         return self.err.read_text(errors="replace").splitlines() if self.err.exists() else []

@@ -1,22 +1,18 @@
 """Comparisons that several test files use."""
 
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from streamkpca import kernels
 from streamkpca.components.spectrum import covariance_divisor
 from streamkpca.stream.state import record_pending
 
-Array = npt.NDArray[np.float64]
-
-EXACT: dict[str, Any] = {"max_atoms": None, "tolerance": 0.0}
+EXACT = {"max_atoms": None, "tolerance": 0.0}
 
 
-def given_in_pieces(model: Any, X: Array, weights: Array | None, pieces: list[int]) -> Any:
+def given_in_pieces(model, X, weights, pieces):
     """Pass rows in pieces of these sizes."""
     for start, size in zip(np.cumsum([0, *pieces[:-1]]), pieces, strict=True):
         piece = slice(start, start + size)
@@ -24,12 +20,12 @@ def given_in_pieces(model: Any, X: Array, weights: Array | None, pieces: list[in
     return model
 
 
-def mean_energy(X: Array, weights: Array | None, kernel: kernels.Kernel) -> float:
+def mean_energy(X, weights, kernel):
     """Average k(x, x), the scale of everything measured in feature space."""
     return float(np.average(kernel.diagonal(X), weights=weights))
 
 
-def assert_same_columns(ours: Array, theirs: Array, eigenvalues: Array, scale: float, *, tolerance: float) -> None:
+def assert_same_columns(ours, theirs, eigenvalues, scale, *, tolerance):
     """Compare projections up to sign where eigenvalues are far enough apart to make axes unique."""
     gaps = -np.diff(np.concatenate([[np.inf], eigenvalues]))
     apart = np.minimum(gaps[:-1], gaps[1:]) > 1e-3 * scale
@@ -38,7 +34,7 @@ def assert_same_columns(ours: Array, theirs: Array, eigenvalues: Array, scale: f
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.sqrt(scale))
 
 
-def rounding_of(model: Any) -> float:
+def rounding_of(model):
     """Return how far rounding may have moved an eigenvalue, by the model's own account.
 
     Atoms that nearly depend on each other are known to so many digits less, whatever is done with them.
@@ -48,7 +44,7 @@ def rounding_of(model: Any) -> float:
     return moments.losses.rounding / divisor if divisor else 0.0
 
 
-def bits(value: Any) -> Any:
+def bits(value):
     """All parts of a value, arrays as bytes; numbers in single precision as the doubles that they are."""
     if isinstance(value, np.ndarray):
         value = value.astype(np.float64) if value.dtype == np.float32 else value
@@ -64,12 +60,12 @@ def bits(value: Any) -> Any:
     return value
 
 
-def state(model: Any) -> Any:
+def state(model):
     """Return all that the future of a model depends on."""
     return bits_of_stream(model.state_)
 
 
-def bits_of_stream(stream: Any) -> Any:
+def bits_of_stream(stream):
     """Return the summary, the snapshot, pending rows and the schedule, to the bit."""
     return {
         "summary": bits(stream.summary),
@@ -81,7 +77,7 @@ def bits_of_stream(stream: Any) -> Any:
     }
 
 
-def assert_energy_is_conserved(summary: Any) -> None:
+def assert_energy_is_conserved(summary):
     moments = summary.moments
     account = np.trace(moments.second) + moments.losses.total
     assert account == pytest.approx(moments.energy, rel=1e-10, abs=0.0)

@@ -2,26 +2,21 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.checkpoint.archive import read_archive, write_archive
 
-AnyArray = npt.NDArray[Any]
 Generator = np.random.Generator
-Mutation = Callable[[bytes, Generator], bytes]
 
 ROWS = np.random.default_rng(7).normal(size=(200, 3))
 PROBE = np.random.default_rng(8).normal(size=(5, 3))
 
 
-def models() -> dict[str, StreamingKernelPCA]:
+def models():
     """Make models so that every optional part of a checkpoint exists in one and is missing in another."""
-    small: dict[str, Any] = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
+    small = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
     fading = StreamingKernelPCA(2, half_life=60.0, atoms="rows", **small).partial_fit(ROWS[:150])
     # Axes on demand, which differ from the scheduled ones; then pending rows.
     fading.refit().partial_fit(ROWS[150:155])
@@ -41,12 +36,12 @@ def models() -> dict[str, StreamingKernelPCA]:
     }
 
 
-def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+def unpacked(data):
     """Return the header and the arrays of a checkpoint."""
     return read_archive(io.BytesIO(data))
 
 
-def repacked(header: dict[str, Any], arrays: dict[str, AnyArray]) -> bytes:
+def repacked(header, arrays):
     """Make a well-formed checkpoint with correct checksums and any contents."""
     buffer = io.BytesIO()
     listed = {name: [array.dtype.newbyteorder("<").str, array.shape] for name, array in arrays.items()}
@@ -54,7 +49,7 @@ def repacked(header: dict[str, Any], arrays: dict[str, AnyArray]) -> bytes:
     return buffer.getvalue()
 
 
-def entries(header: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def entries(header, path=()):
     """Yield the paths of all entries of a header, objects before their entries."""
     if path:
         yield path
@@ -63,9 +58,9 @@ def entries(header: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
             yield from entries(header[name], (*path, name))
 
 
-def with_entry(header: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+def with_entry(header, path, value):
     """Copy a header and put a value into one of its places."""
-    copied: dict[str, Any] = json.loads(json.dumps(header))
+    copied = json.loads(json.dumps(header))
     place = copied
     for name in path[:-1]:
         place = place[name]
@@ -73,23 +68,23 @@ def with_entry(header: dict[str, Any], path: tuple[Any, ...], value: Any) -> dic
     return copied
 
 
-def flipped_bits(data: bytes, rng: Generator) -> bytes:
+def flipped_bits(data, rng):
     changed = bytearray(data)
     for _ in range(int(rng.choice([1, 1, 1, 2, 8, 100]))):
         changed[rng.integers(len(changed))] ^= 1 << int(rng.integers(8))
     return bytes(changed)
 
 
-def truncated(data: bytes, rng: Generator) -> bytes:
+def truncated(data, rng):
     return data[: rng.integers(len(data))] if rng.random() < 0.8 else data[rng.integers(1, len(data)) :]
 
 
-def padded(data: bytes, rng: Generator) -> bytes:
+def padded(data, rng):
     noise = rng.bytes(int(rng.choice([1, 22, 1000])))
     return [data + noise, noise + data, data + bytes(22), data + data][rng.integers(4)]
 
 
-def spliced(data: bytes, rng: Generator) -> bytes:
+def spliced(data, rng):
     """Take out a piece, write one twice, or exchange two."""
     first, second, third, fourth = sorted(int(cut) for cut in rng.integers(len(data) + 1, size=4))
     pieces = data[:first], data[first:second], data[second:third], data[third:fourth], data[fourth:]
@@ -97,7 +92,7 @@ def spliced(data: bytes, rng: Generator) -> bytes:
     return b"".join(pieces[piece] for piece in order)
 
 
-def overwritten(data: bytes, rng: Generator) -> bytes:
+def overwritten(data, rng):
     length = int(rng.choice([1, 2, 4, 8, 64, 512, 4096]))
     place = int(rng.integers(len(data)))
     fill = [bytes(length), b"\xff" * length, rng.bytes(length), data[:length]][rng.integers(4)]
@@ -105,12 +100,10 @@ def overwritten(data: bytes, rng: Generator) -> bytes:
 
 
 # Changes of bytes, none of which may go unnoticed.
-DAMAGES: dict[str, Mutation] = {
-    function.__name__: function for function in (flipped_bits, truncated, padded, spliced, overwritten)
-}
+DAMAGES = {function.__name__: function for function in (flipped_bits, truncated, padded, spliced, overwritten)}
 
 
-def changed_arrays(values: AnyArray) -> Iterator[AnyArray]:
+def changed_arrays(values):
     """Yield replacements of an array, of the same type and of others."""
     for number in (np.nan, np.inf, -1, 1e300, 5e-324, 2**62):
         if values.size and (values.dtype.kind == "f" or number in (-1, 2**62)):
@@ -124,7 +117,7 @@ def changed_arrays(values: AnyArray) -> Iterator[AnyArray]:
 
 
 # Replacements of an entry of the header.
-CHANGED_ENTRIES: list[tuple[str, Any]] = [
+CHANGED_ENTRIES = [
     ("null", None), ("true", True), ("false", False), ("0", 0), ("1", 1), ("-1", -1), ("1.5", 1.5), ("-0.5", -0.5),
     ("5e-324", 5e-324), ("1e300", 1e300), ("1e308", 1.7e308), ("2^31", 2**31), ("2^62", 2**62), ("2^63", 2**63),
     ("10^400", 10**400), ("text", "x"), ("number as text", "1"), ("nan as text", "nan"), ("NaN", float("nan")),

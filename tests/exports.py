@@ -6,12 +6,10 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime
 from hypothesis import strategies as st
@@ -19,17 +17,16 @@ from kinds import PRIMITIVES
 
 from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
 from streamkpca.export import to_c, to_onnx
-from streamkpca.export.model import Formula, formula_of
+from streamkpca.export.model import formula_of
 from streamkpca.export.scales import Scales
-from streamkpca.kernels import RBF, Cosine, Custom, Equal, Kernel, Laplacian, Linear, Matern, Polynomial, Sigmoid
+from streamkpca.kernels import RBF, Cosine, Custom, Equal, Laplacian, Linear, Matern, Polynomial, Sigmoid
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 STRICT = "-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wdouble-promotion -Wmissing-declarations".split()
 NUMBERS = {"double": np.float64, "float": np.float32}
-Array = npt.NDArray[np.float64]
 MATRIX = np.array([[1.1, -0.4, 0.2], [0.3, 0.9, 0.0], [-0.2, 0.1, 0.6]])
 
-COMBINED: list[Kernel] = [
+COMBINED = [
     RBF(0.4) + 0.5 * Linear(),
     Matern(1.5, length_scale=2.0).on([0, 2]) * Cosine(),
     (0.1 * Linear()).exp(),
@@ -45,19 +42,19 @@ COMBINED: list[Kernel] = [
     Cosine().in_units(MATRIX) * Matern(1.5).on([1, 2]).in_units("whitened") + Linear().in_units([[0.3]]).on(0),
 ]
 EXPORTABLE = [*PRIMITIVES, *COMBINED]
-OF_THE_CALLER: list[Kernel] = [
+OF_THE_CALLER = [
     Custom(lambda X, Y: X @ Y.T),
     RBF(0.4) + Custom(lambda X, Y: X @ Y.T),
     (2.0 * Custom(lambda X, Y: X @ Y.T)).on([0, 1]),
 ]
 
 
-def drawn_rows(seed: int, n: int = 400, d: int = 3) -> Array:
+def drawn_rows(seed, n=400, d=3):
     """Draw rows that single precision holds exactly, so that a cast changes nothing."""
     return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32).astype(np.float64)
 
 
-def streamed(kernel: Kernel, rows: Array | None = None, **settings: Any) -> StreamingKernelPCA:
+def streamed(kernel, rows=None, **settings):
     """Make a model of few atoms, none of them nearly dependent on others."""
     settings = {"n_components": 3, "max_atoms": 24, "block_size": 64, "tolerance": 1e-2, **settings}
     with warnings.catch_warnings():
@@ -68,32 +65,30 @@ def streamed(kernel: Kernel, rows: Array | None = None, **settings: Any) -> Stre
 
 
 @functools.cache
-def plain(kernel: Kernel) -> StreamingKernelPCA:
+def plain(kernel):
     """Make the model of a kernel that several tests ask."""
     return streamed(kernel)
 
 
-def formula(model: Any) -> Formula:
+def formula(model):
     """Take what exports write from a model."""
     return formula_of(model, language="C", single=None)
 
 
-def probing_rows(model: Any) -> Array:
+def probing_rows(model):
     """Return fresh rows, rows that became atoms, the origin, rows far away, and rows near the origin."""
     fresh = drawn_rows(1, 40, model.n_features_in_)
     return np.concatenate([fresh, model.atoms_[:5], 0.0 * fresh[:1], 10.0 * fresh[:3], 1e-3 * fresh[:3]])
 
 
-def scales(model: Any, rows: Array) -> tuple[Array, Array]:
+def scales(model, rows):
     """Return the scales, row by row, that errors of projections and of reconstruction errors are relative to."""
     own = np.abs(model.kernel_.diagonal(rows))
     level = np.abs(model.kernel_.diagonal(model.atoms_)).mean()
     return np.sqrt(np.maximum(own, level))[:, None], np.maximum(own, 1e-300)
 
 
-def assert_same_answers(
-    model: Any, rows: Array, projections: Array, errors: Array, novelty: Array, *, tolerance: float
-) -> None:
+def assert_same_answers(model, rows, projections, errors, novelty, *, tolerance):
     """Compare the answers of an export with those of the model."""
     beside, off = scales(model, rows)
     assert projections.shape == model.transform(rows).shape
@@ -105,7 +100,7 @@ def assert_same_answers(
     np.testing.assert_array_less(np.abs(novelty - expected) / (off + expected), tolerance)
 
 
-def exportable_kernels() -> st.SearchStrategy[Kernel]:
+def exportable_kernels():
     """Draw combinations of kernels over three columns."""
     parts = st.sampled_from([kernel for kernel in PRIMITIVES if not isinstance(kernel, Sigmoid)])
     columns = st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
@@ -127,7 +122,7 @@ def exportable_kernels() -> st.SearchStrategy[Kernel]:
     ).filter(lambda kernel: kernel.diagonal(drawn_rows(0)).max() < 1e8)
 
 
-def are_well_apart(model: Any) -> bool:
+def are_well_apart(model):
     """Say whether atoms are independent enough not to amplify rounding."""
     used, lengths = formula(model), np.sqrt(model.kernel_.diagonal(model.atoms_))
     gram = model.kernel_.matrix(model.atoms_) / lengths[:, None] / lengths
@@ -135,7 +130,7 @@ def are_well_apart(model: Any) -> bool:
     return bool(np.linalg.cond(gram) < 1e6) and bool(sizes.sum(axis=0).max() < 1e3)
 
 
-def exact_rbf_shares(rows: Array, atoms: Array, factor: Array, gamma: float) -> npt.NDArray[Any]:
+def exact_rbf_shares(rows, atoms, factor, gamma):
     """Evaluate |c|^2 of eq. (18) for an RBF kernel in extended precision, whose exponents have 15 bits."""
     X, Z, L = (part.astype(np.longdouble) for part in (rows, atoms, factor))
     values = np.exp(-np.longdouble(gamma) * ((X[:, None] - Z) ** 2).sum(axis=2))
@@ -145,14 +140,14 @@ def exact_rbf_shares(rows: Array, atoms: Array, factor: Array, gamma: float) -> 
     return (coordinates**2).sum(axis=1)
 
 
-def exact_rbf_errors(model: Any, rows: Array, gamma: float) -> Array:
+def exact_rbf_errors(model, rows, gamma):
     """Evaluate eq. (18) with the model's own factor."""
     used = formula(model)
     shares = exact_rbf_shares(rows, used.rows, used.factor, gamma)
     return np.maximum(1.0 - shares, 0.0).astype(np.float64)
 
 
-def rarity_of(model: Any, rows: Array, rounding: float = 0.0) -> Array:
+def rarity_of(model, rows, rounding=0.0):
     """Return in how many healthy rows one is as odd by the rarer view, where novelty below rounding is not."""
     scales = Scales.of(model)
     assert scales is not None
@@ -167,12 +162,12 @@ class Case(NamedTuple):
     model: Any
     dtype: str = "double"
 
-    def text(self, name: str) -> str:
+    def text(self, name):
         """Write the C file."""
         return to_c(self.model, name=name, dtype=self.dtype)
 
 
-def run(*command: Any) -> str:
+def run(*command):
     """Run a command that must succeed, and return what it prints."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -182,12 +177,12 @@ def run(*command: Any) -> str:
 class Compiled:
     """The functions of a model in C, row by row."""
 
-    def __init__(self, library: ctypes.CDLL, name: str, case: Case) -> None:
+    def __init__(self, library, name, case):
         self.model, self.number = case.model, NUMBERS[case.dtype]
         self.array = np.ctypeslib.ndpointer(self.number, flags="C_CONTIGUOUS")
         self.function = lambda what: getattr(library, f"{name}_{what}")
 
-    def vectors(self, what: str, rows: Any, width: int) -> Array:
+    def vectors(self, what, rows, width):
         """Call a function that writes a vector for each row."""
         call, rows = self.function(what), np.ascontiguousarray(rows, dtype=self.number)
         call.argtypes, call.restype = [self.array, self.array], None
@@ -196,26 +191,26 @@ class Compiled:
             call(row, target)
         return found.astype(np.float64)
 
-    def numbers(self, what: str, rows: Any, kind: Any = None) -> Array:
+    def numbers(self, what, rows, kind=None):
         """Call a function that returns a number for each row."""
         call = self.function(what)
         call.argtypes, call.restype = [self.array], kind or np.ctypeslib.as_ctypes_type(self.number)
         return np.array([call(row) for row in np.ascontiguousarray(rows, dtype=self.number)])
 
-    def explain(self, rows: Any) -> tuple[Array, Array, Array]:
+    def explain(self, rows):
         """Return the most surprising feature of each row, what is expected of all, and how surprising each is."""
         call, rows = self.function("explain"), np.ascontiguousarray(rows, dtype=self.number)
         call.argtypes, call.restype = [self.array] * 3, ctypes.c_int
         expected, terms = np.empty((2, *rows.shape), dtype=self.number)
         return np.array([call(*row) for row in zip(rows, expected, terms, strict=True)]), expected, terms
 
-    def answers(self, rows: Any) -> tuple[Array, Array, Array]:
+    def answers(self, rows):
         """Return projections, errors and novelty."""
         projections = self.vectors("transform", rows, len(self.model.eigenvalues_))
         return projections, self.numbers("reconstruction_error", rows), self.numbers("novelty", rows)
 
 
-def compile_all(folder: Path, cases: Sequence[Case]) -> list[Compiled]:
+def compile_all(folder, cases):
     """Write cases beside each other into one C file, compile it, and return what answers for each of them."""
     # A library of the same name would not be loaded anew.
     folder = Path(tempfile.mkdtemp(dir=folder))
@@ -229,7 +224,7 @@ def compile_all(folder: Path, cases: Sequence[Case]) -> list[Compiled]:
 class Session:
     """An ONNX graph in a runtime."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self.dtype = np.dtype(NUMBERS[case.dtype])
@@ -238,7 +233,7 @@ class Session:
         cpu = ["CPUExecutionProvider"]
         self.session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=cpu)
 
-    def answers(self, rows: Any) -> tuple[Array, ...]:
+    def answers(self, rows):
         """Return projections, errors and novelty."""
         found = self.session.run(
             ["projection", "reconstruction_error", "novelty"], {"X": np.asarray(rows).astype(self.dtype)}

@@ -3,16 +3,14 @@
 import linecache
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import streamkpca
 
 _PACKAGE = str(Path(streamkpca.__file__).parent)
 
 
-def interrupted_at(moment: int, kind: type[BaseException], act: Callable[[], object]) -> bool:
+def interrupted_at(moment, kind, act):
     """Call a function, and raise an exception before the n-th line of this package that it reaches.
 
     Parameters
@@ -29,7 +27,7 @@ def interrupted_at(moment: int, kind: type[BaseException], act: Callable[[], obj
     """
     left = moment
 
-    def count(place: tuple[str, int]) -> None:
+    def count(place):
         nonlocal left
         del place
         left -= 1
@@ -44,14 +42,14 @@ def interrupted_at(moment: int, kind: type[BaseException], act: Callable[[], obj
     return False
 
 
-def reached_lines(act: Callable[[], object]) -> list[tuple[str, int]]:
+def reached_lines(act):
     """List the lines of this package that a function reaches, as files and numbers, in this order."""
-    found: list[tuple[str, int]] = []
+    found = []
     _traced(act, found.append)
     return found
 
 
-def first_moments(lines: Iterable[tuple[str, int]], times: int) -> list[int]:
+def first_moments(lines, times):
     """List the moments (from 1) at which a line is reached for the first times, and for the last.
 
     Loops reach most lines over and over. To interrupt each of these moments takes the square of the lines.
@@ -66,15 +64,15 @@ def first_moments(lines: Iterable[tuple[str, int]], times: int) -> list[int]:
     return sorted(moments | set(last.values()))
 
 
-def _traced(act: Callable[[], object], reached: Callable[[tuple[str, int]], object]) -> None:
+def _traced(act, reached):
     """Tell of every line that is reached, but not of the way out of a with statement.
 
     There a tracer can raise between the end of the body and the release of a lock. A signal cannot: the interpreter
     looks for them after calls, so it is in the body, or the lock is free.
     """
-    last: dict[Any, int] = {}
+    last = {}
 
-    def trace(frame: Any, event: str, argument: object) -> Any:
+    def trace(frame, event, argument):
         del argument
         name, line = frame.f_code.co_filename, frame.f_lineno
         if not name.startswith(_PACKAGE):

@@ -10,13 +10,12 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import streamkpca
 
 
-def run_here(folder: Path, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_here(folder, script, *arguments):
     """Run a script from a folder in this process, where the libraries are imported already, with warnings as errors.
 
     A process of its own imports numba, scikit-learn and matplotlib for two to four seconds, which is more than most
@@ -44,7 +43,7 @@ def run_here(folder: Path, script: Path, *arguments: str) -> subprocess.Complete
     return subprocess.CompletedProcess([str(script), *arguments], code, out.getvalue(), err.getvalue())
 
 
-def names_after(folder: Path, script: Path, *arguments: str, **constants: object) -> dict[str, Any]:
+def names_after(folder, script, *arguments, **constants):
     """Run an example from a folder in this process, with warnings as errors, and return its names.
 
     Constants are given other values, to be quick; each is assigned in one line of the script.
@@ -53,7 +52,7 @@ def names_after(folder: Path, script: Path, *arguments: str, **constants: object
     for name, value in constants.items():
         text, n = re.subn(rf"^{name} = .*$", f"{name} = {value!r}", text, flags=re.MULTILINE)
         assert n == 1, f"{script.name} assigns {name} in {n} lines"
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.chdir(folder))
         stack.enter_context(mock.patch.object(sys, "argv", [str(script), *arguments]))
@@ -63,7 +62,7 @@ def names_after(folder: Path, script: Path, *arguments: str, **constants: object
     return names
 
 
-def check_picture(path: Path) -> None:
+def check_picture(path):
     """Check that a picture is large enough and shows something, on a white page."""
     from matplotlib.image import imread
 
@@ -72,7 +71,7 @@ def check_picture(path: Path) -> None:
     assert 0.02 < (pixels[..., :3].min(axis=2) < 0.9).mean() < 0.6
 
 
-def run_apart(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_apart(folder, *arguments):
     """Run Python from a folder in a separate process, with warnings as errors."""
     environment = os.environ | {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
     return subprocess.run(

@@ -1,25 +1,21 @@
 """Small monitors and streams for the tests of monitoring."""
 
 import itertools
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.kernels import RBF, Kernel
-from streamkpca.monitoring import Monitor, MonitorRecord
-
-Array = npt.NDArray[np.float64]
+from streamkpca.kernels import RBF
+from streamkpca.monitoring import MonitorRecord
 
 
-def small_model(kernel: Kernel | None = None, **parameters: Any) -> StreamingKernelPCA:
+def small_model(kernel=None, **parameters):
     """Return a model with few atoms and short blocks."""
     given = {"max_atoms": 16, "block_size": 64, "reservoir_size": 64, "kernel": kernel or RBF(0.2), **parameters}
     return StreamingKernelPCA(3, **given)
 
 
-def normal_rows(n: int, d: int = 3, seed: int = 0) -> Array:
+def normal_rows(n, d=3, seed=0):
     """Return rows whose features depend on two hidden ones, with some noise."""
     random = np.random.default_rng(seed)
     hidden = random.normal(size=(n, 2))
@@ -27,7 +23,7 @@ def normal_rows(n: int, d: int = 3, seed: int = 0) -> Array:
     return hidden @ mixing + 0.2 * random.normal(size=(n, d))
 
 
-def eventful_rows(n: int = 1100) -> Array:
+def eventful_rows(n=1100):
     """Return rows with a short fault, single odd rows, and a change that lasts."""
     rows = normal_rows(n)
     rows[620:640, 1] += 12.0
@@ -36,20 +32,20 @@ def eventful_rows(n: int = 1100) -> Array:
     return rows
 
 
-def joined(records: list[MonitorRecord]) -> MonitorRecord:
+def joined(records):
     """Return the record of the rows of all."""
     columns = zip(*records, strict=True)
     return MonitorRecord(*(None if column[0] is None else np.concatenate(column) for column in columns))
 
 
-def updated(monitor: Monitor, rows: Array, cuts: list[int], times: Array | None = None) -> MonitorRecord:
+def updated(monitor, rows, cuts, times=None):
     """Give a monitor the rows in pieces, and return their record."""
     edges = [0, *cuts, len(rows)]
     pieces = [slice(a, b) for a, b in itertools.pairwise(edges) if a < b]
     return joined([monitor.update(rows[p], time=None if times is None else times[p]) for p in pieces])
 
 
-def assert_same_records(one: MonitorRecord, other: MonitorRecord) -> None:
+def assert_same_records(one, other):
     """Compare two records bit for bit."""
     for a, b in zip(one, other, strict=True):
         assert (a is None and b is None) or a.tobytes() == b.tobytes()

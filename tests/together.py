@@ -2,14 +2,13 @@
 
 import sys
 import threading
-from collections.abc import Callable
 
 
-def together(*acts: Callable[[], object]) -> None:
+def together(*acts):
     """Run all at the same time, in threads that take turns often; raise the first error."""
-    errors: list[BaseException] = []
+    errors = []
 
-    def guarded(act: Callable[[], object]) -> None:
+    def guarded(act):
         try:
             act()
         except BaseException as error:

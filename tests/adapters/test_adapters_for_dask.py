@@ -18,7 +18,7 @@ import dask.dataframe as dd
 import distributed
 import pandas as pd
 
-from streamkpca import NotFittedError, StreamingKernelPCA, kernels
+from streamkpca import NotFittedError, StreamingKernelPCA
 from streamkpca.adapters import for_dask, partition
 from streamkpca.aggregate import Aggregate
 
@@ -188,11 +188,6 @@ def test_invalid_arguments_are_refused():
     ):
         with pytest.raises(error, match=message):
             call(*arguments)
-
-
-def test_custom_kernels_are_learned():
-    model = fitted(array(), kernel=kernels.Custom(lambda A, B: A @ B.T))
-    np.testing.assert_allclose(model.eigenvalues_, fitted(array(), kernel="linear").eigenvalues_, rtol=1e-9)
 
 
 def test_without_dask_the_error_names_the_extra(monkeypatch):

@@ -4,7 +4,6 @@ import functools
 import itertools
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,25 +15,23 @@ from streamkpca.errors import NotFittedError
 from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
 
-Array = npt.NDArray[np.float64]
-
 HEALTHY, D = 1000, 4
 
 
-def draw(kind: str, n: int, seed: int) -> Array:
+def draw(kind, n, seed):
     """Draw healthy rows (n, D)."""
     noise = np.random.default_rng(seed).normal(size=(n + 200, D))
     rho = {"iid": 0.0, "ar": 0.8}[kind]
-    rows: Array = lfilter([np.sqrt(1.0 - rho**2)], [1.0, -rho], noise, axis=0)[200:]
+    rows = lfilter([np.sqrt(1.0 - rho**2)], [1.0, -rho], noise, axis=0)[200:]
     return rows
 
 
-def model_of(rows: Array) -> StreamingKernelPCA:
+def model_of(rows):
     return StreamingKernelPCA(max_atoms=32, block_size=256).partial_fit(rows)
 
 
 @functools.cache
-def ready(kind: str) -> bytes:
+def ready(kind):
     """Return a detector that knows what healthy rows are like."""
     model = model_of(draw(kind, 600, 1))
     detector = ChangeDetector(model, run_length=1000, n_healthy=HEALTHY)
@@ -42,7 +39,7 @@ def ready(kind: str) -> bytes:
     return detector.to_bytes()
 
 
-def detector_of(kind: str = "iid") -> ChangeDetector:
+def detector_of(kind="iid"):
     return ChangeDetector.from_bytes(ready(kind))
 
 
@@ -58,15 +55,6 @@ def test_run_length_is_kept(kind):
         alarms += len(detector.update(draw(kind, n, 200 + seed)).changes)
     # A factor of three, as documented.
     assert 2 * n / 3000 <= alarms < 2 * 3 * n / 1000
-
-
-def test_statistics_pass_levels_as_often_as_told():
-    # First passages of fresh streams, against the chart's extrapolation beyond its own rows.
-    detector = detector_of()
-    run_lengths = detector.update(draw("iid", 20_000, 7)).run_length
-    for length in (100.0, 300.0, 3000.0):
-        n_runs = np.count_nonzero(np.diff((run_lengths > length).astype(int)) == 1)
-        assert n_runs < 4 * 20_000 / length
 
 
 CHANGES = {

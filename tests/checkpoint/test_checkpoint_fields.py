@@ -2,8 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +9,13 @@ import pytest
 from streamkpca import CheckpointError, StreamingKernelPCA, kernels
 from streamkpca.changes.detector import _STATE as CHANGES
 from streamkpca.checkpoint.archive import header_text, read_archive, write_archive
-from streamkpca.checkpoint.fields import RULES, Field, Part
+from streamkpca.checkpoint.fields import RULES
 from streamkpca.checkpoint.table import STATE
 from streamkpca.monitoring.state import _STATE as MONITOR
 
 ROWS = np.random.default_rng(0).normal(size=(300, 3))
 WITH_GAPS = np.where(np.random.default_rng(1).random(ROWS.shape) < 0.1, np.nan, ROWS)
-SETTINGS: dict[str, Any] = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20}
+SETTINGS = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20}
 # Each field is there in one of these, and each part that may be absent is absent in another one.
 MODELS = {
     "young": StreamingKernelPCA(2, **SETTINGS).partial_fit(ROWS[:70]).refit(),
@@ -28,7 +26,7 @@ MODELS = {
 }
 
 
-def parts_of(part: Part) -> Iterator[Part]:
+def parts_of(part):
     yield part
     for child in part.children:
         yield from parts_of(child)
@@ -37,17 +35,17 @@ def parts_of(part: Part) -> Iterator[Part]:
 FIELDS = {part.key(entry.name): entry for part in parts_of(STATE) for entry in part.fields}
 
 
-def contents_of(model: StreamingKernelPCA) -> tuple[dict[str, Any], dict[str, Any]]:
+def contents_of(model):
     return read_archive(io.BytesIO(model.to_bytes()))
 
 
-def loaded(header: dict[str, Any], arrays: dict[str, Any]) -> StreamingKernelPCA:
+def loaded(header, arrays):
     file = io.BytesIO()
     write_archive(file, header_text({**header, "arrays": None}, arrays), arrays)
     return StreamingKernelPCA.from_bytes(file.getvalue())
 
 
-def wrong_values(entry: Field, value: Any) -> list[Any]:
+def wrong_values(entry, value):
     """Return values that the table does not allow for a field."""
     if not entry.is_array:
         wrong = [[1, 2], {}] if entry.kind != "kernel" else ["rbf", 1.5, -1, 99]
@@ -69,8 +67,8 @@ def wrong_values(entry: Field, value: Any) -> list[Any]:
     return wrong
 
 
-def test_the_file_holds_what_the_table_says() -> None:
-    found: set[str] = set()
+def test_the_file_holds_what_the_table_says():
+    found = set()
     for model in MODELS.values():
         header, arrays = contents_of(model)
         state = header["state"]
@@ -90,7 +88,7 @@ def test_the_file_holds_what_the_table_says() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_field_that_is_missing_or_wrong_is_refused_by_its_name(name: str) -> None:
+def test_every_field_that_is_missing_or_wrong_is_refused_by_its_name(name):
     header, arrays = contents_of(MODELS[name])
     state = header["state"]
     for key in [key for key in FIELDS if key in arrays or (key in state and key not in ("n_features", "dtype"))]:
@@ -108,8 +106,8 @@ def test_every_field_that_is_missing_or_wrong_is_refused_by_its_name(name: str) 
         loaded(header, arrays)
 
 
-def entry(path: str, value: Any) -> Any:
-    def change(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+def entry(path, value):
+    def change(header, arrays):
         *folders, name = path.split("/")
         for folder in folders:
             header = header[folder]
@@ -118,7 +116,7 @@ def entry(path: str, value: Any) -> Any:
     return change
 
 
-def without_gaps(header: dict[str, Any], arrays: dict[str, Any]) -> None:
+def without_gaps(header, arrays):
     for name in [name for name in arrays if name.startswith("scheduled.distribution.")]:
         del arrays[name]
     header["state"]["scheduled.distribution"] = None
@@ -144,21 +142,21 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("name", "change", "message"), BROKEN, ids=[message[:40] for *_, message in BROKEN])
-def test_parts_that_do_not_fit_together_are_refused(name: str, change: Any, message: str) -> None:
+def test_parts_that_do_not_fit_together_are_refused(name, change, message):
     header, arrays = contents_of(MODELS[name])
     change(header, arrays)
     with pytest.raises(CheckpointError, match=f"^from_bytes: .*({message})"):
         loaded(header, arrays)
 
 
-def test_a_number_of_active_atoms_that_is_not_that_of_the_factor_is_refused() -> None:
+def test_a_number_of_active_atoms_that_is_not_that_of_the_factor_is_refused():
     header, arrays = contents_of(MODELS["fixed"])
     arrays["scheduled.weights"][:] = 0.0
     with pytest.raises(CheckpointError, match="0 atoms have positive weights, but the factor is that of"):
         loaded(header, arrays)
 
 
-def test_kernels_that_read_other_columns_are_refused() -> None:
+def test_kernels_that_read_other_columns_are_refused():
     header, arrays = contents_of(MODELS["fixed"])
     others, _ = contents_of(StreamingKernelPCA(2, kernel=kernels.RBF(0.3).on([7]), **SETTINGS))
     for place in range(len(header["kernels"])):
@@ -170,7 +168,7 @@ def test_kernels_that_read_other_columns_are_refused() -> None:
         loaded(header, arrays)
 
 
-def test_infinity_comes_back() -> None:
+def test_infinity_comes_back():
     header, _ = contents_of(MODELS["waiting"])
     assert header["state"]["summary"] is None
     first = StreamingKernelPCA(2, kernel="linear", **SETTINGS).partial_fit(np.zeros((32, 3)))

@@ -5,7 +5,6 @@ import json
 import struct
 import tracemalloc
 import zipfile
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ ARRAYS = {
 }
 
 
-def packed(header: Any, arrays: Any, listed: Any = None) -> bytes:
+def packed(header, arrays, listed=None):
     """Return the bytes of a checkpoint, whose header may list other arrays than there are."""
     text = header_text(header, arrays)
     if listed is not None:
@@ -34,12 +33,12 @@ def packed(header: Any, arrays: Any, listed: Any = None) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def checkpoint() -> bytes:
+def checkpoint():
     model = StreamingKernelPCA(2, kernel=kernels.RBF(0.3), max_atoms=8, block_size=32, reservoir_size=20)
     return model.partial_fit(ROWS).to_bytes({"offset": 3})
 
 
-def test_what_is_written_is_read_here_and_by_numpy() -> None:
+def test_what_is_written_is_read_here_and_by_numpy():
     data = packed({"b": [1, None, "ü"], "a": 0.1}, ARRAYS)
     assert data == packed({"a": 0.1, "b": [1, None, "ü"]}, dict(reversed(ARRAYS.items())))
     header, read = read_archive(io.BytesIO(data))
@@ -54,7 +53,7 @@ def test_what_is_written_is_read_here_and_by_numpy() -> None:
             assert read[name].flags.carray
 
 
-def test_no_byte_may_change_be_missing_or_come_in_addition(checkpoint: bytes) -> None:
+def test_no_byte_may_change_be_missing_or_come_in_addition(checkpoint):
     places = [*range(0, 200), *range(200, len(checkpoint), 211), *range(len(checkpoint) - 200, len(checkpoint))]
     for place in places:
         damaged = bytearray(checkpoint)
@@ -87,20 +86,20 @@ def test_no_byte_may_change_be_missing_or_come_in_addition(checkpoint: bytes) ->
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_files_are_refused_by_what_is_wrong_with_them(data: bytes, message: str) -> None:
+def test_files_are_refused_by_what_is_wrong_with_them(data, message):
     with pytest.raises(CheckpointError, match=f"from_bytes: .*{message}"):
         StreamingKernelPCA.from_bytes(data)
 
 
 @pytest.mark.parametrize("text", [b"[1]", b"{", b'{"a":NaN}', b'{"a":"\xfc"}', b"[" * 100_000, b"1" * 10_000])
-def test_headers_that_are_no_json_objects_are_refused(text: bytes) -> None:
+def test_headers_that_are_no_json_objects_are_refused(text):
     file = io.BytesIO()
     write_archive(file, text, {})
     with pytest.raises(CheckpointError, match=r"its header is not JSON|not a checkpoint"):
         read_archive(file)
 
 
-def test_sizes_are_compared_with_the_file_before_memory_is_taken(checkpoint: bytes) -> None:
+def test_sizes_are_compared_with_the_file_before_memory_is_taken(checkpoint):
     """A header may claim much, but no more is allocated than the file is long, and that once."""
     lying = [packed({}, {}, {"a": ["<f8", [2**30]]}), packed({}, {}, {f"a{i}": ["<f8", [2**13]] for i in range(1000)})]
     # The length of the header.
@@ -114,7 +113,7 @@ def test_sizes_are_compared_with_the_file_before_memory_is_taken(checkpoint: byt
         assert peak < 2**21
 
 
-def test_nothing_is_unpickled() -> None:
+def test_nothing_is_unpickled():
     file = io.BytesIO()
     np.savez(file, **{"header.json": np.array([None], dtype=object)})
     for data in (file.getvalue(), b"\x80\x04]\x94."):

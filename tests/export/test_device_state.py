@@ -399,12 +399,6 @@ def test_a_model_of_few_rows_takes_what_its_device_brings_home():
         merge(StreamingKernelPCA(max_atoms=12).partial_fit(2.0 * RING[:300]), device)
 
 
-@pytest.mark.parametrize("data", ["x", None, np.zeros(3, dtype=np.uint8)])
-def test_data_that_are_no_bytes_are_refused(data):
-    with pytest.raises(TypeError, match="from_device: expected bytes but got"):
-        from_device(data, gateway())
-
-
 @pytest.mark.filterwarnings("error")
 def test_numbers_beyond_single_precision_are_refused():
     for model in (gateway(kernel=RBF(1e80)), StreamingKernelPCA(kernel=RBF(0.5), max_atoms=12)):

@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ N_KILLS = 600 if NIGHTLY else 8
 N_SIGNALS = 300 if NIGHTLY else 6
 
 SMALL = ["--components", "2", "--max-atoms", "8", "--block-size", "32", "--refit-every", "64"]
-PARAMETERS: dict[str, Any] = {"max_atoms": 8, "block_size": 32, "refit_every": 64}
+PARAMETERS = {"max_atoms": 8, "block_size": 32, "refit_every": 64}
 DATA = np.round(np.random.default_rng(6).normal(size=(4000, 3)), 5)
 LINES = [",".join(map(repr, row)) + "\n" for row in DATA.tolist()]
 HEADER = "a,b,c\n"
@@ -39,35 +38,35 @@ pytestmark = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Give an empty folder to work in, with the compiled loops loaded."""
     monkeypatch.chdir(tmp_path)
     learned(DATA[:200])
     return tmp_path
 
 
-def learned(rows: Any) -> StreamingKernelPCA:
+def learned(rows):
     return StreamingKernelPCA(2, kernel=RBF().in_units("std"), **PARAMETERS).partial_fit(rows).refit()
 
 
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
+def wait_for(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.005)
 
 
-def test_killed_at_random_moments_each_row_is_learned_once(folder: Path) -> None:
+def test_killed_at_random_moments_each_row_is_learned_once(folder):
     """Killed after some saves, and a moment more: the moments fall before, between and in the middle of saves."""
     rng, outcomes = np.random.default_rng(1), Counter[str]()
     log, model, n_written = folder / "log.csv", folder / "m.npz", 0
     log.write_text(HEADER)
     fit = ["fit", "log.csv", "--model", "m.npz", "--resume", "--save-every", "0", "--chunk-rows", "40"]
 
-    def state() -> tuple[int, int] | None:
+    def state():
         return (model.stat().st_ino, model.stat().st_mtime_ns) if model.exists() else None
 
-    def started() -> Command:
+    def started():
         return Command(folder, *fit, *([] if model.exists() else SMALL))
 
     for _ in range(N_KILLS):
@@ -95,7 +94,7 @@ def test_killed_at_random_moments_each_row_is_learned_once(folder: Path) -> None
     assert load(model).to_bytes() == learned(DATA[np.arange(n_written) % len(DATA)]).to_bytes()
 
 
-def test_signals_at_random_moments_leave_a_whole_model_and_a_plain_line(folder: Path) -> None:
+def test_signals_at_random_moments_leave_a_whole_model_and_a_plain_line(folder):
     rng, outcomes = np.random.default_rng(2), Counter[str]()
     (folder / "log.csv").write_text(HEADER + "".join(LINES))
     for number in range(N_SIGNALS):
@@ -122,7 +121,7 @@ def test_signals_at_random_moments_leave_a_whole_model_and_a_plain_line(folder: 
     print(f"{N_SIGNALS} signals: {dict(sorted(outcomes.items()))}")
 
 
-def test_processes_that_save_at_once_replace_no_model_that_they_have_not_seen(folder: Path) -> None:
+def test_processes_that_save_at_once_replace_no_model_that_they_have_not_seen(folder):
     """Each learns other rows; the rows in all files that are left are those of all processes."""
     outcomes, n = Counter[str](), 4
     for _ in range(20 if NIGHTLY else 2):
@@ -153,7 +152,7 @@ def test_processes_that_save_at_once_replace_no_model_that_they_have_not_seen(fo
     print(f"{n} processes at once: {dict(outcomes)}")
 
 
-def test_no_home_no_unicode_and_no_cache_are_borne(tmp_path: Path) -> None:
+def test_no_home_no_unicode_and_no_cache_are_borne(tmp_path):
     """In a process of its own, whose streams are encoded as the environment says."""
     (tmp_path / "\u00e9.csv").write_text("\u6e29\u5ea6,b\u00e9,c\n" + "".join(LINES[:100]), encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}

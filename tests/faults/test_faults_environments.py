@@ -5,9 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
@@ -19,7 +17,7 @@ from streamkpca import StreamingKernelPCA, kernels
 PACKAGE = Path(streamkpca.__file__).parent
 ROWS = np.random.default_rng(0).normal(size=(3000, 3))
 PROBE = ROWS[:7]
-SMALL: dict[str, Any] = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20, "kernel": kernels.RBF(0.3)}
+SMALL = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20, "kernel": kernels.RBF(0.3)}
 CODE = """
 import json
 import numpy as np
@@ -31,13 +29,13 @@ print(json.dumps([model.novelty(rows[:7]).tolist(), model.transform(rows[:7]).ra
 """
 
 
-def new_model() -> StreamingKernelPCA:
+def new_model():
     return StreamingKernelPCA(2, **SMALL)
 
 
-def in_thread(act: Callable[[], Any], *, stack: int) -> Any:
+def in_thread(act, *, stack):
     """Run a function in a thread with a stack of so many bytes."""
-    found: list[Any] = []
+    found = []
     before = threading.stack_size(stack)
     try:
         thread = threading.Thread(target=lambda: found.append(act()))
@@ -49,10 +47,10 @@ def in_thread(act: Callable[[], Any], *, stack: int) -> Any:
     return found[0]
 
 
-def test_a_small_stack_is_enough() -> None:
+def test_a_small_stack_is_enough():
     """Musl and macOS give threads 128 to 512 KiB; the loops are compiled beforehand, which takes more."""
 
-    def act() -> bytes:
+    def act():
         learning = new_model().partial_fit(ROWS[:2000])
         learning.novelty(ROWS)
         learning.inverse_transform(learning.transform(PROBE))
@@ -60,14 +58,14 @@ def test_a_small_stack_is_enough() -> None:
         return StreamingKernelPCA.from_bytes(learning.to_bytes()).partial_fit(ROWS[2000:]).to_bytes()
 
     assert act() == in_thread(act, stack=256 * 1024)
-    deep: Any = kernels.RBF(0.3)
+    deep = kernels.RBF(0.3)
     for _ in range(150):
         deep = 0.999 * deep
     assert in_thread(lambda: repr(deep), stack=256 * 1024) == repr(deep)
     assert in_thread(lambda: new_model().set_params(kernel=deep).partial_fit(ROWS[:100]).to_bytes(), stack=256 * 1024)
 
 
-def test_options_of_the_interpreter_change_no_answer(tmp_path: Path) -> None:
+def test_options_of_the_interpreter_change_no_answer(tmp_path):
     """An isolated interpreter without asserts and docstrings, with checks, another hash and no locale."""
     site = Path(np.__file__).parent.parent
     code = f"import sys; sys.path[:0] = [{str(PACKAGE.parent)!r}, {str(site)!r}]\n{CODE}"
@@ -99,7 +97,7 @@ except Exception as error:
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="without compiled loops nothing waits")
-def test_a_subinterpreter_is_refused() -> None:
+def test_a_subinterpreter_is_refused():
     """Numba's loops release the interpreter lock, and would wait for it for ever."""
     variables = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
     command = [sys.executable, "-W", "ignore", "-c", SUBINTERPRETER]

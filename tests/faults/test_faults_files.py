@@ -8,9 +8,6 @@ import signal
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +30,7 @@ pytestmark = [
 ]
 
 
-def new_model(n_rows: int = 100) -> StreamingKernelPCA:
+def new_model(n_rows=100):
     model = StreamingKernelPCA(2, kernel="linear", max_atoms=6, block_size=32, reservoir_size=20, refit_every=64)
     return model.partial_fit(ROWS[:n_rows])
 
@@ -41,7 +38,7 @@ def new_model(n_rows: int = 100) -> StreamingKernelPCA:
 MODEL = new_model()
 
 
-def run(*args: str) -> None:
+def run(*args):
     """Run the command, and raise what it prints as its error."""
     done = CliRunner().invoke(cli, args)
     if done.exit_code:
@@ -49,7 +46,7 @@ def run(*args: str) -> None:
 
 
 # What writes, and the ending of the file.
-WRITERS: dict[str, tuple[str, Callable[[Any], object]]] = {
+WRITERS = {
     "model": ("npz", lambda target: MODEL.save(target)),
     "monitor": ("npz", lambda target: Monitor(MODEL).save(target)),
     "export": ("c", lambda target: run("export", "a.npz", str(target))),
@@ -59,7 +56,7 @@ every_writer = pytest.mark.parametrize(("ending", "write"), WRITERS.values(), id
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Make an empty folder for targets, beside one of what the command reads."""
     sources, targets = tmp_path / "sources", tmp_path / "targets"
     sources.mkdir()
@@ -70,7 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return targets
 
 
-def fail_at(length: int, write: Callable[[Any], object], target: Any) -> None:
+def fail_at(length, write, target):
     """Write while a file can have so many bytes only, and tell the error."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (length, resource.RLIM_INFINITY))
@@ -80,7 +77,7 @@ def fail_at(length: int, write: Callable[[Any], object], target: Any) -> None:
 
 
 @every_writer
-def test_a_full_disk_leaves_the_old_file_or_none(ending: str, write: Callable[[Any], object], folder: Path) -> None:
+def test_a_full_disk_leaves_the_old_file_or_none(ending, write, folder):
     target = folder / f"t.{ending}"
     write(target)
     length = target.stat().st_size // 2
@@ -93,7 +90,7 @@ def test_a_full_disk_leaves_the_old_file_or_none(ending: str, write: Callable[[A
 
 
 @every_writer
-def test_links_and_rights_of_a_replaced_file_stay(ending: str, write: Callable[[Any], object], folder: Path) -> None:
+def test_links_and_rights_of_a_replaced_file_stay(ending, write, folder):
     real, link = folder / f"real.{ending}", folder / f"link.{ending}"
     link.symlink_to(real.name)
     # First the link dangles.
@@ -110,7 +107,7 @@ def test_links_and_rights_of_a_replaced_file_stay(ending: str, write: Callable[[
 
 
 @every_writer
-def test_a_device_is_written_into(ending: str, write: Callable[[Any], object], folder: Path) -> None:
+def test_a_device_is_written_into(ending, write, folder):
     target = folder / f"null.{ending}"
     target.symlink_to(os.devnull)
     write(target)
@@ -118,7 +115,7 @@ def test_a_device_is_written_into(ending: str, write: Callable[[Any], object], f
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
-ACCEPTED: dict[str, Callable[[Path], Any]] = {
+ACCEPTED = {
     "not UTF-8": lambda folder: os.fsencode(folder) + b"/\xff\xfe\n.npz",
     "escaped bytes": lambda folder: f"{folder}/\udcff.npz",
     "shell": lambda folder: f"{folder}/$(x) `y` *?[a]{{b}}'\"\\.npz",
@@ -127,7 +124,7 @@ ACCEPTED: dict[str, Callable[[Path], Any]] = {
     "folder twice": lambda folder: f"{folder}//./m.npz",
 }
 
-REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+REFUSED = {
     "empty": (lambda folder: "", "No such file or directory"),
     "folder": (lambda folder: folder / "folder", "Is a directory"),
     "folder with a slash": (lambda folder: f"{folder}/folder/", "Is a directory"),
@@ -140,7 +137,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_odd_names_are_names(name: str, folder: Path) -> None:
+def test_odd_names_are_names(name, folder):
     target = ACCEPTED[name](folder)
     for extra in ("first", "second"):
         MODEL.save(target, extra)
@@ -149,7 +146,7 @@ def test_odd_names_are_names(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_odd_targets_are_refused_by_the_name_that_was_given(name: str, folder: Path) -> None:
+def test_odd_targets_are_refused_by_the_name_that_was_given(name, folder):
     (folder / "folder").mkdir()
     (folder / "file").write_text("mine")
     (folder / "loop").symlink_to("loop")
@@ -163,7 +160,7 @@ def test_odd_targets_are_refused_by_the_name_that_was_given(name: str, folder: P
     assert (folder / "file").read_text() == "mine"
 
 
-def test_two_processes_that_save_to_one_path_leave_whole_files(folder: Path) -> None:
+def test_two_processes_that_save_to_one_path_leave_whole_files(folder):
     path, models = folder / "m.npz", [new_model(100), new_model(150), new_model(199)]
     allowed = [model.to_bytes() for model in models]
     models[0].save(path)

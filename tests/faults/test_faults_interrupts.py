@@ -8,8 +8,6 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,10 +21,10 @@ FIRST_TIMES = 4
 MOST_MOMENTS = 12
 N_SIGNALS = 300 if NIGHTLY else 8
 ROWS = np.random.default_rng(4).normal(size=(300, 3))
-SMALL: dict[str, Any] = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
+SMALL = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
 
 
-def begun(**settings: Any) -> StreamingKernelPCA:
+def begun(**settings):
     return StreamingKernelPCA(2, **{**SMALL, **settings}).partial_fit(ROWS[:70])
 
 
@@ -35,7 +33,7 @@ BAD = ROWS[100:105].copy()
 BAD[2] = np.nan
 
 # Methods that change a model.
-CHANGES: dict[str, tuple[StreamingKernelPCA, Callable[[StreamingKernelPCA], object]]] = {
+CHANGES = {
     "first rows": (StreamingKernelPCA(2, **SMALL), lambda model: model.partial_fit(ROWS[:5])),
     "rows that wait": (begun(), lambda model: model.partial_fit(ROWS[100:104])),
     "a row": (begun(), lambda model: model.partial_fit(ROWS[100:101])),
@@ -54,7 +52,7 @@ CHANGES: dict[str, tuple[StreamingKernelPCA, Callable[[StreamingKernelPCA], obje
 }
 
 
-def is_free(model: StreamingKernelPCA) -> bool:
+def is_free(model):
     """Tell whether another thread can write."""
     thread = threading.Thread(target=lambda: model.set_params(**model.get_params()), daemon=True)
     thread.start()
@@ -62,7 +60,7 @@ def is_free(model: StreamingKernelPCA) -> bool:
     return not thread.is_alive()
 
 
-def chosen_moments(lines: list[tuple[str, int]]) -> list[int]:
+def chosen_moments(lines):
     """Choose when to interrupt: a few moments from all over, at nightly size each line several times."""
     if NIGHTLY:
         return first_moments(lines, FIRST_TIMES)
@@ -70,7 +68,7 @@ def chosen_moments(lines: list[tuple[str, int]]) -> list[int]:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_interrupted_at_any_line_nothing_is_half_done(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_at_any_line_nothing_is_half_done(name, monkeypatch):
     model, change = CHANGES[name]
     before = model.to_bytes()
     never = copy.deepcopy(model)
@@ -100,7 +98,7 @@ def test_interrupted_at_any_line_nothing_is_half_done(name: str, monkeypatch: py
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
-def test_signals_in_the_middle_of_many_blocks() -> None:
+def test_signals_in_the_middle_of_many_blocks():
     rng, outcomes = np.random.default_rng(9), Counter[str]()
     rows = rng.normal(size=(512 * 14, 16))
     model = StreamingKernelPCA(3, max_atoms=48, tolerance=0.0, refit_every=2048).partial_fit(rows[: 512 * 4])
@@ -109,7 +107,7 @@ def test_signals_in_the_middle_of_many_blocks() -> None:
     after, rest = never.to_bytes(), rows[:700]
     final = never.partial_fit(rest).to_bytes()
 
-    def press(number: int, frame: object) -> None:
+    def press(number, frame):
         raise KeyboardInterrupt
 
     previous = signal.signal(signal.SIGALRM, press)

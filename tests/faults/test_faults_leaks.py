@@ -11,9 +11,6 @@ import os
 import pickle
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
@@ -27,24 +24,24 @@ NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 N_CALLS = 1_000_000 if NIGHTLY else 1000
 N_COPIES = 1000 if NIGHTLY else 8
 ROWS = np.random.default_rng(8).normal(size=(6000, 3))
-SMALL: dict[str, Any] = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20, "refit_every": 512}
+SMALL = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20, "refit_every": 512}
 # What one of these calls keeps would be at least an object of Python, 16 bytes; numba and pytest take some, once.
 MOST_A_CALL = 8
 MOST_ONCE = 100_000
 
 
-def new_model(**settings: Any) -> StreamingKernelPCA:
+def new_model(**settings):
     return StreamingKernelPCA(2, **{"kernel": kernels.RBF(0.3), **SMALL, **settings})
 
 
-def one_by_one() -> Iterator[np.ndarray]:
+def one_by_one():
     """Give the rows in turn, for ever; `itertools.cycle` would keep the views."""
     while True:
         for start in range(len(ROWS)):
             yield ROWS[start : start + 1]
 
 
-def n_cached() -> int:
+def n_cached():
     """Count what caches of functions hold, and the machine code that loops have been compiled to."""
     found = 0
     for thing in gc.get_objects():
@@ -57,7 +54,7 @@ def n_cached() -> int:
 
 
 @pytest.fixture(autouse=True)
-def traced() -> Iterator[None]:
+def traced():
     """Trace memory from before a model is made, as what it replaces later would not be missed otherwise."""
     tracemalloc.start()
     yield
@@ -67,7 +64,7 @@ def traced() -> Iterator[None]:
 class Held:
     """What the process holds right now."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         gc.collect()
         self.memory = tracemalloc.get_traced_memory()[0]
         self.threads = threading.active_count()
@@ -75,7 +72,7 @@ class Held:
         self.cached = n_cached()
 
 
-def held_after(act: Callable[[], Any], n_calls: int, n_warm: int) -> str:
+def held_after(act, n_calls, n_warm):
     """Call a function many times after a warm start, and check that nothing grows; return what grew."""
     for _ in range(n_warm):
         act()
@@ -91,7 +88,7 @@ def held_after(act: Callable[[], Any], n_calls: int, n_warm: int) -> str:
     return f"{n_calls} calls, {grown:+} bytes"
 
 
-def test_queries_of_single_rows_keep_nothing() -> None:
+def test_queries_of_single_rows_keep_nothing():
     model, rows = new_model().partial_fit(ROWS[:2000]), one_by_one()
     queries = {
         "transform": (model.transform, N_CALLS),
@@ -100,10 +97,10 @@ def test_queries_of_single_rows_keep_nothing() -> None:
         "inverse_transform": (lambda row: model.inverse_transform(row[:, :2]), N_CALLS // 1000),
     }
     for query, (ask, n_calls) in queries.items():
-        print(f"{query}: {held_after(lambda ask=ask: ask(next(rows)), n_calls, 10)}")  # type: ignore[misc]
+        print(f"{query}: {held_after(lambda ask=ask: ask(next(rows)), n_calls, 10)}")
 
 
-def test_learning_single_rows_keeps_nothing() -> None:
+def test_learning_single_rows_keeps_nothing():
     rows = one_by_one()
     # From here on the samples are full, and the scale is final.
     model = new_model(kernel="rbf").partial_fit(ROWS)
@@ -113,24 +110,24 @@ def test_learning_single_rows_keeps_nothing() -> None:
     print(f"skipping: {held_after(lambda: forgetting.partial_fit(next(bad)), N_CALLS // 10, 600)}")
 
 
-def test_a_monitor_keeps_nothing() -> None:
+def test_a_monitor_keeps_nothing():
     monitor, rows = Monitor(new_model(), lags=2, smoothing=0.5), one_by_one()
     # The scores that thresholds come from fill up with 1,000 alarms and rows.
     monitor.update(ROWS)
     print(f"monitor: {held_after(lambda: monitor.update(next(rows)), N_CALLS // 10, 100)}")
 
 
-def test_copies_files_merges_and_refusals_keep_nothing(tmp_path: Path) -> None:
+def test_copies_files_merges_and_refusals_keep_nothing(tmp_path):
     model, other = new_model().partial_fit(ROWS[:2000]), new_model().partial_fit(ROWS[2000:4000])
     whole, path = new_model().partial_fit(ROWS), tmp_path / "model.npz"
 
-    def saved() -> None:
+    def saved():
         model.save(path)
         streamkpca.load(path).transform(ROWS[:1])
 
     checkpoints = Checkpointer(tmp_path / "generation.npz", keep=2)
 
-    def refused() -> None:
+    def refused():
         with pytest.raises(FileNotFoundError):
             model.save(tmp_path / "missing" / "model.npz")
         with pytest.raises(TypeError, match="extra"):
@@ -139,7 +136,7 @@ def test_copies_files_merges_and_refusals_keep_nothing(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="NaN"):
                 act(np.full((1, 3), np.nan))
 
-    acts: dict[str, Callable[[], Any]] = {
+    acts = {
         "deepcopy": lambda: copy.deepcopy(model).transform(ROWS[:1]),
         "pickle": lambda: pickle.loads(pickle.dumps(model)).partial_fit(ROWS[:40]),
         "files": saved,

@@ -6,9 +6,7 @@ HYPOTHESIS_PROFILE=nightly tries every option with every odd value, and every th
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -33,7 +31,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Give an empty folder to work in."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -45,7 +43,7 @@ VALUES = [
     "/no/such/file", "m.npz", "x.csv", "x.npy", "o.csv", "o.parquet", "o.png", "o.c", "x" * 5000, "%s", "{}", "rbf",
     '{"RBF": {}}', "[" * 3000, "3", "1s", "9" * 400 + "s", "range", "csv", "\udcff",
 ]  # fmt: skip
-BASES: dict[str, list[str]] = {
+BASES = {
     "fit": ["x.csv", "--drop", "t,l", "--max-atoms", "8"],
     "score": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "transform": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
@@ -56,7 +54,7 @@ BASES: dict[str, list[str]] = {
 }
 
 
-def command_lines() -> Iterator[list[str]]:
+def command_lines():
     for name, base in BASES.items():
         command = cli.commands[name]
         for parameter in command.get_params(click.Context(command)):
@@ -70,7 +68,7 @@ def command_lines() -> Iterator[list[str]]:
                 yield from ([name, *base, parameter.opts[-1], *[value] * parameter.nargs] for value in VALUES)
 
 
-def run_plainly(args: list[str]) -> int:
+def run_plainly(args):
     """Run the command, and check that it ends as it should."""
     result = CliRunner().invoke(cli, args, input=b"")
     assert result.exception is None or isinstance(result.exception, SystemExit), (args, result.exception)
@@ -80,7 +78,7 @@ def run_plainly(args: list[str]) -> int:
     return result.exit_code
 
 
-def write_table() -> None:
+def write_table():
     with open("x.csv", "w") as file:
         file.write("t,a,b,c,l\n")
         for i, line in enumerate(LINES):
@@ -88,7 +86,7 @@ def write_table() -> None:
     np.save("x.npy", DATA)
 
 
-def test_any_value_of_any_option_is_used_or_refused_in_a_line(folder: Path) -> None:
+def test_any_value_of_any_option_is_used_or_refused_in_a_line(folder):
     write_table()
     assert run_plainly(["fit", "x.csv", "--drop", "t,l", "--model", "m.npz", "--max-atoms", "8"]) == 0
     model, outcomes, tried = Path("m.npz").read_bytes(), Counter[int](), 0
@@ -106,7 +104,7 @@ def test_any_value_of_any_option_is_used_or_refused_in_a_line(folder: Path) -> N
 
 
 READING = Reading(("a", "b", "c"))._asdict()
-NOTES: list[Any] = [
+NOTES = [
     None, 0, True, "x" * 1000, [], [1], {}, {"command": None}, {"command": []}, {"monitor": {}}, {"monitor": "x"},
     *({"command": {"places": {os.path.realpath("x.csv"): place}}} for place in (
         {}, {"byte": -5}, {"byte": 2**59}, {"byte": "6"}, {"line": 10**18}, {"row": "x"}, {"line": []}, [], "x",
@@ -124,7 +122,7 @@ NOTES: list[Any] = [
 ]  # fmt: skip
 
 
-def odd_models() -> Iterator[tuple[str, bytes]]:
+def odd_models():
     """Yield files given as models: damaged, foreign, and whole ones whose notes make no sense."""
     rng = np.random.default_rng(8)
     good = {name: model.to_bytes({"offset": 1}) for name, model in models().items()}
@@ -163,7 +161,7 @@ USES = [
 ]
 
 
-def test_any_file_given_as_a_model_is_used_or_refused_in_a_line(folder: Path) -> None:
+def test_any_file_given_as_a_model_is_used_or_refused_in_a_line(folder):
     (folder / "x.csv").write_text("a,b,c\n" + "".join(LINES[:60]))
     models()["fitted"].save("good.npz")
     outcomes, tried = Counter[int](), 0

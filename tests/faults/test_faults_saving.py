@@ -11,10 +11,8 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,15 +35,15 @@ pytestmark = [
 ]
 
 
-def new_model() -> StreamingKernelPCA:
+def new_model():
     return StreamingKernelPCA(2, max_atoms=6, block_size=32, reservoir_size=20, refit_every=64)
 
 
-def learned(n_rows: int) -> StreamingKernelPCA:
+def learned(n_rows):
     return new_model().partial_fit(np.take(ROWS, np.arange(n_rows), axis=0, mode="wrap")) if n_rows else new_model()
 
 
-def consume(path: Path, reports: int) -> None:
+def consume(path, reports):
     """Learn and save endlessly, from where the last process was killed, and report each start and end of a save."""
     checkpoints = Checkpointer(path, every_rows=INTERVAL, keep=2)
     model = checkpoints.latest() or new_model()
@@ -59,7 +57,7 @@ def consume(path: Path, reports: int) -> None:
         os.write(reports, f"={offset}\n".encode())
 
 
-def test_killed_while_saving_loses_at_most_one_interval(tmp_path: Path) -> None:
+def test_killed_while_saving_loses_at_most_one_interval(tmp_path):
     rng, outcomes, confirmed = np.random.default_rng(5), Counter[str](), 0
     path = tmp_path / "m.npz"
     never_stopped, n_rows = new_model(), 0
@@ -107,7 +105,7 @@ def test_killed_while_saving_loses_at_most_one_interval(tmp_path: Path) -> None:
 
 
 @contextmanager
-def kept(folder: Path) -> Iterator[StreamingKernelPCA]:
+def kept(folder):
     """Save a model; afterwards it must still be there, and nothing else."""
     learned(100).save(folder / "m.npz", "old")
     before = (folder / "m.npz").read_bytes()
@@ -117,7 +115,7 @@ def kept(folder: Path) -> Iterator[StreamingKernelPCA]:
     assert load(folder / "m.npz").extra_ == "old"
 
 
-def must_fail(act: Callable[[], object], number: int) -> None:
+def must_fail(act, number):
     try:
         act()
     except OSError as error:
@@ -126,14 +124,14 @@ def must_fail(act: Callable[[], object], number: int) -> None:
         raise AssertionError("it was saved")
 
 
-def test_a_read_only_folder_keeps_its_file() -> None:
+def test_a_read_only_folder_keeps_its_file():
     folder = Path(tempfile.mkdtemp())
     try:
         with kept(folder) as model:
             (folder / "m.npz").chmod(0o666)
             folder.chmod(0o555)
 
-            def save(report: object) -> None:
+            def save(report):
                 if os.getuid() == 0:
                     os.setuid(65534)
                 must_fail(lambda: model.save(folder / "m.npz"), errno.EACCES)
@@ -150,43 +148,43 @@ class Failing:
 
     left = 0
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file):
         self._file = file
 
     @classmethod
-    def count(cls) -> None:
+    def count(cls):
         cls.left -= 1
         if cls.left == 0:
             raise OSError(errno.EIO, "Input/output error")
 
-    def __enter__(self) -> "Failing":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.close()
 
-    def close(self) -> None:
+    def close(self):
         self._file.close()
         self.count()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         method = getattr(self._file, name)
         if name not in ("write", "flush"):
             return method
 
-        def counted(*arguments: Any) -> Any:
+        def counted(*arguments):
             self.count()
             return method(*arguments)
 
         return counted
 
 
-def test_a_disk_that_fails_at_any_moment_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_at_any_moment_leaves_the_old_file(tmp_path, monkeypatch):
     originals = {name: getattr(os, name) for name in ("open", "fsync", "replace", "fchmod")}
     n_failed = n_replaced = 0
 
-    def counted(function: Any, wrap: Callable[[Any], Any] = lambda value: value) -> Any:
-        def call(*arguments: Any, **named: Any) -> Any:
+    def counted(function, wrap=lambda value: value):
+        def call(*arguments, **named):
             Failing.count()
             return wrap(function(*arguments, **named))
 
@@ -224,7 +222,7 @@ def test_a_disk_that_fails_at_any_moment_leaves_the_old_file(tmp_path: Path, mon
 # Where it strikes between the opening of a file and the statement that closes it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
-def test_interrupted_at_any_line_the_old_file_or_the_new_is_there(kind: type[BaseException], tmp_path: Path) -> None:
+def test_interrupted_at_any_line_the_old_file_or_the_new_is_there(kind, tmp_path):
     old, model, path = learned(100), learned(150), tmp_path / "m.npz"
     allowed = {old.to_bytes("x"), model.to_bytes("x")}
     outcomes = Counter[str]()

@@ -1,11 +1,8 @@
 """Every state that a stream can reach is saved and loaded: the checks on loading are never too strict."""
 
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +10,6 @@ from strategies import generators, rows
 
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.errors import IndefiniteKernelWarning, SparsityWarning
-
-Array = npt.NDArray[np.float64]
 
 KERNELS = [
     "rbf", "laplacian", "linear", "cosine", kernels.RBF("median"), kernels.RBF(0.3), kernels.RBF(1e-12),
@@ -28,13 +23,13 @@ KERNELS = [
 ]  # fmt: skip
 
 
-def assert_comes_back(model: StreamingKernelPCA) -> None:
+def assert_comes_back(model):
     data = model.to_bytes()
     assert StreamingKernelPCA.from_bytes(data).to_bytes() == data
 
 
 @st.composite
-def weights(draw: Any, n: int) -> Array | float | None:
+def weights(draw, n):
     """Weights from the least to the largest that are taken, alone and side by side."""
     kind = draw(st.sampled_from(["none", "none", "uniform", "zeros", "some zeros", "least", "largest", "all scales"]))
     rng = draw(generators())
@@ -46,7 +41,7 @@ def weights(draw: Any, n: int) -> Array | float | None:
     return 10.0 ** rng.uniform(-100, 100, n)
 
 
-def refused_or_done(act: Callable[[], Any]) -> None:
+def refused_or_done(act):
     """Call a function, which may refuse by a message, for example rows outside a kernel's range."""
     try:
         act()
@@ -61,12 +56,12 @@ def refused_or_done(act: Callable[[], Any]) -> None:
 @given(st.data())
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.IndefiniteKernelWarning")
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
-def test_every_state_is_saved_and_loaded(data: st.DataObject) -> None:
+def test_every_state_is_saved_and_loaded(data):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IndefiniteKernelWarning)
         warnings.simplefilter("ignore", SparsityWarning)
         drawn = data.draw
-        settings: dict[str, Any] = {
+        settings = {
             "kernel": drawn(st.sampled_from(KERNELS)),
             "max_atoms": drawn(st.sampled_from([None, 1, 2, 5, 12])),
             "tolerance": drawn(st.sampled_from([0.0, 1e-9, 1e-3, 0.2])),
@@ -114,7 +109,7 @@ def test_every_state_is_saved_and_loaded(data: st.DataObject) -> None:
                 assert np.isfinite(model.transform(X)).all()
 
 
-def test_sums_that_fade_below_the_smallest_numbers_are_loaded() -> None:
+def test_sums_that_fade_below_the_smallest_numbers_are_loaded():
     """A kernel of 1e-30 has products of values of 1e-60, rows fade to 1e-150, and the second is far from the atom."""
     X = np.repeat([[0.0], [15.84], [15.84]], 2, axis=0)
     model = StreamingKernelPCA(1, kernel=1e-30 * kernels.RBF(0.5), max_atoms=1, block_size=2, half_life=1e-3)
@@ -124,7 +119,7 @@ def test_sums_that_fade_below_the_smallest_numbers_are_loaded() -> None:
 @pytest.mark.parametrize(
     "kernel", [kernels.RBF(0.3), kernels.RBF(), kernels.Matern() + kernels.Laplacian(2.0)], ids=repr
 )
-def test_kernels_too_large_for_any_row_are_refused_with_the_first(kernel: kernels.Kernel) -> None:
+def test_kernels_too_large_for_any_row_are_refused_with_the_first(kernel):
     """Otherwise rows would wait for a block that can never be learned, and the saved model could not be loaded."""
     for large in (kernel.exp().exp().exp().exp(), 1e140 * kernel, kernel**2 * (1e70 * kernel) ** 2):
         model = StreamingKernelPCA(2, kernel=large, block_size=64)
@@ -136,7 +131,7 @@ def test_kernels_too_large_for_any_row_are_refused_with_the_first(kernel: kernel
     assert_comes_back(fine)
 
 
-def test_streams_that_forget_every_row_but_the_last_come_back() -> None:
+def test_streams_that_forget_every_row_but_the_last_come_back():
     """Their weights fade below the range of numbers, of some parts sooner than of others."""
     for seed in range(12):
         random = np.random.default_rng(seed)
@@ -157,7 +152,7 @@ def test_streams_that_forget_every_row_but_the_last_come_back() -> None:
 
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.IndefiniteKernelWarning")
 @pytest.mark.parametrize("noise_variance", ["auto", 1e-3, None])
-def test_a_stream_of_rows_of_negative_energy_answers_without_atoms(noise_variance: Any) -> None:
+def test_a_stream_of_rows_of_negative_energy_answers_without_atoms(noise_variance):
     kernel = kernels.Sigmoid(gamma=0.5, coef0=-1.0)
     model = StreamingKernelPCA(1, kernel=kernel, noise_variance=noise_variance, center=False, block_size=2)
     for row in ([0.1], [0.2], [0.3]):
@@ -167,7 +162,7 @@ def test_a_stream_of_rows_of_negative_energy_answers_without_atoms(noise_varianc
         assert_comes_back(model)
 
 
-def test_atoms_stay_where_weights_that_have_nearly_faded_give_no_direction() -> None:
+def test_atoms_stay_where_weights_that_have_nearly_faded_give_no_direction():
     """Warnings are errors here: the inverse of such a curvature leaves the range of numbers."""
     X = np.array([[20.0, 10.0, 0.0], [-10.0, -10.0, -0.2], [-20.0, -20.0, -0.2], [20.0, 10.0, 0.2]])
     model = StreamingKernelPCA(

@@ -9,9 +9,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +26,7 @@ MOST_BYTES, LONGEST = 600 * 2**20, 60
 FOREIGN = ("object has no", "NoneType", "bad_alloc", "must be str", "Error(", "Traceback", "<class", "0x7f")
 # Sizes that are claimed: none, one too many, as many as a small field holds, more than any memory.
 CLAIMS = (0, 1, 127, 128, 255, 2**16, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1)
-WAYS: list[dict[str, Any]] = [
+WAYS = [
     {},
     {"on_bad_rows": "skip", "on_missing": "marginal", "looks": True},
     {"time": ["t"], "on_bad_rows": "skip"},
@@ -41,18 +39,18 @@ pytestmark = [
 ]
 
 
-def made(write: Callable[[io.BytesIO], object]) -> bytes:
+def made(write):
     sink = io.BytesIO()
     write(sink)
     return sink.getvalue()
 
 
-def streamed(sink: io.BytesIO, table: pa.Table) -> None:
+def streamed(sink, table):
     with ipc.new_stream(sink, table.schema, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
 
 
-def good_files() -> dict[str, bytes]:
+def good_files():
     X, codes = np.arange(600.0).reshape(300, 2), pa.array([str(i % 3) for i in range(300)]).dictionary_encode()
     table = pa.table({"t": X[:, 0], "x": X[:, 1], "s": codes})
     text = "t,x,s\n" + "".join(f'{i},{i}.5,"a{i}"\n' for i in range(300))
@@ -70,7 +68,7 @@ def good_files() -> dict[str, bytes]:
     }
 
 
-def damaged(good: bytes, rng: np.random.Generator) -> Iterator[bytes]:
+def damaged(good, rng):
     """Cut a file, and change some of its numbers: anywhere, and near its ends, which hold its structure."""
     yield b""
     yield from (good[:end] for end in range(1, len(good), max(1, len(good) // 12)))
@@ -82,7 +80,7 @@ def damaged(good: bytes, rng: np.random.Generator) -> Iterator[bytes]:
         yield good[:at] + (value % 2 ** (8 * size)).to_bytes(size, "little") + good[at + size :]
 
 
-def bombs() -> Iterator[tuple[str, bytes]]:
+def bombs():
     """Yield small files that claim to be, or are, far larger than memory."""
     for shape in ((2**40, 1), (1, 2**40), (2**62, 2**62), (2**27, 2)):
         for order in (False, True):
@@ -94,7 +92,7 @@ def bombs() -> Iterator[tuple[str, bytes]]:
     yield "a.jsonl.gz", gzip.compress(b'{"x": ' + b"[" * 2**26, 1)
 
 
-def try_all(files: list[tuple[str, bytes]], folder: Path, first: int, report: Callable[[str], None]) -> None:
+def try_all(files, folder, first, report):
     """Read files, reporting each before it is tried, and what is wrong with it."""
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (size + MOST_BYTES, resource.RLIM_INFINITY))
@@ -117,7 +115,7 @@ def try_all(files: list[tuple[str, bytes]], folder: Path, first: int, report: Ca
     signal.alarm(0)
 
 
-def check(files: list[tuple[str, bytes]], folder: Path) -> None:
+def check(files, folder):
     first, wrong = 0, []
     while first < len(files):
         code, lines = in_a_child(lambda report, first=first: try_all(files, folder, first, report))
@@ -131,12 +129,12 @@ def check(files: list[tuple[str, bytes]], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", good_files())
-def test_damaged_files_are_read_or_refused_in_a_line(name: str, tmp_path: Path) -> None:
+def test_damaged_files_are_read_or_refused_in_a_line(name, tmp_path):
     good, rng = good_files()[name], np.random.default_rng(31)
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     list(open_table(str(tmp_path / "a.csv")).batches(10))
     check([(f"table.{name}", data) for data in damaged(good, rng)], tmp_path)
 
 
-def test_files_that_claim_to_be_larger_than_memory_are_refused(tmp_path: Path) -> None:
+def test_files_that_claim_to_be_larger_than_memory_are_refused(tmp_path):
     check(list(bombs()), tmp_path)

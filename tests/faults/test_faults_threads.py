@@ -14,8 +14,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,14 +30,14 @@ N_READS = 1_000_000 if NIGHTLY else 8000
 N_FORKS = 300 if NIGHTLY else 8
 ROWS = np.random.default_rng(12).normal(size=(3000, 3))
 PROBE = np.random.default_rng(13).normal(size=(1, 3))
-SMALL: dict[str, Any] = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20, "refit_every": 64}
+SMALL = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20, "refit_every": 64}
 
 
-def new_model(**settings: Any) -> StreamingKernelPCA:
+def new_model(**settings):
     return StreamingKernelPCA(2, **{**SMALL, **settings})
 
 
-QUESTIONS: list[Callable[[StreamingKernelPCA], Any]] = [
+QUESTIONS = [
     lambda model: model.transform(PROBE),
     lambda model: model.score_samples(PROBE),
     lambda model: model.transform(ROWS[:20]),
@@ -47,11 +45,11 @@ QUESTIONS: list[Callable[[StreamingKernelPCA], Any]] = [
 ]
 
 
-def test_every_answer_is_that_of_a_published_snapshot() -> None:
+def test_every_answer_is_that_of_a_published_snapshot():
     """The writer always cuts the same stream in the same way, so all possible snapshots are known."""
     cuts = [1, 3, 1, 40, 1, 1, 64, 20, 100, 1, 33] * 4
     pieces = np.split(ROWS[: sum(cuts)], np.cumsum(cuts)[:-1])
-    allowed: list[set[bytes]] = [set() for _ in QUESTIONS]
+    allowed = [set() for _ in QUESTIONS]
     reference = new_model()
     for piece in pieces:
         reference.partial_fit(piece)
@@ -61,7 +59,7 @@ def test_every_answer_is_that_of_a_published_snapshot() -> None:
     n_reads, n_streams, seen = [0] * N_READERS, 0, [set() for _ in QUESTIONS]
     finished = threading.Event()
 
-    def read(reader: int) -> None:
+    def read(reader):
         number = reader
         try:
             while n_reads[reader] < N_READS // N_READERS:
@@ -74,7 +72,7 @@ def test_every_answer_is_that_of_a_published_snapshot() -> None:
             finished.set()
             raise
 
-    def write() -> None:
+    def write():
         nonlocal n_streams
         while sum(n_reads) < N_READS // N_READERS * N_READERS and not finished.is_set():
             model = new_model().partial_fit(pieces[0])
@@ -90,7 +88,7 @@ def test_every_answer_is_that_of_a_published_snapshot() -> None:
     assert n_streams > 0
 
 
-def test_writers_are_serialised() -> None:
+def test_writers_are_serialised():
     pieces = [ROWS[:45], ROWS[100:190], ROWS[300:333]]
     begun = new_model().partial_fit(ROWS[1000:1100])
     allowed = set()
@@ -108,16 +106,16 @@ def test_writers_are_serialised() -> None:
     print(f"{sum(found.values())} times three writers: {len(found)} of {len(allowed)} orders, each result that of one")
 
 
-def test_models_are_saved_copied_and_merged_while_they_learn() -> None:
+def test_models_are_saved_copied_and_merged_while_they_learn():
     model, copies = new_model(kernel=kernels.RBF(0.3)).partial_fit(ROWS[:10]), []
     finished = threading.Event()
 
-    def write() -> None:
+    def write():
         for row in ROWS[10:700]:
             model.partial_fit(row[None])
         finished.set()
 
-    def save() -> None:
+    def save():
         while not finished.is_set():
             copies.append(StreamingKernelPCA.from_bytes(model.to_bytes()))
             copies.append(copy.deepcopy(model))
@@ -135,20 +133,20 @@ def test_models_are_saved_copied_and_merged_while_they_learn() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_children_read_and_write_whatever_threads_do_at_the_fork() -> None:
+def test_children_read_and_write_whatever_threads_do_at_the_fork():
     model, more = new_model().partial_fit(ROWS[:200]), ROWS[1000:1100]
     # Whatever is not compiled yet would be compiled under a lock of numba's, which a child inherits locked.
     copy.deepcopy(model).partial_fit(ROWS[200:900]).partial_fit(more).transform(ROWS[:100])
     StreamingKernelPCA.from_bytes(model.to_bytes()).transform(PROBE)
     stop, outcomes = threading.Event(), Counter[int]()
 
-    def write() -> None:
+    def write():
         while not stop.is_set():
             for start in range(200, 900, 10):
                 model.partial_fit(ROWS[start : start + 10])
                 model.transform(ROWS[:100])
 
-    def in_the_child() -> int:
+    def in_the_child():
         # Where it hangs, if it does.
         faulthandler.register(signal.SIGALRM, file=sys.__stderr__, chain=True)
         signal.alarm(30)
@@ -158,7 +156,7 @@ def test_children_read_and_write_whatever_threads_do_at_the_fork() -> None:
         same = again.to_bytes() == model.to_bytes() and np.array_equal(again.transform(PROBE), answers)
         return 0 if same else 3
 
-    def fork() -> None:
+    def fork():
         try:
             for _ in range(N_FORKS):
                 child = os.fork()
@@ -177,7 +175,7 @@ def test_children_read_and_write_whatever_threads_do_at_the_fork() -> None:
     assert set(outcomes) == {0}
 
 
-def learn(task: tuple[StreamingKernelPCA, int]) -> bytes:
+def learn(task):
     model, start = task
     return model.partial_fit(ROWS[start : start + 150]).to_bytes()
 
@@ -186,7 +184,7 @@ def learn(task: tuple[StreamingKernelPCA, int]) -> bytes:
     "method", [name for name in ("spawn", "fork") if name in multiprocessing.get_all_start_methods()]
 )
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_pools_of_processes_learn_what_one_process_learns(method: str) -> None:
+def test_pools_of_processes_learn_what_one_process_learns(method):
     model = new_model().partial_fit(ROWS[:100])
     tasks = [(model, start) for start in range(100, 900, 200)]
     expected = [learn((copy.deepcopy(model), start)) for _, start in tasks]
@@ -198,12 +196,12 @@ def test_pools_of_processes_learn_what_one_process_learns(method: str) -> None:
 N_ROUNDS = 400 if NIGHTLY else 12
 
 
-MODELS: dict[str, Callable[[], Any]] = {
+MODELS = {
     "streaming": lambda: new_model(kernel=kernels.RBF(0.3)).partial_fit(ROWS[:50]),
     "exact": lambda: KernelPCA(2, kernel=kernels.RBF(0.3)).fit(ROWS[:60]),
 }
 
-TAKEN: list[Callable[[Any], Any]] = [
+TAKEN = [
     lambda model: pickle.loads(pickle.dumps(model)),
     lambda model: pickle.loads(pickle.dumps(model, protocol=2)),
     copy.deepcopy,
@@ -215,11 +213,11 @@ TAKEN: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_are_copied_and_printed_while_parameters_are_set(name: str) -> None:
+def test_models_are_copied_and_printed_while_parameters_are_set(name):
     model = MODELS[name]()
     new = itertools.cycle(range(2, 9))
 
-    def change() -> None:
+    def change():
         # Attributes come and go: those of other libraries too.
         model.set_params(n_components=next(new)).set_output(transform="default")
         model.extra = model.more = model.most = None
@@ -237,11 +235,11 @@ def test_models_are_copied_and_printed_while_parameters_are_set(name: str) -> No
         ]
     stop, n_taken = threading.Event(), 0
 
-    def set_parameters() -> None:
+    def set_parameters():
         while not stop.is_set():
             change()
 
-    def take() -> None:
+    def take():
         nonlocal n_taken
         try:
             for _ in range(N_ROUNDS):
@@ -255,16 +253,16 @@ def test_models_are_copied_and_printed_while_parameters_are_set(name: str) -> No
     print(f"{name}: {n_taken} copies, prints and files beside set_params")
 
 
-def test_copies_of_a_monitor_hold_a_model_and_thresholds_of_the_same_row() -> None:
+def test_copies_of_a_monitor_hold_a_model_and_thresholds_of_the_same_row():
     monitor = Monitor(new_model(kernel=kernels.RBF(0.3)))
     monitor.update(ROWS[:100])
     stop, rows, copies = threading.Event(), itertools.cycle(ROWS[:, None]), []
 
-    def update() -> None:
+    def update():
         while not stop.is_set():
             monitor.update(next(rows))
 
-    def take() -> None:
+    def take():
         try:
             for _ in range(N_ROUNDS):
                 copies.append(pickle.loads(pickle.dumps(monitor)))
@@ -280,7 +278,7 @@ def test_copies_of_a_monitor_hold_a_model_and_thresholds_of_the_same_row() -> No
     print(f"{len(copies)} copies of a monitor beside updates, of {len({found.n_rows_ for found in copies})} states")
 
 
-def test_a_copy_of_a_monitor_and_its_model_holds_one_model() -> None:
+def test_a_copy_of_a_monitor_and_its_model_holds_one_model():
     monitor = Monitor(new_model())
     monitor.update(ROWS[:100])
     twin, model = copy.deepcopy((monitor, monitor.model))
