@@ -186,8 +186,8 @@ def test_small_directions_are_known_and_what_moves_later_counts_for_less():
 
 
 def test_more_features_than_rows_are_whitened_by_the_rows_products():
-    """Some rows of 1,500 features, of which 300 are constant, have the matrix that the covariance would give."""
-    rng, d, n = np.random.default_rng(0), 1500, 40
+    """Some rows of 400 features, of which 80 are constant, have the matrix that the covariance would give."""
+    rng, d, n = np.random.default_rng(0), 400, 40
     X = rng.normal(size=(n, 10)) @ rng.normal(size=(10, d)) + 0.3 * rng.normal(size=(n, d))
     X[:, ::5] = 7.0
     varies = np.arange(d) % 5 > 0
@@ -207,6 +207,13 @@ def test_more_features_than_rows_are_whitened_by_the_rows_products():
     # Axes that no row has are any basis of one space.
     scales[: -(n - 1)] = scales[: -(n - 1)].mean()
     np.testing.assert_allclose(root, (axes * scales) @ axes.T, atol=1e-8)
+
+
+def test_many_rows_of_many_features_are_whitened_from_some():
+    X = np.random.default_rng(0).normal(size=(1500, 1100))
+    W = np.asarray(RBF().in_units("whitened").settled(X).units)
+    # The rows are independent normal numbers, so no feature says anything of another.
+    np.testing.assert_allclose(W, np.eye(1100), atol=0.15)
 
 
 def test_more_features_than_can_be_whitened_are_refused():
