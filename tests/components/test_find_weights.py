@@ -97,6 +97,15 @@ def test_without_variance_or_a_likelihood_all_weights_are_equal(noise_variance):
     assert (weights.tolist(), noise) == ([1.0] * 40, None)
 
 
+@pytest.mark.parametrize(("n_active", "noise_variance"), [(1, None), (4, "auto"), (7, None)])
+def test_exactly_this_many_stay_active(n_active, noise_variance):
+    candidates, moments, *_ = drawn(1, r=8)
+    settings = settings_of(n_active=n_active, noise_variance=noise_variance)
+    weights, noise = find_weights(candidates, moments, settings)
+    assert np.count_nonzero(weights) == n_active
+    assert noise > 0.0
+
+
 def test_a_number_that_no_noise_leaves_is_a_warning():
     # In two dimensions only a few rows ever get a weight.
     candidates, moments, *_ = drawn(0, r=2)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from streamkpca.components import ascent
 from streamkpca.components.ascent import newton_refine
 from streamkpca.components.likelihood import GramModel
 
@@ -47,3 +48,9 @@ def test_a_general_optimiser_finds_no_more_among_those_kept(seed):
     assert -general.fun <= model.gain + 1e-8
     A, Q = model.scaled_matrices
     np.testing.assert_allclose(A.diagonal(), Q.diagonal(), atol=1e-6)
+
+
+def test_without_a_usable_curvature_nothing_is_done(monkeypatch):
+    monkeypatch.setattr(ascent, "dpotrf", lambda matrix: (matrix, 1))
+    model = draw_model(1, 4, 3)
+    assert newton_refine(model, 0.0)[1] is model
