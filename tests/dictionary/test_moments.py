@@ -7,9 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.dictionary.moments import ProjectionLoss, RowSums
+from streamkpca.dictionary.moments import Moments, ProjectionLoss, RowSums
 
 SEEDS = st.integers(0, 10**6)
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(1, 6))
+def test_what_another_span_does_not_hold_is_lost_and_the_bounds_hold_for_the_rows(seed, m, m2):
+    """The spans are random ones of a space of ten dimensions, and rows first lose what the first does not hold."""
+    rng = np.random.default_rng(seed)
+    old, new = (np.linalg.qr(rng.normal(size=(10, size)))[0].T for size in (m, m2))
+    rows, a = rng.normal(size=(15, 10)), rng.uniform(0.0, 3.0, 15)
+    moments = Moments.zero(m).add(rows @ old.T, np.einsum("ij,ij->i", rows, rows), a)
+    found = moments.reproject(old @ new.T, 0.125)
+    # What this move loses is orthogonal to the new span; what was lost before it need not be.
+    lost = np.trace(moments.second) - np.trace(found.second)
+    assert found.losses.orthogonal_removal == found.losses.by_removal == pytest.approx(lost, abs=1e-10)
+    assert found.losses.other_arrival == moments.losses.on_arrival
+    assert (found.losses.orthogonal_arrival, found.losses.rounding) == (0.0, 0.125 * moments.energy)
+    recorded = rows @ old.T @ old @ new.T
+    true, seen = (np.linalg.svd(np.sqrt(a)[:, None] * part, compute_uv=False) for part in (rows, recorded))
+    distance, orthogonal = found.losses.other_distance, found.losses.orthogonal
+    k = min(len(true), len(seen))
+    assert np.all(true[:k] >= seen[:k] - distance - 1e-9)
+    assert np.all(true[:k] <= np.sqrt(seen[:k] ** 2 + orthogonal) + distance + 1e-9)
 
 
 # Row sums

@@ -36,6 +36,14 @@ def test_a_rise_is_signalled_soon(shift, most):
         assert not trend.is_fresh
 
 
+def test_a_fall_is_quiet_and_the_rise_back_is_not():
+    shares = noise(0, 300)
+    shares[100:200] -= 0.06
+    _, signals = watched(shares)
+    assert len(signals) == 1
+    assert 200 < signals[0] < 206
+
+
 @pytest.mark.parametrize("share", [0.0, 1e-15, 1.0])
 def test_constants_and_rounding_are_no_change(share):
     wobble = 1e-12 * np.random.default_rng(0).normal(size=500)
