@@ -22,26 +22,26 @@ PACKAGE = ROOT / "streamkpca"
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
     "(top)": 668,
-    "_core": 755,
+    "_core": 754,
     "adapters": 403,
     "changes": 639,
     "checkpoint": 606,
     "cli": 3_459,
     "components": 1_706,
-    "dictionary": 1_296,
+    "dictionary": 1_294,
     "export": 1_434,
     "kernels": 1_790,
     "models": 1_399,
     "monitoring": 1_685,
     "plots": 385,
     "rows": 484,
-    "stream": 1_407,
+    "stream": 1_405,
 }
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 1,
-    "lines of code": 18_116,
+    "lines of code": 18_111,
     "lines of docstrings": 7_543,
     "lines of several constants": 16,
     "lines of tests": 22_294,

@@ -57,7 +57,8 @@ class Completion:
             nearest = self.expected.distribution.borrow(rows[unusual], self.atoms)
             self._replace_where_less_novel(whole, scores, unusual, nearest)
         left = np.flatnonzero((scores > self.usual) & (scores < self.hopeless))
-        if len(left) and self._can_descend:
+        kernel = self.expected.kernel
+        if len(left) and len(self.atoms) and kernel.is_stationary and has_gradients(kernel.program):
             self._replace_where_less_novel(whole, scores, left, self._descend(whole[left], missing[left]))
         return whole, scores
 
@@ -67,11 +68,6 @@ class Completion:
         is_less = scored < scores[places]
         whole[places] = np.where(is_less[:, None], found, whole[places])
         scores[places] = np.where(is_less, scored, scores[places])
-
-    @property
-    def _can_descend(self) -> bool:
-        kernel = self.expected.kernel
-        return kernel.is_stationary and has_gradients(kernel.program) and len(self.atoms) > 0
 
     def _descend(self, rows: Array, missing: Mask) -> Array:
         """Move the missing numbers of rows (n, d) so that these come nearer to the span."""

@@ -73,8 +73,7 @@ def to_c(
         No row was seen yet.
     TypeError, ValueError
         `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or
-        single precision cannot hold its numbers; a file that learns is wanted of another model or
-        kernel than it takes; or another argument is not as described.
+        single precision cannot hold its numbers; a file that learns is wanted of another model or kernel than it takes.
 
     Notes
     -----
@@ -91,9 +90,8 @@ def to_c(
     A file that learns includes <stdint.h>, too, needs no library, and has a static state; see the manual's page "At the
     edge". Its answers are those of "float".
 
-    Answers equal those of the model to 1e-12 in double, relative to k(x, x) (projections: to its root; novelty: to
-    k(x, x) and itself), unless atoms nearly depend on each other. Answers in "float" equal them to
-    some 1e-6 to 1e-3. A row with NaN gives NaN, unless the compiler is given -ffast-math.
+    Answers equal those of the model to 1e-12 of k(x, x) (projections: of its root) in double, and to some 1e-6 to 1e-3
+    in "float", unless atoms nearly depend on each other. A row with NaN gives NaN, but not with -ffast-math.
 
     Examples
     --------

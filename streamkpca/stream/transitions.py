@@ -379,7 +379,9 @@ def _with_blocks(
             block = prefetcher.block(number, last, prepare)
             summary = advance_block(begin_summary(state, settings, kernel), rows, weights, settings, block)
             state = replace_fields(state, summary=summary)
-            if publish and _refit_is_due(state, settings):
+            # While the stream is young, a growth by a half comes first.
+            interval = min(refit_interval(settings, summary.basis.size), state.n_rows_at_refit / 2)
+            if publish and state.n_rows - state.n_rows_at_refit >= interval:
                 state = publish_axes(state, settings)
     return state
 
@@ -450,13 +452,6 @@ def refit_interval(settings: Settings, n_atoms: int) -> float:
         return settings.refit_every
     rows = _ROWS_PER_ATOM * max(n_atoms, _LEAST_ATOMS)
     return rows if settings.half_life is None else min(rows, settings.half_life / 4.0)
-
-
-def _refit_is_due(state: State, settings: Settings) -> bool:
-    # While the stream is young, a growth by a half comes first.
-    n_atoms = state.summary.basis.size if state.summary else 0
-    interval = min(refit_interval(settings, n_atoms), state.n_rows_at_refit / 2)
-    return state.summary is not None and state.n_rows - state.n_rows_at_refit >= interval
 
 
 def _empty_buffer(state: State) -> RowBuffer:
