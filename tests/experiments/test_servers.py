@@ -19,7 +19,7 @@ def test_novelty_beats_chance_on_real_servers(machine: str) -> None:
     if not SERVERS.exists():
         pytest.skip(f"the Server Machine Dataset is not part of the project; {SERVERS} is not there")
     with np.load(SERVERS / f"{machine}.npz") as arrays:
-        train, test, label = (arrays[name].astype(np.float64) for name in ("train", "test_label"))
+        train, test, label = (arrays[name].astype(np.float64) for name in ("train", "test", "test_label"))
     # A deviation of a hundredth of the published range [0, 1] keeps constant columns in. Without the limit, a single
     # column that settles at a new level would dominate all others.
     mean, deviation = train.mean(axis=0), np.maximum(train.std(axis=0), 0.01)
