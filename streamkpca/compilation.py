@@ -149,7 +149,7 @@ def _use_monitoring(model: StreamingKernelPCA) -> None:
     from streamkpca.monitoring.rarity import RarityScale, ViewScale
     from streamkpca.monitoring.scoring import smooth
 
-    ViewScale(RarityScale.fit(np.ones(1)), ViewScale.none().counts).rank(np.zeros(1))
+    ViewScale(RarityScale.fit(np.ones(1)), ViewScale.none().counts).rank(np.zeros(1), np.ones(1, dtype=bool))
     smooth(np.zeros(1), 0.5, None)
     rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), latest_axes(model.state_, model.settings())
     chart, _ = learn_chart(rows, snapshot)

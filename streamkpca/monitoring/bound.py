@@ -5,13 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import pdtr
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import cached_property
-
-Flags = npt.NDArray[np.bool_]
 
 # Rows of the shortest block, and blocks that are kept, at most.
 _SHORTEST, _MOST = 8, 2048
@@ -223,15 +220,15 @@ class FalseAlarmBound:
 
 
 def judge_by_bound(
-    bound: FalseAlarmBound, scores: Array, threshold: float, is_new: bool
+    bound: FalseAlarmBound, scores: Array, threshold: float, is_new: bool, is_fault: Flags | bool = False
 ) -> tuple[FalseAlarmBound, Flags, Array]:
-    """Judge rows (n,) by their rarity, anew or after the last one: which are alarms, and the level of each."""
+    """Judge rows (n,), of which faults are known, by their rarity, anew or after the last one: alarms and levels."""
     if math.isinf(threshold):
         return bound, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
     begin = threshold * bound.level
     was_open, ends = bound.is_open and not is_new, np.arange(len(scores))
-    begins = np.maximum.accumulate(np.where(scores > begin, ends, -1 - (not was_open)))
-    is_alarm = begins > np.maximum.accumulate(np.where(scores > threshold, -1 - was_open, ends))
+    begins = np.maximum.accumulate(np.where((scores > begin) | is_fault, ends, -1 - (not was_open)))
+    is_alarm = begins > np.maximum.accumulate(np.where((scores > threshold) | is_fault, -1 - was_open, ends))
     goes_on = np.concatenate([[was_open], is_alarm[:-1]])
     level = np.where(goes_on, threshold, begin)
     ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)

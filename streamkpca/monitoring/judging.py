@@ -35,39 +35,29 @@ class Verdict(NamedTuple):
     is_odder: Flags
 
 
-class Likeness(NamedTuple):
-    """Which rows (n,) are like those of accepted events, and which like those of confirmed ones."""
-
-    is_fine: Flags
-    is_fault: Flags
-
-
-def compare(state: MonitorState, scores: Scores, rows: Array, healthy: Callable[[], Healthy]) -> Likeness | None:
-    """Compare rows (n, D), if they are rare among healthy ones, with the events that a user has judged, if any."""
-    if not len(state.known.rows):
-        return None
-    rarity = state.place.rarity_of(scores.place)
-    if scores.relation is not None:
-        rarity = np.maximum(rarity, state.relation.rarity_of(scores.relation))
-    compared = np.flatnonzero(rarity >= _LEAST_RARITY * state.n_views)
-    found = Likeness(np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool))
-    if len(compared):
-        found.is_fine[compared], found.is_fault[compared] = state.known.recognise(rows[compared], healthy())
-    return found
+def compare(state: MonitorState, scores: Scores, rows: Array, healthy: Callable[[], Healthy]) -> tuple[Flags, Flags]:
+    """Tell which rows (n, D), of those that are rare, are like accepted events, and which like confirmed ones: (n,)."""
+    is_fine, is_fault = np.zeros((2, len(rows)), dtype=bool)
+    if len(state.known.rows):
+        rarity = state.place.rarity_of(scores.place)
+        if scores.relation is not None:
+            rarity = np.maximum(rarity, state.relation.rarity_of(scores.relation))
+        compared = np.flatnonzero(rarity >= _LEAST_RARITY * state.n_views)
+        if len(compared):
+            is_fine[compared], is_fault[compared] = state.known.recognise(rows[compared], healthy())
+    return is_fine, is_fault
 
 
 def judge(
-    state: MonitorState, scores: Scores, threshold: float, learns: bool, likeness: Likeness | None = None
+    state: MonitorState, scores: Scores, threshold: float, learns: bool, is_fine: Flags, is_fault: Flags
 ) -> tuple[MonitorState, Verdict]:
     """Judge rows by their scores: a row is as rare as its rarer view says.
 
     While the monitor is young, all rows but gross ones may be learned, later those that are not rare among those that
-    were learned. A monitor that does not learn compares with these alone, not with the rows that came since.
-
-    Rows like those of accepted events are usual, those like confirmed ones are alarms and not learned; neither count
-    among the rows so far.
+    were learned. A monitor that does not learn compares with these alone, not with the rows that came since. Rows like
+    those of accepted events are usual, those like confirmed ones are alarms; neither count among the rows so far.
     """
-    is_counted = None if likeness is None else ~(likeness.is_fine | likeness.is_fault)
+    is_counted = ~(is_fine | is_fault)
     place, limited_place, place_scale = state.place.rank(scores.place, is_counted)
     relation, limited_relation, relation_scale = place, limited_place, state.relation
     if scores.relation is not None:
@@ -87,8 +77,6 @@ def judge(
         is_usual = ~state.place.is_gross(scores.place, YOUNG.gross)
         if scores.relation is not None:
             is_usual &= ~state.relation.is_gross(scores.relation, YOUNG.gross)
-    if likeness is not None:
-        is_fine, is_fault = likeness
-        rarity = np.where(is_fine, 1.0, np.where(is_fault, np.maximum(rarity, threshold), rarity))
-        exceeds, is_usual = exceeds & ~is_fine, (is_usual | is_fine) & ~is_fault
+    rarity = np.where(is_fine, 1.0, np.where(is_fault, np.maximum(rarity, threshold), rarity))
+    exceeds, is_usual = exceeds & ~is_fine, (is_usual | is_fine) & ~is_fault
     return state, Verdict(rarity, is_relation, rarity >= least, exceeds, is_usual, among_healthy > _MEDIAN)

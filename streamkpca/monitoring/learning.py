@@ -29,6 +29,10 @@ _RECENT = 512
 # Share of the recent rows that are odder than the healthy row in the middle, from which on the stream has moved. Faults
 # move the upper end of the scores, drifts the middle.
 _MOVED = 0.6
+# Share of the recent rows that are odder, from which on the stream drifts if fewer of them than the second share are
+# too rare to be learned: where a fault or another state begins at once, nearly as many are too rare as are odder.
+_DRIFTED = 0.9
+_FEW_UNUSUAL = 0.6
 # Neighbours that are learned, or held out, together when a change is accepted.
 _RUN = 16
 # Most numbers kept of rows that are held out, and of rows that were left out until a change is accepted.
@@ -42,8 +46,9 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState
     kernel, n_chunks = scorer.kernel, state.n_chunks + 1
     rows = ScoredRows.join(state.waiting)
     share_odder = _average(state.share_odder, rows.is_odder)
-    state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder)
-    is_usual = rows.is_usual & _needs_rows(state, scorer) | (learn == "all")
+    share_unusual = _average(state.share_unusual, ~rows.is_usual)
+    state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder, share_unusual=share_unusual)
+    is_usual = (rows.is_usual | _drifts(state)) & _needs_rows(state, scorer) | (learn == "all")
     # The second chunk is held out, too, so that there is a scale soon.
     if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
         is_whole = np.count_nonzero(is_usual) >= (1.0 - _MOST_UNUSUAL) * len(is_usual)
@@ -51,19 +56,26 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState
     elif is_usual.any():
         state = _learn(state, scorer, rows.stacked[is_usual])
     state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~is_usual]))
-    return renew(state, scorer) if _is_due(state, scorer) or _has_moved(state, scorer, kernel) else state
+    # Scores in another scale of the kernel cannot be compared with those in the last one.
+    has_moved = state.n_renewed > 0 and scorer.kernel != kernel
+    return renew(state, scorer) if has_moved or _is_due(state, scorer) else state
 
 
-def _average(share: float, is_odder: Flags) -> float:
-    """Return the weighted share of odd rows after some more (n,), of which the latest 512 count half."""
-    weights = 0.5 ** (np.arange(len(is_odder), 0, -1) / _RECENT)
-    return float(share * weights[0] + (1.0 - weights[0]) * (weights @ is_odder) / weights.sum())
+def _average(share: float, flags: Flags) -> float:
+    """Return the weighted share of flagged rows after some more (n,), of which the latest 512 count half."""
+    weights = 0.5 ** (np.arange(len(flags), 0, -1) / _RECENT)
+    return float(share * weights[0] + (1.0 - weights[0]) * (weights @ flags) / weights.sum())
 
 
 def _needs_rows(state: MonitorState, scorer: Scorer) -> bool:
     """Tell whether a model has more to learn: it is not settled, is to forget, or the bulk of the stream has moved."""
     is_settled = state.n_learned >= YOUNG.n_settled and scorer.model.half_life is None
     return not is_settled or state.share_odder >= _MOVED
+
+
+def _drifts(state: MonitorState) -> bool:
+    """Tell whether the bulk of a stream has left the healthy rows so slowly that its rows are not yet unusual."""
+    return state.n_learned >= YOUNG.n_grown and state.share_odder >= _DRIFTED and state.share_unusual <= _FEW_UNUSUAL
 
 
 def _learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
@@ -92,21 +104,15 @@ def _leave_out(state: MonitorState, rows: Array) -> Array:
 def _is_due(state: MonitorState, scorer: Scorer) -> bool:
     """Tell whether enough more rows are learned to make scales for the first time, or anew."""
     due = min(YOUNG.growth * state.n_renewed, state.n_renewed + YOUNG.n_between)
-    return (
-        len(state.held) > 0
-        and state.n_learned >= max(YOUNG.n_first, due)
-        and has_passed(scorer.period, state.n_rows, state.all_time_passed)
-    )
-
-
-def _has_moved(state: MonitorState, scorer: Scorer, kernel: object) -> bool:
-    """Tell whether the kernel has another scale, whose scores cannot be compared with those in the last one."""
-    return state.n_renewed > 0 and len(state.held) > 0 and scorer.kernel != kernel
+    has_grown = state.n_learned >= max(YOUNG.n_first, due)
+    return has_grown and has_passed(scorer.period, state.n_rows, state.all_time_passed)
 
 
 def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
-    """Make the scales of both views anew, from the rows that are held out."""
+    """Make the scales of both views anew, from the rows that are held out, if there are any."""
     known = scorer.known
+    if not len(state.held):
+        return state
     if state.n_learned < YOUNG.n_refitted or known is None or known.scheduled is None:
         scorer.model.refit()
     held = scorer.leave_phases_out(state.held)
@@ -145,7 +151,7 @@ def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
     state = replace(state, run=AlarmRun(), left_out=rows[:0])
     if len(rows) < 2 * _RUN:
         # A young monitor has learned them already, but its scales do not know it yet.
-        return renew(state, scorer) if len(state.held) else state
+        return renew(state, scorer)
     runs = np.arange(len(rows)) // _RUN
     is_held = runs % _HELD_OUT == 1
     state = _learn(state, scorer, rows[~is_held])
@@ -155,5 +161,4 @@ def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
 
 def learn_event(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
     """Learn the rows (n, D) of an event that was fine."""
-    state = _learn(state, scorer, rows)
-    return renew(state, scorer) if len(state.held) else state
+    return renew(_learn(state, scorer, rows), scorer)

@@ -110,10 +110,10 @@ class Monitor(SavedWithModel[MonitorState]):
         lasting changes and severities stay as they are without it. Only for rows in time order.
     learn : {"normal", "all", "none"}
         Rows that the model learns: normal ones, all, or none. Of the first 4,000 rows all but gross ones are normal,
-        later those that raise no alarm. From 6,000 rows on it learns these only while the stream moves: while, of the
-        latest 500 rows, six of ten are odder than the healthy row in the middle. A model with a half-life goes on
-        learning. One chunk of four is held out, and never learned. With "none" the monitor compares with what it has
-        learned alone.
+        later those that raise no alarm. From 6,000 rows on it learns only while the stream moves: while six of ten
+        recent rows are odder than the healthy row in the middle; where nine of ten are, but few raise alarms yet, those
+        too. A model with a half-life goes on learning. One chunk of four is held out, and never learned. With "none"
+        the monitor compares with what it has learned alone.
     accept_after : int, optional
         Rows that are as rare as the threshold among healthy ones, beyond one in twenty rows, after which a lasting
         change is learned; at least 32. None: it is reported after 4,096 of them, and not learned. Its rows become
@@ -153,8 +153,9 @@ class Monitor(SavedWithModel[MonitorState]):
     **Rarity.** Scores, smoothed if asked for, are ranked among those of the latest 2,048 rows that were held out, as in
     conformal prediction [1]_; an eighth of these may be anomalies that a gap sets apart. They are scored again each
     time that the learned rows have grown by half, or by 512. For exchangeable rows the share of false alarms is
-    1 - `quantile`, up to chance. Nor is a row rarer than five times what its rank among all rows so far says: so the
-    scale follows where the stream moves, and what returns again and again becomes common. Where neighbours resemble
+    1 - `quantile`, up to chance. Nor is a row rarer than five times what its rank among all rows so far says, of which
+    the latest 16,000 to 32,000 count most: so the scale follows where the stream moves, and what returns again and
+    again becomes common. Where neighbours resemble
     each other or the stream moves, expect several times the promised alarms.
 
     **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
@@ -683,21 +684,22 @@ class Monitor(SavedWithModel[MonitorState]):
         scorer, learns, first, is_new = self._scorer, self.learn != "none", state.n_rows, state.last_scores is None
         stacked, context, n_padded = scorer.stack(state, rows, record.time)
         scores = scorer.score(stacked, state.predictor, state.last_scores, learns)
-        likeness = compare(state, scores, stacked, functools.partial(scorer.healthy, state.predictor))
-        state, verdict = judge(state, scores, threshold, learns, likeness)
+        is_fine, is_fault = compare(state, scores, stacked, functools.partial(scorer.healthy, state.predictor))
+        state, verdict = judge(state, scores, threshold, learns, is_fine, is_fault)
         verdict.is_usual[:n_padded] = False
         record.novelty[:], record.smoothed[:] = scores.novelty, scores.place
         record.rarity[:], record.is_alarm[:] = verdict.rarity, verdict.is_alarm
         bound = state.bound
         if bound is not None:
-            bound, record.is_alarm[:], record.threshold[:] = judge_by_bound(bound, verdict.rarity, threshold, is_new)
-        last = [scores.place[-1], 0.0 if scores.relation is None else scores.relation[-1]]
+            bound, record.is_alarm[:], record.threshold[:] = judge_by_bound(
+                bound, verdict.rarity, threshold, is_new, is_fault
+            )
         state = state.count_rows(
             len(rows),
             record.time,
             context=context,
             n_padded=max(n_padded - len(rows), 0),
-            last_scores=np.array(last),
+            last_scores=np.array([scores.place[-1], 0.0 if scores.relation is None else scores.relation[-1]]),
             bound=bound,
             waiting=(*state.waiting, ScoredRows(stacked, verdict.is_usual, verdict.is_odder)),
         )

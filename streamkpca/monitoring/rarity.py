@@ -85,12 +85,12 @@ class RarityScale:
     def rarity_of(self, scores: Array) -> Array:
         """Return in how many healthy rows one has such scores (k,) or higher ones: (k,), at least 1."""
         rarity, unlimited = np.empty(len(scores)), np.empty(len(scores))
-        self.rank(scores, 1.0, np.zeros(N_LEVELS + 1), rarity, unlimited)
+        self.rank(scores, np.zeros(len(scores), dtype=bool), 1.0, np.empty(0), rarity, unlimited)
         return rarity
 
-    def rank(self, scores: Array, most: float, counts: Array, rarity: Array, limited: Array) -> None:
+    def rank(self, scores: Array, is_counted: Flags, most: float, counts: Array, rarity: Array, limited: Array) -> None:
         """Write the rarities (k,) of scores, as they are and limited by ranks, as `_loops.rank_scores` says."""
-        rank_scores(scores, self.logs, self._tail[1], most, counts, rarity, limited)
+        rank_scores(scores, is_counted, self.logs, self._tail[1], most, counts, rarity, limited)
 
     def level(self, rarity: float) -> float:
         """Return the highest score that is not rarer than once in so many rows."""
@@ -124,7 +124,8 @@ class ViewScale:
     Notes
     -----
     The scale knows rows like those that were learned. Where the stream has moved on, all its rows would be rare: so a
-    row is at most five times rarer than among all rows so far, those with a part in events included. A model that
+    row is at most five times rarer than among all rows so far, those with a part in events included and the latest
+    16,000 to 32,000 counting most. A model that
     stands still then needs no new threshold, and an event that lasts or returns becomes more common.
     """
 
@@ -140,7 +141,7 @@ class ViewScale:
         """Return how rare scores (k,) are among healthy ones, 1 while there are none."""
         return np.ones(len(scores)) if self.scale is None else self.scale.rarity_of(scores)
 
-    def rank(self, scores: Array, is_counted: Flags | None = None) -> tuple[Array, Array, Self]:
+    def rank(self, scores: Array, is_counted: Flags) -> tuple[Array, Array, Self]:
         """Rank the next scores (k,) of a stream: their rarities (k,) among healthy ones, and limited by all so far.
 
         Those that are not counted are not limited either.
@@ -148,14 +149,7 @@ class ViewScale:
         if self.scale is None:
             return np.ones(len(scores)), np.ones(len(scores)), self
         counts, rarity, limited = self.counts.copy(), np.empty(len(scores)), np.empty(len(scores))
-        if is_counted is None:
-            self.scale.rank(scores, _MOST_TIMES_RARER, counts, rarity, limited)
-        else:
-            rarity = self.scale.rarity_of(scores)
-            limited = rarity.copy()
-            found = np.empty(np.count_nonzero(is_counted)), np.empty(np.count_nonzero(is_counted))
-            self.scale.rank(scores[is_counted], _MOST_TIMES_RARER, counts, *found)
-            limited[is_counted] = found[1]
+        self.scale.rank(scores, is_counted, _MOST_TIMES_RARER, counts, rarity, limited)
         return rarity, limited, replace_fields(self, counts=counts)
 
     def is_gross(self, scores: Array, rarity: float) -> Flags:

@@ -45,7 +45,7 @@ class MonitorState:
     the latest first, and `n_padded` counts the rows to come whose predecessors were padded after a gap.
     `last_scores` (2,) are the latest smoothed ones of both views, and `waiting` parts of the present chunk. By the
     rarer view, `n_views` times as many healthy rows are rare as by one. Of the recent rows, `share_odder` are odder
-    than the healthy row in the middle.
+    than the healthy row in the middle, and `share_unusual` too rare to be learned.
     """
 
     n_features: int
@@ -67,6 +67,7 @@ class MonitorState:
     n_chunks: int = 0
     n_views: float = 1.0
     share_odder: float = 0.5
+    share_unusual: float = 0.0
     last_scores: Array | None = None
     time_passed: float = 0.0
     first_time: Time | None = None
@@ -145,7 +146,7 @@ _STATE = whole_of(
         last_scores / <f8? / s / >= 0
         time_passed / real / / >= 0
         n_views / real / / >= 1
-        share_odder / real / / >= 0
+        share_odder share_unusual / real / / >= 0
         first_time last_time / time?
         context / <f8? / Ld / or NaN
         held / <f8 / mD / or NaN

@@ -1,6 +1,7 @@
 """What a user says of events: those that were fine raise no alarm again, and faults always do."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,21 @@ def test_after_confirm_alike_rows_are_alarms_however_frequent_and_are_not_learne
     assert other.is_alarm.mean() >= 0.95
     forgotten = np.concatenate([silent.update(broken_rows(500, 2, seed + k)).is_alarm for k in range(3, 11)])
     assert forgotten[-500:].mean() < 0.5
+
+
+def test_confirmed_faults_are_alarms_below_the_level_of_a_bound_too() -> None:
+    # Half a million healthy rows would be needed for a level.
+    monitor, (_, event) = Monitor(false_alarms=1e-6), watching()
+    monitor.update(healthy_rows(N_HEALTHY))
+    assert not monitor.update(broken_rows(40, 2, 1)).is_alarm.any()
+    known = monitor._state
+    monitor._state = replace(known, known=watching()[0].confirm(event)._state.known)
+    record = monitor.update(np.concatenate([broken_rows(40, 2, 2), broken_rows(40, 4, 3), healthy_rows(40, seed=4)]))
+    assert record.is_alarm[:40].all()
+    assert not record.is_alarm[80:].any()
+    n_known = monitor.bound_.n_known
+    monitor.update(broken_rows(400, 2, 5))
+    assert monitor.bound_.n_known <= n_known + 80
 
 
 def test_what_was_said_is_noted_saved_and_told() -> None:

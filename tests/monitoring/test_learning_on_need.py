@@ -12,10 +12,10 @@ from streamkpca.monitoring.young import YOUNG
 N_SETTLED = YOUNG.n_settled * 4 // 3 + 512
 
 
-def steady_rows(n: int, seed: int = 0) -> Array:
-    """Return rows of three sensors that follow one hidden number, with noise."""
+def steady_rows(n: int, seed: int = 0, n_sensors: int = 3, noise: float = 0.3) -> Array:
+    """Return rows of sensors that follow one hidden number, with noise."""
     random = np.random.default_rng(seed)
-    return random.normal(size=(n, 1)) + 0.3 * random.normal(size=(n, 3))
+    return random.normal(size=(n, 1)) + noise * random.normal(size=(n, n_sensors))
 
 
 def n_learned(monitor: Monitor, rows: Array) -> int:
@@ -34,6 +34,18 @@ def test_a_settled_model_stands_still_until_the_bulk_moves_and_then_follows() ->
     assert n_learned(monitor, with_faults) < 256
     drifting = steady_rows(5120, 3) + np.linspace(0.0, 4.0, 5120)[:, None]
     assert n_learned(monitor, drifting) > 1024
+
+
+def test_a_drift_that_outruns_the_scale_is_learned_and_a_jump_is_not() -> None:
+    monitor, other = Monitor(), Monitor()
+    for learner in (monitor, other):
+        learner.update(steady_rows(N_SETTLED, n_sensors=20, noise=0.05))
+    n = 40_960
+    is_odd = np.arange(20) % 2
+    drift = steady_rows(n, 1, 20, 0.05) + np.linspace(0.0, 2.0, n)[:, None] * is_odd
+    # Without, 0.59.
+    assert monitor.update(drift).is_alarm.mean() < 0.05
+    assert n_learned(other, steady_rows(2560, 1, 20, 0.05) + 3.0 * is_odd) < 128
 
 
 def test_a_model_that_forgets_goes_on_learning_and_so_does_one_that_learns_all() -> None:

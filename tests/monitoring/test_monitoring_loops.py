@@ -33,16 +33,24 @@ def test_roots_are_averaged_wherever_the_run_is_cut(scores, smoothing, last, cut
     healthy=st.lists(st.floats(1e-11, 1e14), min_size=1, max_size=20),
     cuts=st.lists(st.integers(0, 300), max_size=5).map(sorted),
     most=st.sampled_from([1.0, 4.0]),
+    uncounted=st.sampled_from([3, 1000]),
 )
-@example(scores=[1e-3] * 300, healthy=[1e-4] * 200, cuts=[7], most=4.0)
-@example(scores=[0.01 * i for i in range(1, 300)], healthy=[0.01 * i for i in range(1, 300)], cuts=[], most=1.0)
-def test_scores_are_ranked_among_healthy_ones_and_all_earlier_ones(scores, healthy, cuts, most):
+@example(scores=[1e-3] * 300, healthy=[1e-4] * 200, cuts=[7], most=4.0, uncounted=5)
+@example(
+    scores=[0.01 * i for i in range(1, 300)],
+    healthy=[0.01 * i for i in range(1, 300)],
+    cuts=[],
+    most=1.0,
+    uncounted=1000,
+)
+def test_scores_are_ranked_among_healthy_ones_and_all_earlier_ones(scores, healthy, cuts, most, uncounted):
     values, ordered = np.array(scores, dtype=np.float64), np.empty(len(healthy))
     take_logarithms(np.sort(healthy), ordered)
     counts, rarity, limited = np.zeros(N_LEVELS + 1), np.empty(len(values)), np.empty(len(values))
+    is_counted = np.arange(len(values)) % uncounted != 0
     for start, stop in itertools.pairwise([0, *[min(cut, len(values)) for cut in cuts], len(values)]):
         part = slice(start, stop)
-        rank_scores(values[part], ordered, 0.5, most, counts, rarity[part], limited[part])
+        rank_scores(values[part], is_counted[part], ordered, 0.5, most, counts, rarity[part], limited[part])
     earlier = []
     for i, score in enumerate(scores):
         as_high = sum(other >= score for other in healthy)
@@ -52,21 +60,23 @@ def test_scores_are_ranked_among_healthy_ones_and_all_earlier_ones(scores, healt
             assert rarity[i] > len(healthy) + 1
         # Earlier scores are compared by their levels, 32 for a factor of e.
         level = math.floor((math.log(score) - math.log(1e-12)) * 32.0)
-        as_high = len(earlier) - bisect.bisect_left(earlier, level)
-        expected = rarity[i] if i < 64 else min(rarity[i], most * (i + 1) / (as_high + 1))
+        as_high, n = len(earlier) - bisect.bisect_left(earlier, level), len(earlier)
+        expected = min(rarity[i], most * (n + 1) / (as_high + 1)) if n >= 64 and is_counted[i] else rarity[i]
         assert limited[i] == pytest.approx(expected, rel=1e-12)
-        bisect.insort(earlier, level)
-    assert counts[0] == len(scores)
+        if is_counted[i]:
+            bisect.insort(earlier, level)
+    assert counts[0] == len(earlier)
 
 
 def test_counts_are_halved_when_there_are_many():
-    counts, (rarity, limited) = np.zeros(N_LEVELS + 1), np.empty((2, 2**18))
-    low, high, ordered = np.full(2**18, 1e-6), np.ones(2**17), np.full(1, math.log(1e-6))
-    rank_scores(low, ordered, 0.01, 1.0, counts, rarity, limited)
-    assert counts[0] == 2.0**18
+    counts, (rarity, limited) = np.zeros(N_LEVELS + 1), np.empty((2, 2**15))
+    low, high, ordered = np.full(2**15, 1e-6), np.ones(2**14), np.full(1, math.log(1e-6))
+    all_count = np.ones(2**15, dtype=bool)
+    rank_scores(low, all_count, ordered, 0.01, 1.0, counts, rarity, limited)
+    assert counts[0] == 2.0**15
     # The first high score halves what is counted, so that there are as many low ones as high ones in the end.
-    rank_scores(high, ordered, 0.01, 1.0, counts, rarity, limited)
-    assert counts[0] == 2.0**18
-    rank_scores(high[:1], ordered, 0.01, 1.0, counts, rarity, limited)
-    assert limited[0] == (2.0**18 + 1.0) / (2.0**17 + 1.0)
-    assert counts[0] == 2.0**17 + 1.0
+    rank_scores(high, all_count[: 2**14], ordered, 0.01, 1.0, counts, rarity, limited)
+    assert counts[0] == 2.0**15
+    rank_scores(high[:1], all_count[:1], ordered, 0.01, 1.0, counts, rarity, limited)
+    assert limited[0] == (2.0**15 + 1.0) / (2.0**14 + 1.0)
+    assert counts[0] == 2.0**14 + 1.0

@@ -86,9 +86,10 @@ def test_views_that_agree_count_once_and_independent_ones_twice() -> None:
 
 def test_a_view_without_a_scale_finds_nothing_rare_and_counts_nothing() -> None:
     none = ViewScale.none()
-    for found in none.rank(np.array([1.0, 1e9]))[:2]:
+    all_count = np.ones(2, dtype=bool)
+    for found in none.rank(np.array([1.0, 1e9]), all_count)[:2]:
         assert found.tolist() == [1.0, 1.0]
-    assert none.rank(np.ones(5))[2] is none
+    assert none.rank(np.ones(2), all_count)[2] is none
     assert not none.is_gross(np.array([1e9]), 10.0).any()
 
 
