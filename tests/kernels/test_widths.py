@@ -7,7 +7,7 @@ from scipy.spatial.distance import pdist
 from sklearn.svm import SVC
 
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
-from streamkpca.kernels.contrast import contrast, permute_features
+from streamkpca.kernels.contrast import contrast, least_change, permute_features
 from streamkpca.kernels.widths import typical_distance
 
 # Typical distances
@@ -93,6 +93,15 @@ def test_equal_rows_count_as_distance_one(rule, squared):
         assert typical_distance(rows, rule, squared=squared) == 1.0
 
 
+@pytest.mark.parametrize(("rule", "size"), [("spread", 1e-200), ("scale", 1e-160), ("median", 1e100)])
+def test_extreme_rows_give_usable_widths(X, rule, size):
+    rows = X / np.abs(X).max() * size
+    for squared in (True, False):
+        distance = typical_distance(rows, rule, squared=squared)
+        assert 0.0 < distance < np.inf
+        assert 0.0 < 1.0 / distance < np.inf
+
+
 @pytest.mark.parametrize(("rule", "size"), [("spread", 1e200), ("scale", 1e308), ("median", 1e200)])
 def test_rows_whose_distances_overflow_are_refused_with_a_remedy(X, rule, size):
     for kernel in (RBF(rule), Matern(length_scale=rule)):
@@ -152,6 +161,17 @@ def test_far_away_nothing_underflows():
     narrow = RBF(50.0)
     assert narrow.matrix(X[:100], X[100:]).min() == 0.0
     assert 0.5 <= contrast(narrow.program, permute_features(X, None)) <= 1.0
+
+
+def test_the_first_width_that_is_nearly_the_best_is_taken():
+    assert least_change(np.array([0.7, 0.8, 0.91, 0.95, 0.9]), 10**6) == 2
+    assert least_change(np.array([0.94, 0.8, 0.95]), 10**6) == 0
+    assert least_change(np.array([0.5, 0.5, 0.5]), 100) == 0
+    # Areas below one half are chance, and no reason to leave the usual width.
+    assert least_change(np.array([0.487, 0.49, 0.506]), 512) == 0
+    # With few rows, chance makes such differences.
+    assert least_change(np.array([0.7, 0.75, 0.8]), 10**6) == 2
+    assert least_change(np.array([0.7, 0.75, 0.8]), 6) == 0
 
 
 # What the rule finds

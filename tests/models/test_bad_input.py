@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.kernels import RBF, Polynomial
+from streamkpca.kernels import RBF, Custom, Polynomial
 
 WIDTH = 3
 RNG = np.random.default_rng(0)
@@ -175,6 +175,23 @@ def test_numbers_beyond_single_precision_are_refused(which):
     # The same row alone, and too small a number, which is as good as zero.
     assert_refused(model, methodcaller("partial_fit", far[2:3]), ValueError, "at row 0, column 1")
     assert np.isfinite(model.partial_fit(np.full((1, 3), 1e-300)).transform(far)).all()
+
+
+@pytest.mark.parametrize(("left", "method"), [(0, "fit"), (1, "partial_fit"), (40, "partial_fit"), (60, "fit")])
+def test_a_function_that_returns_nan_in_the_middle_of_a_call_changes_nothing(left, method):
+    calls_left = math.inf
+
+    def function(X, Y):
+        nonlocal calls_left
+        calls_left -= 1
+        return np.exp(-0.3 * ((X[:, None] - Y) ** 2).sum(axis=2)) * (1.0 if calls_left >= 0 else math.nan)
+
+    model, rows = made(kernel=Custom(function)).partial_fit(ROWS), np.vstack([MORE] * 4)
+    before, calls_left = state(model), left
+    with pytest.raises(ValueError, match="Custom: the function returned NaN or infinity"):
+        getattr(model, method)(rows)
+    calls_left = math.inf
+    assert state(model) == before
 
 
 def test_no_rows_reach_a_kernel_that_names_columns_they_lack():
