@@ -44,7 +44,7 @@ LIMITS = {
     "lines of code": 18_111,
     "lines of docstrings": 7_543,
     "lines of several constants": 16,
-    "lines of tests": 22_327,
+    "lines of tests": 22_354,
     "words to avoid": 44,
 }
 
