@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, Self
 
@@ -87,6 +88,11 @@ class Event:
     ranking: tuple[str | int, ...] = ()
     feedback: str | None = None
     is_open: bool = True
+
+    @cached_property
+    def _likeness(self) -> tuple[Any, ...]:
+        """What events that are alike share."""
+        return self.kind, *((cause.feature, cause.direction) for cause in self.features[:_LEADING])
 
 
 @dataclass(frozen=True)
@@ -262,12 +268,8 @@ class EventLog(NamedTuple):
         event = replace(self.current, features=features, ranking=ranking)
         if not features:
             return event
-        own, first = _likeness(event), features[0].feature
-        # Most of a thousand events differ in the first feature.
-        near = (
-            one for one in self.closed if one.kind == event.kind and one.features and one.features[0].feature == first
-        )
-        return replace(event, group=next((one.group for one in near if _likeness(one) == own), event.start))
+        like = (one.group for one in self.closed if one._likeness == event._likeness)
+        return replace(event, group=next(like, event.start))
 
     def end(self, event: Event | None, most: int) -> Self:
         """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
@@ -301,11 +303,6 @@ class EventLog(NamedTuple):
         """Note what was said of a closed event."""
         noted = (replace(e, feedback=feedback) if e.start == event.start else e for e in self.closed)
         return self._replace(closed=tuple(noted))
-
-
-def _likeness(event: Event) -> tuple[Any, ...]:
-    """Return what events that are alike share."""
-    return event.kind, *((cause.feature, cause.direction) for cause in event.features[:_LEADING])
 
 
 def time_of(times: Times | None, i: int) -> Time | None:

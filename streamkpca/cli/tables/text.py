@@ -26,6 +26,8 @@ _BOM = b"\xef\xbb\xbf"
 _NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
 # NUL fills what a logger has reserved, Ctrl-Z ends files of old systems, and carriage returns stand before line ends.
 _NO_TEXT = b"\0\x1a\r"
+# A line that may be no row: a comment, or with a cell that goes on.
+_ODD = re.compile(r'"|^\s*[#/%]', re.MULTILINE)
 _CONTROLS = re.compile(rb"[\x01-\x08\x0e-\x19\x1b-\x1f\x7f]")
 # pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
 _MOST_FAST_COLUMNS = 2000
@@ -212,10 +214,12 @@ class CsvReader(TextReader):
 
     def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
         width, delimiter, head = self._layout.width, self._layout.delimiter, self._layout.head
-        last = (self._layout.names or ["\n"])[-1]
+        last, whole = (self._layout.names or ["\0"])[-1], "\n".join(texts)
+        # Most blocks hold none of these, and need no look at each line.
+        is_plain = not (_ODD.search(whole) or last in whole or any(map(whole.__contains__, head)))
         odd = (
             (i, self._kind(text))
-            for i, text in enumerate(texts)
+            for i, text in enumerate([] if is_plain else texts)
             if (bare := text.strip())[:1] in MARKS or bare in head or bare.count('"') % 2 or bare.endswith(last)
         )
         bad = [(i, kind, f"{kind}: {texts[i][:40]!r}") for i, kind in odd if kind]
