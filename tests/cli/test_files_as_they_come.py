@@ -249,6 +249,7 @@ TIMES = [
     ("2026-05-01 10:00:00,250", "2026-05-01 10:10:00,250", "%Y-%m-%d %H:%M:%S", "2026-05-01T10:00:00.250"),
     ("5/1/26 12:00a", "5/1/26 12:10a", "%m/%d/%y %I:%M:%S %p", "2026-05-01"),
     ("5/31/2026 2:30 PM", "5/31/2026 2:40 PM", "%m/%d/%Y %I:%M:%S %p", "2026-05-31T14:30"),
+    ("31/05/2026 2:30:00 p.\u00a0m.", "31/05/2026 2:40:00 p.\u00a0m.", "%d/%m/%Y %I:%M:%S %p", "2026-05-31T14:30"),
     ("31.05.2026 10:00", "31.05.2026 10:10", "%d.%m.%Y %H:%M:%S", "2026-05-31T10:00"),
     ("31/05/2026 18.00.00", "31/05/2026 18.10.00", "%d/%m/%Y %H.%M.%S", "2026-05-31T18:00"),
     ("09/02/2026 23:55", "10/02/2026 00:05", "%d/%m/%Y %H:%M:%S", "2026-02-09T23:55"),
@@ -405,6 +406,26 @@ def test_machines_are_found_and_read_one_by_one():
     assert (table.n_read, table.bad_kinds) == (71, {"no machine": 1})
     # A status beside a single series names no machine.
     assert opened(text("time,a,b,c,status", form="{t},{0},{1},{2},S{i}")).look.machines is None
+
+
+def test_numbers_may_tell_of_tags_and_a_second_time_is_no_value_of_them():
+    rows = [
+        f"{k};{(START + i * TEN).item():%d.%m.%Y %H:%M:%S};{x};1;{46143 + i / 144}"
+        for i, row in enumerate(numbers().tolist())
+        for k, x in enumerate(row, start=101)
+    ]
+    table = opened("\n".join(["item_id;when;value;valid;serial", *rows]) + "\n")
+    assert (table.names, table.reading.wide) == (("101", "102", "103"), ("item_id", "value"))
+    np.testing.assert_array_equal(read(table)[1], numbers())
+    # Numbers without such a name are numbers.
+    assert opened("\n".join(["load;when;value;valid;serial", *rows]) + "\n").reading.wide is None
+
+
+def test_names_that_come_again_above_every_row_are_names():
+    rows = (f"05/01/2026\nDevice   a   b   c\nsda {x} {y} {z}\n" for x, y, z in numbers().tolist())
+    table = opened("\n".join(["Linux 6.1.0", *rows]))
+    assert table.names == ("a", "b", "c")
+    np.testing.assert_array_equal(read(table)[1], numbers())
 
 
 def test_tags_that_come_one_after_the_other_are_put_side_by_side():

@@ -9,7 +9,15 @@ import numpy.typing as npt
 from streamkpca._core.arrays import Array
 from streamkpca.cli.tables.cells import Form, find_forms, read_numbers
 from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, short
-from streamkpca.cli.tables.look import find_growth, find_key, find_sentinels, find_time, find_time_form, share_back
+from streamkpca.cli.tables.look import (
+    KEY_NAME,
+    find_growth,
+    find_key,
+    find_sentinels,
+    find_time,
+    find_time_form,
+    share_back,
+)
 from streamkpca.cli.tables.parts import Reader
 from streamkpca.cli.tables.times import ISO, join_texts, read_times
 
@@ -205,17 +213,23 @@ def _choose_keys(
         return sample.find(tag), sample.find(value), None
     key = None if asked.wide is None else sample.find(asked.wide)
     if key is None and is_free:
-        texts = [j for j in rest if sample.forms[j] is None]
-        varying = [j for j in numbers if len(np.unique(sample.numbers(j))) > 1]
+        found = {j: sample.numbers(j) for j in numbers}
         clock = np.arange(sample.n_rows) if times is None else times
-        key = find_key(names, sample.cells, clock, texts, n_values=len(varying))
+        varying = [j for j, one in found.items() if len(np.unique(one)) > 1]
+        if len(np.unique(clock)) < len(clock):
+            # What goes on with the time, and is one in all rows of a time, is no value, but another time.
+            order = np.argsort(clock, kind="stable")
+            is_new = np.diff(clock[order]) != clock[:1] - clock[:1]
+            steps = {j: np.diff(found[j][order]) for j in varying}
+            varying = [j for j, step in steps.items() if (step < 0.0).any() or step[~is_new].any()]
+        keys = [j for j in rest if sample.forms[j] is None or KEY_NAME.fullmatch(names[j])]
+        key = find_key(names, sample.cells, clock, keys, n_values=len({*varying} - {*keys}))
         if key is not None:
             tags = sample.texts(key)
             machines = tuple(sorted({*tags} - {""}))
             # What stands still with a tag is no value of it.
-            varying = [
-                j for j in varying if any(len(np.unique(sample.numbers(j)[tags == one])) > 1 for one in machines)
-            ]
+            moving = (j for one in machines for j in varying if len(np.unique(found[j][tags == one])) > 1)
+            varying = [j for j in dict.fromkeys(moving) if j != key]
         if key is not None and len(varying) > 1:
             return key, None, (names[key], machines)
         numbers = varying

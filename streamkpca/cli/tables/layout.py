@@ -169,7 +169,10 @@ def _find_rows(
     alike = alike[1:] or alike
     columns = zip(*alike, strict=True)
     known = [[is_typed(cell) for cell in column if not is_missing(cell)] for column in columns]
-    typed, is_used = [j for j, column in enumerate(known) if 2 * sum(column) > len(column)], [*map(bool, known)]
+    typed, is_used = (
+        [j for j, column in enumerate(known) if 2 * sum(column) >= max(len(column), 1)],
+        [*map(bool, known)],
+    )
     clocks = [j for j in typed if 2 * sum(_TIME.fullmatch(one[j]) is not None for one in alike) > len(alike)]
     is_row = [
         len(one) == width and (_is_row([one[j] for j in typed]) or any(_TIME.fullmatch(one[j]) for j in clocks))

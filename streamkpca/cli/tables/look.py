@@ -24,7 +24,13 @@ _TIME_NAME = re.compile(
     re.IGNORECASE,
 )
 _TAG_NAME = re.compile(
-    r"_?(tag|tagname|sensor|entity|entity_id|point|channel|variable|parameter|field|signal|metric|item)(_?(id|name))?",
+    r"_?(tag|sensor|entity|point|channel|variable|parameter|field|signal|metric|item)(_?(id|name|no|nr))?",
+    re.IGNORECASE,
+)
+# Columns of whole numbers may tell of machines or tags if they have such a name.
+KEY_NAME = re.compile(
+    _TAG_NAME.pattern
+    + r"|id|(machine|unit|device|asset|node|station|meter|turbine|pump|motor|engine)([ _]?(id|no|nr|number))?",
     re.IGNORECASE,
 )
 _YEAR_NAME = re.compile(r"#?(year|yyyy|yy|yr|jahr)", re.IGNORECASE)

@@ -67,7 +67,7 @@ _SIGNS = {
         "A": r"[^\d\s.,:/-]{2,10}",
         "z": _ZONE,
     },
-    **{"Z": _ZONE, "p": r"(?P<p>[AaPp])\.?[Mm]?\.?", "%": "%"},
+    **{"Z": _ZONE, "p": "(?P<p>[AaPp])(?:\\.?[ \u00a0\u202f]?[Mm])?\\.?", "%": "%"},
 }
 # Years that nanoseconds since 1970 reach, and those in which digits alone are taken for a time.
 _YEARS = np.datetime64("1678"), np.datetime64("2262")
