@@ -13,14 +13,13 @@ numbers in stages, each a function of values:
 """
 
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from streamkpca.cli.tables.choice import Asked, Look, Reading, Sample, choose_columns
 from streamkpca.cli.tables.errors import TableError, reading_errors
-from streamkpca.cli.tables.parts import ArrayReader, ArrowReader, Reader
+from streamkpca.cli.tables.parts import ArrayReader, ArrowReader, Reader, Start
 from streamkpca.cli.tables.source import Source, open_sheet
 from streamkpca.cli.tables.table import Batch, Table
 from streamkpca.cli.tables.text import CsvReader, JsonReader
@@ -42,29 +41,7 @@ _LOOK_ROWS = 64
 _MOST_BACK = 0.3
 
 
-def open_table(
-    path: str,
-    *,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    decimal: str | None = None,
-    columns: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    time: Sequence[str] = (),
-    time_format: str | None = None,
-    differences: Sequence[str] | None = None,
-    gaps: Sequence[float] | None = None,
-    wide: str | None = None,
-    by: tuple[str, str] | None = None,
-    labels: str | None = None,
-    known: Reading | None = None,
-    n_columns: int = 0,
-    on_bad_rows: str = "raise",
-    on_missing: str = "raise",
-    follow: bool = False,
-    start: Mapping[str, Any] | None = None,
-    looks: bool = False,
-) -> Table:
+def open_table(path: str, **options: Any) -> Table:
     r"""Open a file, or standard input ("-"), for reading in batches; its first bytes tell the format.
 
     header : whether text has names above its rows; None: its contents tell.
@@ -99,55 +76,44 @@ def open_table(
     >>> table.n_read, dict(table.bad_kinds), dict(table.gap_kinds)
     (4, {'other number of cells': 1}, {'y': 1})
     """
-    source = Source(path, follow=follow)
+    asked = Asked(**options)
+    source = Source(path, follow=asked.follow)
     with reading_errors(source.name):
-        known = known or Reading()
-        more = known.columns if on_missing == "marginal" else ()
-        reader = _open_reader(source, header=header, delimiter=delimiter, more=more, looks=looks)
-        sample = Sample(source.name, reader, decimal=decimal)
-        asked = Asked(columns, drop, time, time_format, differences, gaps, wide, by, labels, known, n_columns, looks)
+        reader = _open_reader(source, asked)
+        sample = Sample(source.name, reader, decimal=asked.decimal)
         # Steps between numbers may be larger than any number.
         with np.errstate(over="ignore", invalid="ignore"):
             reading, look = choose_columns(sample, asked)
         # Tags may come one after the other, each with all its times.
-        can_sort, is_long = source.rereadable and not follow, reading.wide is not None
-        sorts = looks and (look.back > _MOST_BACK or (is_long and can_sort and look.back > 0.0))
+        can_sort, is_long = source.rereadable and not asked.follow, reading.wide is not None
+        sorts = asked.looks and (look.back > _MOST_BACK or (is_long and can_sort and look.back > 0.0))
         if sorts and not can_sort:
             what = "its rows are not in order of time; only a file that is complete is put in order"
             raise TableError(f"{source.name}: {what}; write it to a file, and leave --follow out")
-        if start is not None and not reader.rereadable:
-            raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
-        try:
-            if start is not None:
-                reader.check_start(start)
-        except TableError as error:
-            if not follow:
-                raise
-            source.notes.append(f"{error}; reading it from its beginning")
-            start = None
-        except (LookupError, TypeError, ValueError):
-            what = f"expected a position as Batch.position gives it but got {start!r}"
-            raise TableError(f"{source.name}: {what}; begin anew") from None
-    return Table(
-        source.name,
-        reader,
-        reading,
-        sample.forms,
-        source.notes,
-        labels=labels,
-        skips=on_bad_rows == "skip",
-        on_missing=on_missing,
-        start=start,
-        tells=follow,
-        look=look,
-        by=by,
-        sorts=sorts,
-    )
+        start = _check_start(source, reader, asked)
+    return Table(source, reader, reading, sample.forms, look, asked, start=start, sorts=sorts)
 
 
-def _open_reader(
-    source: Source, *, header: bool | None, delimiter: str | None, more: Sequence[str], looks: bool
-) -> Reader:
+def _check_start(source: Source, reader: Reader, asked: Asked) -> Start:
+    """Return the position to go on at, if the file is still the one that it belongs to."""
+    if asked.start is None:
+        return None
+    if not reader.rereadable:
+        raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
+    try:
+        reader.check_start(asked.start)
+    except TableError as error:
+        if not asked.follow:
+            raise
+        source.notes.append(f"{error}; reading it from its beginning")
+        return None
+    except (LookupError, TypeError, ValueError):
+        what = f"expected a position as Batch.position gives it but got {asked.start!r}"
+        raise TableError(f"{source.name}: {what}; begin anew") from None
+    return asked.start
+
+
+def _open_reader(source: Source, asked: Asked) -> Reader:
     """Open the reader of the format that the first bytes tell."""
     head = source.peek(lambda head: len(head.removeprefix(b"\xef\xbb\xbf").lstrip()) >= 8 or b"\n" in head.lstrip())
     kind = next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
@@ -158,6 +124,8 @@ def _open_reader(
     if kind in ("parquet", "arrow"):
         return ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
     if kind == "jsonl":
-        return JsonReader(source, _LOOK_ROWS if looks else 1, more=more)
-    n_lines = _LOOK_ROWS if looks else 1 if header is False else 2
-    return CsvReader(open_sheet(source) if kind == "sheet" else source, n_lines, header=header, delimiter=delimiter)
+        more = asked.known.columns if asked.on_missing == "marginal" else ()
+        return JsonReader(source, _LOOK_ROWS if asked.looks else 1, more=more)
+    n_lines = _LOOK_ROWS if asked.looks else 1 if asked.header is False else 2
+    text = open_sheet(source) if kind == "sheet" else source
+    return CsvReader(text, n_lines, header=asked.header, delimiter=asked.delimiter)

@@ -42,20 +42,27 @@ class Reading(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The options of `open_table` that concern columns."""
+    """The options of `open_table`, which says what they mean."""
 
-    columns: Sequence[str]
-    drop: Sequence[str]
-    time: Sequence[str]
-    time_format: str | None
-    differences: Sequence[str] | None
-    gaps: Sequence[float] | None
-    wide: str | None
-    by: tuple[str, str] | None
-    labels: str | None
-    known: Reading
-    n_columns: int
-    looks: bool
+    header: bool | None = None
+    delimiter: str | None = None
+    decimal: str | None = None
+    columns: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    time: Sequence[str] = ()
+    time_format: str | None = None
+    differences: Sequence[str] | None = None
+    gaps: Sequence[float] | None = None
+    wide: str | None = None
+    by: tuple[str, str] | None = None
+    labels: str | None = None
+    known: Reading = Reading()
+    n_columns: int = 0
+    on_bad_rows: str = "raise"
+    on_missing: str = "raise"
+    follow: bool = False
+    start: Mapping[str, Any] | None = None
+    looks: bool = False
 
 
 class Look(NamedTuple):

@@ -11,9 +11,10 @@ from pyarrow import compute
 
 from streamkpca._core.arrays import Array
 from streamkpca.cli.tables.cells import Bools, Form, read_numbers
-from streamkpca.cli.tables.choice import Look, Reading
+from streamkpca.cli.tables.choice import Asked, Look, Reading
 from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, reading_errors, short
 from streamkpca.cli.tables.parts import Counts, Part, Reader, Start
+from streamkpca.cli.tables.source import Source
 from streamkpca.cli.tables.text import COMMENT, NAMES_AGAIN
 from streamkpca.cli.tables.times import has_day, join_texts, read_times
 
@@ -96,28 +97,22 @@ class Table:
 
     def __init__(
         self,
-        path: str,
+        source: Source,
         reader: Reader,
         reading: Reading,
         forms: Mapping[int, Form | None],
-        notes: list[str],
-        *,
-        labels: str | None,
-        skips: bool,
-        on_missing: str,
-        start: Start,
-        tells: bool,
         look: Look,
-        by: tuple[str, str] | None = None,
-        sorts: bool = False,
+        asked: Asked,
+        *,
+        start: Start,
+        sorts: bool,
     ) -> None:
-        self.path, self._reader, self.reading, self._forms, self.notes = path, reader, reading, forms, notes
+        self.path, self.notes = source.name, source.notes
+        self._reader, self.reading, self._forms, self.look, self._asked = reader, reading, forms, look, asked
         self.names, self.named, self.unit = reading.columns, reader.named, reader.unit
-        self.total, self.rereadable = reader.total, reader.rereadable
-        self.time_names, self.look, self.key = reading.time, look, by and by[1]
-        self.dialect, self.n_above = reader.dialect, reader.n_above
-        self._labels, self._skips, self._on_missing, self._start = labels, skips, on_missing, start
-        self._by, self.sorts, self._tells, self._is_utc = by, sorts, tells, look.is_utc
+        self.total, self.rereadable, self.time_names = reader.total, reader.rereadable, reading.time
+        self.dialect, self.n_above, self.key = reader.dialect, reader.n_above, asked.by and asked.by[1]
+        self._start, self.sorts, self._is_utc = start, sorts, look.is_utc
         self._place = {name: j for j, name in enumerate(reader.names)}
         self._forget()
 
@@ -181,13 +176,13 @@ class Table:
         """Read parts, and put their rows through the stages."""
         reading, place = self.reading, self._place
         columns = [reading.wide[1]] if reading.wide else list(reading.columns)
-        key = reading.wide[0] if reading.wide else self._by and self._by[0]
-        others = [*reading.time, *filter(None, [self._labels, key])]
+        key = reading.wide[0] if reading.wide else self._asked.by and self._asked.by[0]
+        others = [*reading.time, *filter(None, [self._asked.labels, key])]
         wanted = list(dict.fromkeys(place[name] for name in (*columns, *others)))
         parts = self._reader.parts(wanted, n_rows, self._start)
         blocks: Iterator[Block] = (self._convert(part, columns, key) for part in parts)
-        if self._by is not None:
-            blocks = _choose_key(blocks, self._by[1])
+        if self._asked.by is not None:
+            blocks = _choose_key(blocks, self._asked.by[1])
         if reading.time_format and not has_day(reading.time_format):
             blocks = _count_days(blocks)
         if self.sorts:
@@ -225,8 +220,10 @@ class Table:
                 [part.cells[place[name]] for name in self.reading.time], str(self.reading.time_format)
             )
             self._is_utc |= is_utc
-        if self._labels is not None:
-            labels = read_numbers(part.cells[place[self._labels]], self._forms[place[self._labels]] or Form())[0]
+        if self._asked.labels is not None:
+            labels = read_numbers(
+                part.cells[place[self._asked.labels]], self._forms[place[self._asked.labels]] or Form()
+            )[0]
         if key is not None:
             keys = np.array(join_texts([part.cells[place[key]]]).fill_null("").to_pylist(), object)
         bad = list(part.bad)
@@ -249,18 +246,20 @@ class Table:
         no_time = np.zeros(n, bool) if block.times is None else ~np.isfinite(block.times)
         no_label = np.zeros(n, bool) if block.labels is None else np.isnan(block.labels)
         no_number: Any = gaps.all(axis=1)
-        out: Bools = no_time | no_label | (no_number if self._on_missing == "marginal" else gaps.any(axis=1))
+        out: Bools = no_time | no_label | (no_number if self._asked.on_missing == "marginal" else gaps.any(axis=1))
         found = [(row, kind, detail, -1) for row, kind, detail in block.bad]
         for i in map(int, np.flatnonzero(out)):
             kind = NO_TIME if no_time[i] else NO_LABEL if no_label[i] else NO_NUMBER if no_number[i] else A_GAP
             found.append((int(block.rows[i]), kind, "", i))
         for row, kind, detail, i in sorted(found):
             is_gap = kind in (NO_NUMBER, A_GAP)
-            remedy = (_FILL if self._on_missing == "raise" else "") if is_gap else "" if kind in _PASSED else _SKIP
-            stops = bool(remedy) and not self._skips
+            remedy = (
+                (_FILL if self._asked.on_missing == "raise" else "") if is_gap else "" if kind in _PASSED else _SKIP
+            )
+            stops = bool(remedy) and self._asked.on_bad_rows == "raise"
             self.n_bad += 1
             self.bad_kinds[kind] += 1
-            tells = self._tells and str(self.bad_kinds[kind]).strip("0") == "1"
+            tells = self._asked.follow and str(self.bad_kinds[kind]).strip("0") == "1"
             if stops or tells or len(self.bad_examples) < _SHOWN_BAD_ROWS:
                 where = f"{self.path}, {self.unit} {row}{' (from 0)' if self.unit == 'row' else ''}"
                 told = f"{where}: {detail or self._describe(block, i, kind)}"
@@ -285,7 +284,7 @@ class Table:
             if not before:
                 i = int(kept[np.argmax(block.strange[kept, c])])
                 self._first_gaps[name] = f"{self.unit} {block.rows[i]} holds {block.examples.get((i, int(c)), 'text')}"
-            if self._tells and (not before or len(str(before)) < len(str(self.gap_kinds[name]))):
+            if self._asked.follow and (not before or len(str(before)) < len(str(self.gap_kinds[name]))):
                 self.notes.append(self.describe_gaps(name))
 
     def describe_gaps(self, name: str) -> str:
@@ -298,7 +297,7 @@ class Table:
         if kind == NO_TIME:
             return f"column {short(' '.join(self.time_names))!r} has no time in the form {self.reading.time_format}"
         if kind == NO_LABEL:
-            return f"column {short(str(self._labels))!r} has no number ({drop_hint(str(self._labels))})"
+            return f"column {short(str(self._asked.labels))!r} has no number ({drop_hint(str(self._asked.labels))})"
         j = int(np.argmax(np.isnan(block.numbers[i])))
         text = block.examples.get((i, j))
         what = "has no value" if text is None else f"holds {text}"
