@@ -8,8 +8,6 @@ from typing import Any
 import click
 import numpy.typing as npt
 
-from streamkpca import StreamingKernelPCA
-from streamkpca._core.arrays import Array
 from streamkpca.cli.console import Signals, print_json, print_result
 from streamkpca.cli.models import Autosave, check_target, is_among, n_learned, read_saved
 from streamkpca.cli.options import MODEL_PARAMETERS, refuse_given
@@ -82,8 +80,10 @@ def transform(
     with signals.handle(), writer:
         for table, batch in each_batch(tables, chunk_rows, signals, "writing", quiet=writer.is_output):
             with at(table, batch):
-                answers = {"novelty": learner.novelty(batch.numbers)} | projections_of(learner, batch.numbers)
-            writer.write(row_columns(table, batch, with_file=len(files) > 1) | answers)
+                answers = row_columns(table, batch, with_file=len(files) > 1)
+                answers["novelty"] = learner.novelty(batch.numbers)
+                answers |= {f"component_{i}": column for i, column in enumerate(learner.transform(batch.numbers).T)}
+            writer.write(answers)
     tell_bad(tables)
     if not writer.is_output:
         facts = {"rows": writer.n_rows, "saved": writer.path} | bad_facts(tables)
@@ -107,8 +107,3 @@ def row_columns(table: Table, batch: Batch, *, with_file: bool = False) -> dict[
     if batch.labels is not None:
         columns["label"] = batch.labels
     return columns
-
-
-def projections_of(model: StreamingKernelPCA, rows: Array) -> dict[str, Array]:
-    """Return the projections of rows as columns of results."""
-    return {f"component_{i}": column for i, column in enumerate(model.transform(rows).T)}

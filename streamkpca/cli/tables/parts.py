@@ -1,8 +1,9 @@
 """What all formats read into, and the formats whose rows are counted: numpy's npy, Parquet and Arrow."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,34 +39,6 @@ class Part:
     bad: Sequence[tuple[int, str, str]] = ()
 
 
-class Reader(Protocol):
-    """One format.
-
-    names: of the columns, "0", "1", ... if not `named` by the file. dialect: how text is cut. n_above: lines above its
-    rows. unit: what rows are counted in, "line" or "row". total: the size in the unit of `Part.done`, None if unknown.
-    """
-
-    names: list[str]
-    named: bool
-    dialect: dict[str, Any]
-    n_above: int
-    unit: str
-    total: int | None
-    rereadable: bool
-
-    def check_start(self, start: Mapping[str, Any]) -> None:
-        """Refuse a position that is not one of this file."""
-
-    def sample(self) -> Part:
-        """Return the first rows, with all columns."""
-
-    def parts(self, wanted: Sequence[int], n_rows: int, start: Start) -> Iterator[Part]:
-        """Yield the columns at these positions, in parts of any size, from a position on."""
-
-    def position(self, after: Counts) -> dict[str, Any] | None:
-        """Make the position after a row."""
-
-
 def name_columns(names: Sequence[str]) -> list[str]:
     """Call columns without a name by their position, and append it to a name that came before.
 
@@ -83,16 +56,40 @@ def check_width(path: str, n_columns: int) -> None:
         raise TableError(f"{path}: expected 1 to {MOST_COLUMNS:,} columns but got {n_columns}; transpose the table")
 
 
-class _RowReader:
-    """Base of the readers whose positions are numbers of rows."""
+class Reader(ABC):
+    """One format.
+
+    names: of the columns, "0", "1", ... if not `named` by the file. dialect: how text is cut. n_above: lines above its
+    rows. unit: what rows are counted in, "line" or "row". total: the size in the unit of `Part.done`, None if unknown.
+    """
 
     unit = "row"
     n_above = 0
 
     def __init__(self, source: Source, names: Sequence[str], *, named: bool, total: int | None) -> None:
+        check_width(source.name, len(names))
         self._source, self.names, self.named, self.total = source, list(names), named, total
-        self.rereadable = source.rereadable
-        self.dialect: dict[str, Any] = {}
+        self.rereadable, self.dialect = source.rereadable, dict[str, Any]()
+
+    @abstractmethod
+    def check_start(self, start: Mapping[str, Any]) -> None:
+        """Refuse a position that is not one of this file."""
+
+    @abstractmethod
+    def sample(self) -> Part:
+        """Return the first rows, with all columns."""
+
+    @abstractmethod
+    def parts(self, wanted: Sequence[int], n_rows: int, start: Start) -> Iterator[Part]:
+        """Yield the columns at these positions, in parts of any size, from a position on."""
+
+    @abstractmethod
+    def position(self, after: Counts) -> dict[str, Any] | None:
+        """Make the position after a row."""
+
+
+class _RowReader(Reader):
+    """Base of the readers whose positions are numbers of rows."""
 
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse a position beyond the rows of this file."""
@@ -118,8 +115,9 @@ class _RowReader:
         n_rows = max(1, min(n_rows, _MOST_NUMBERS // len(self.names)))
         return self._parts(wanted, n_rows, 0 if start is None else int(start["row"]))
 
+    @abstractmethod
     def _parts(self, wanted: Sequence[int], n_rows: int, begin: int) -> Iterator[Part]:
-        raise NotImplementedError
+        """Yield the columns at these positions in parts of at most `n_rows` rows, from row `begin` on."""
 
 
 def _part(first: int, n: int, cells: dict[int, Any]) -> Part:

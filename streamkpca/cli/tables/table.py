@@ -75,10 +75,7 @@ class Block:
     n_read: int = 0
 
     def __getitem__(self, part: Any) -> "Block":
-        fields = ("rows", "numbers", "times", "labels", "after", "strange", "keys", "state")
-        arrays: dict[str, Any] = {
-            name: None if (array := getattr(self, name)) is None else array[part] for name in fields
-        }
+        arrays: Any = {name: None if (a := getattr(self, name)) is None else a[part] for name in _ARRAYS}
         return replace(self, **arrays, examples={}, bad=(), n_read=0)
 
 

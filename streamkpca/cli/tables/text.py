@@ -8,7 +8,8 @@ slow pipe would wait for a full block.
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import pyarrow.csv
 
 from streamkpca.cli.tables.errors import TableError, short
 from streamkpca.cli.tables.layout import MARKS, MISSING, cut, find_layout, is_comment, is_missing, is_typed, join_lines
-from streamkpca.cli.tables.parts import Counts, Part, Start, check_width, name_columns
+from streamkpca.cli.tables.parts import Counts, Part, Reader, Start, name_columns
 from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source, recode
 
 _BOM = b"\xef\xbb\xbf"
@@ -50,20 +51,17 @@ class Lines(NamedTuple):
 pyarrow.enable_signal_handlers(False)
 
 
-class TextReader:
+class TextReader(Reader):
     """Base of the readers of text, in blocks of whole lines."""
 
     unit = "line"
-    n_above = 0
-    dialect: dict[str, Any]
     _sample: bytes
     # Whether a cell in quotation marks may go on after a line end.
     has_long_cells = False
 
-    def __init__(self, source: Source, names: Sequence[str], *, named: bool) -> None:
-        check_width(source.name, len(names))
-        self._source, self.names, self.named = source, list(names), named
-        self.total, self.rereadable, self.check_start = source.size, source.rereadable, source.check_start
+    def check_start(self, start: Mapping[str, Any]) -> None:
+        """Refuse a position in another file."""
+        self._source.check_start(start)
 
     def position(self, after: Counts) -> dict[str, Any] | None:
         """Make the position after a row from a byte and a line."""
@@ -119,9 +117,9 @@ class TextReader:
         del texts, is_first
         return 0
 
+    @abstractmethod
     def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
         """Read lines: which are rows, their cells by columns, and the positions and faults of others."""
-        raise NotImplementedError
 
 
 def decode(block: bytes) -> str:
@@ -179,7 +177,7 @@ class CsvReader(TextReader):
         self._sample = look_at_beginning(source, n_lines, quotes=True)
         self._layout = find_layout(decode(self._sample), source.name, header=header, delimiter=delimiter)
         names = self._layout.names or [""] * self._layout.width
-        super().__init__(source, name_columns(names), named=self._layout.names is not None)
+        super().__init__(source, name_columns(names), named=self._layout.names is not None, total=source.size)
         self.n_above = self._layout.n_head
         self.dialect = {"header": self.named, "delimiter": self._layout.delimiter}
 
@@ -275,8 +273,8 @@ class JsonReader(TextReader):
             remedy = f"for an array of rows, jq -c '.[]' {shlex.quote(str(source.path))} | streamkpca watch -"
             raise TableError(f"{fault}; {remedy}")
         named = list(rows[0]) != [str(j) for j in range(len(rows[0]))]
-        super().__init__(source, list(dict.fromkeys(chain(*rows, more if named else ()))), named=named)
-        self.dialect = {}
+        names = list(dict.fromkeys(chain(*rows, more if named else ())))
+        super().__init__(source, names, named=named, total=source.size)
 
     def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
         rows, kept, bad = list[dict[str, Any]](), list[int](), []

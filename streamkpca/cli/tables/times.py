@@ -27,27 +27,14 @@ _DAYS = (
 )
 _CLOCKS = ("", " %H:%M:%S", " %I:%M:%S %p", " %H.%M.%S", " %H%M%S", " %H%M")
 _WHOLE = (
-    "%Y%m%d%H",
-    "%Y%m%d%H%M",
-    "%Y%m%d%H%M%S",
-    "%a %b %d %H:%M:%S %Y",
-    "%a %b %d %H:%M:%S %z %Y",
-    "%d/%b/%Y:%H:%M:%S",
-    "%H:%M:%S",
-    "%I:%M:%S %p",
+    *("%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%a %b %d %H:%M:%S %Y", "%a %b %d %H:%M:%S %z %Y"),
+    *("%d/%b/%Y:%H:%M:%S", "%H:%M:%S", "%I:%M:%S %p"),
 )
+# Beginnings of the months' names, in English and in other languages of Europe.
 _MONTHS = (
-    *(
-        "jan ene gen",
-        "feb fév fev",
-        "mar mär mrz maa",
-        "apr avr abr",
-        "may mai mag mei",
-        "jun juin giu",
-        "jul juil lug",
-    ),
-    *("aug aoû ago", "sep set", "oct okt ott out", "nov", "dec dez déc dic"),
-)
+    "jan ene gen,feb fév fev,mar mär mrz maa,apr avr abr,may mai mag mei,jun juin giu,jul juil lug,aug aoû ago,sep set,"
+    "oct okt ott out,nov,dec dez déc dic"
+).split(",")
 _MONTH = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
 # Hours ahead of UTC; where a name has several meanings, the one of North America or Europe.
 _ZONES = {
@@ -57,17 +44,13 @@ _ZONES = {
 }
 _ZONE = r"(?P<z>Z|[A-Z]{3,5}|(?:UTC|GMT)?[+-]\d\d:?(?:\d\d)?)"
 _FRACTION = r"(?:[.,](?P<f>\d{1,9})\d*)?"
+_NAME = r"[^\d\s.,:/-]"
 _SIGNS = {
     **{"Y": r"(?P<Y>\d{4})", "y": r"(?P<y>\d\d)", "m": r"(?P<m>\d{1,2})", "d": r"(?P<d>\d{1,2})"},
     **{"H": r"(?P<H>\d{1,2})", "I": r"(?P<H>\d{1,2})", "M": r"(?P<M>\d{1,2})", "S": rf"(?P<S>\d{{1,2}}){_FRACTION}"},
-    **{
-        "b": r"(?P<b>[^\d\s.,:/-]{3,9})\.?",
-        "B": r"(?P<b>[^\d\s.,:/-]{3,9})",
-        "a": r"[^\d\s.,:/-]{2,10}\.?",
-        "A": r"[^\d\s.,:/-]{2,10}",
-        "z": _ZONE,
-    },
-    **{"Z": _ZONE, "p": "(?P<p>[AaPp])(?:\\.?[ \u00a0\u202f]?[Mm])?\\.?", "%": "%"},
+    **dict.fromkeys("bB", rf"(?P<b>{_NAME}{{3,9}})\.?"),
+    **dict.fromkeys("aA", rf"{_NAME}{{2,10}}\.?"),
+    **{"z": _ZONE, "Z": _ZONE, "p": "(?P<p>[AaPp])(?:\\.?[ \u00a0\u202f]?[Mm])?\\.?", "%": "%"},
 }
 # Years that nanoseconds since 1970 reach, and those in which digits alone are taken for a time.
 _YEARS = np.datetime64("1678"), np.datetime64("2262")
@@ -87,11 +70,8 @@ def _pattern(form: str) -> str:
         if between == " " and sign in "HI":
             part = r"(?:[T_]|[,;]?\s+)" + _SIGNS[sign]
             # What follows a day is a clock, and is left out at midnight by spreadsheets.
-            pattern += (
-                "(?:"
-                if re.fullmatch(r"[^%]*(%[HIMSpzZ][^%]*)+", form.partition(between + "%" + sign)[2] + "%H")
-                else ""
-            )
+            rest_of_form = form.partition(between + "%" + sign)[2]
+            pattern += "(?:" if re.fullmatch(r"[^%]*(%[HIMSpzZ][^%]*)*", rest_of_form) else ""
         elif between == ":" and sign == "S":
             part = f"(?::{_SIGNS[sign]})?"
         elif between == " " and sign in "pzZ":
