@@ -6,10 +6,8 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +39,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(autouse=True, scope="module")
-def as_scripts() -> Iterator[None]:
+def as_scripts():
     """Let scripts import each other, as they do when they are run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
@@ -49,7 +47,7 @@ def as_scripts() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """Write small boards of rows that are odd where they are labelled."""
     folder, random = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     for board in ("adbench", "scar", "nab", "asd/interpretation_label", "tep"):
@@ -72,15 +70,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def measure(name: str, data: Path | None = None) -> dict[str, Any]:
+def measure(name, data=None):
     """Return the figures of a small run, as they come back from a file, once they have been described."""
     script = importlib.import_module(name)
-    figures: dict[str, Any] = json.loads(json.dumps(script.measure("tiny", data)))
+    figures = json.loads(json.dumps(script.measure("tiny", data)))
     assert script.describe(figures).startswith("| ")
     return figures
 
 
-def test_the_pages_show_the_figures_of_the_file() -> None:
+def test_the_pages_show_the_figures_of_the_file():
     run = importlib.import_module("run")
     figures = json.loads(run.FIGURES.read_text())
     readme = run.README.read_text(encoding="utf-8")
@@ -91,14 +89,14 @@ def test_the_pages_show_the_figures_of_the_file() -> None:
     assert figures["version"].split(".")[:2] == streamkpca.__version__.split(".")[:2]
 
 
-def test_every_script_is_run() -> None:
+def test_every_script_is_run():
     run = importlib.import_module("run")
     scripts = {path.stem for path in BENCHMARKS.glob("*.py") if "def measure(size: str" in path.read_text()}
     assert scripts == set(run.NAMES)
 
 
 @pytest.mark.slow
-def test_one_command_measures_and_writes_the_pages(tmp_path: Path) -> None:
+def test_one_command_measures_and_writes_the_pages(tmp_path):
     shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("__pycache__", "figures.json"))
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text("<!-- measured -->\n<!-- measured end -->\n")
@@ -117,7 +115,7 @@ def test_one_command_measures_and_writes_the_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_outliers_in_tables(data: Path) -> None:
+def test_outliers_in_tables(data):
     pytest.importorskip("sklearn", reason="peers; needs the extra sklearn")
     figures = measure("outliers_in_tables", data)
     assert figures["n_tables"] == 1
@@ -126,19 +124,19 @@ def test_outliers_in_tables(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["drifting_streams", "numenta_benchmark", "outliers_in_tables", "real_streams"])
-def test_a_board_is_left_out_where_its_data_are_missing(name: str) -> None:
+def test_a_board_is_left_out_where_its_data_are_missing(name):
     assert importlib.import_module(name).measure("tiny", None) == {}
 
 
 @pytest.mark.slow
-def test_drifting_streams(data: Path) -> None:
+def test_drifting_streams(data):
     figures = measure("drifting_streams", data)
     # The rows that come before anything was learned have no scores.
     assert figures["means"]["Monitor"] > 0.8
 
 
 @pytest.mark.slow
-def test_numenta_benchmark(data: Path) -> None:
+def test_numenta_benchmark(data):
     scores = {name: of["standard"] for name, of in measure("numenta_benchmark", data)["scores"].items()}
     # An alarm in the first row of each window and none outside; and no alarm at all.
     assert scores["numenta"] == pytest.approx(100.0, abs=0.1)
@@ -148,9 +146,9 @@ def test_numenta_benchmark(data: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not NAB.exists(), reason="needs ../shared/data/nab beside the repository")
-def test_the_scorer_repeats_published_scores() -> None:
+def test_the_scorer_repeats_published_scores():
     nab = importlib.import_module("numenta_benchmark")
-    files: dict[str, list[Any]] = {"numenta": [], "randomCutForest": [], "windowedGaussian": []}
+    files = {"numenta": [], "randomCutForest": [], "windowedGaussian": []}
     for path in sorted(NAB.glob("*.npz")):
         given = dict(np.load(path))
         # What is computed is what was published, to the digits that the file keeps.
@@ -162,7 +160,7 @@ def test_the_scorer_repeats_published_scores() -> None:
     assert found == [[70.7, 63.9, 75.0], [52.0, 37.7, 60.5], [47.4, 31.6, 55.0]]
 
 
-def test_points_that_lack_were_lost_somewhere() -> None:
+def test_points_that_lack_were_lost_somewhere():
     nab = importlib.import_module("numenta_benchmark")
     time, windows = np.arange(1000), np.array([[400, 449], [700, 719], [900, 949]])
     hits = np.isin(time, [300, 420, 421, 705]).astype(float)
@@ -175,7 +173,7 @@ def test_points_that_lack_were_lost_somewhere() -> None:
 
 
 @pytest.mark.slow
-def test_real_streams(data: Path) -> None:
+def test_real_streams(data):
     pytest.importorskip("sklearn", reason="peers; needs the extra sklearn")
     figures = measure("real_streams", data)
     assert set(figures["families"]) == {"asd", "tep"}
@@ -187,7 +185,7 @@ def test_real_streams(data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_false_alarms(data: Path) -> None:
+def test_false_alarms(data):
     figures = measure("false_alarms", data)
     assert set(figures["means"]) == {"memory 0.9", "heavy", "asd"}
     assert figures["kept"]["false_alarms"] == 1.0 > figures["kept"]["threshold"]
@@ -195,7 +193,7 @@ def test_false_alarms(data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_learning_on_a_device(data: Path) -> None:
+def test_learning_on_a_device(data):
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("the benchmark compiles C; needs a C compiler")
     found = measure("learning_on_a_device", data)["families"]["asd"]
@@ -206,7 +204,7 @@ def test_learning_on_a_device(data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_changes_of_distribution() -> None:
+def test_changes_of_distribution():
     figures = measure("changes_of_distribution")
     assert set(figures["delays"]) == {"1e+03", "1e+04", "1e+05"}
     for cases in figures["delays"].values():
@@ -216,14 +214,14 @@ def test_changes_of_distribution() -> None:
 
 
 @pytest.mark.slow
-def test_odd_machines() -> None:
+def test_odd_machines():
     (line,) = measure("odd_machines")["plants"].values()
     assert line["faults"]["stuck 0.3"] == {"machines": 2, "found": 1.0, "top": 1.0, "sensor": 1.0}
     assert line["false"] == 0.0
 
 
 @pytest.mark.slow
-def test_kernel_matrices() -> None:
+def test_kernel_matrices():
     figures = measure("kernel_matrices")
     assert figures["n_cells"] == 2 * len(figures["matrices"]) == 16
     cells = [found for by_k in figures["matrices"].values() for found in by_k.values()]
@@ -235,14 +233,14 @@ def test_kernel_matrices() -> None:
 
 
 @pytest.mark.slow
-def test_published_figures() -> None:
+def test_published_figures():
     pytest.importorskip("matplotlib", reason="the examples draw; needs the extra plots")
     pytest.importorskip("sklearn", reason="one example classifies with scikit-learn; needs the extra sklearn")
     assert 6.0 <= measure("published_figures")["kernels"] <= 9.0
 
 
 @pytest.mark.slow
-def test_young_streams() -> None:
+def test_young_streams():
     streams = measure("young_streams")["streams"]
     assert {name: [line["n"] for line in lines] for name, lines in streams.items()} == {
         "generated": [1995, 2500],
@@ -256,21 +254,21 @@ def test_young_streams() -> None:
 
 
 @pytest.mark.slow
-def test_settled_streams() -> None:
+def test_settled_streams():
     (size,) = measure("settled_streams")["sizes"]
     assert size["rows_per_second"] >= size["with_all"] > 1000.0
     assert size["pieces"] > 1.0
 
 
 @pytest.mark.slow
-def test_single_rows() -> None:
+def test_single_rows():
     found = measure("single_rows")["microseconds"]
     assert {"transform", "novelty", "partial_fit", "a loop of that length"} <= set(found)
     assert all(0.0 < line["median"] <= line["p99"] <= line["p99.9"] for line in found.values())
 
 
 @pytest.mark.slow
-def test_growth() -> None:
+def test_growth():
     figures = measure("growth")
     assert set(figures["sweeps"]) == set(figures["exponents"]) == {"m", "d", "q", "n"}
     assert all(line["active"] == line["m"] for line in figures["sweeps"]["m"])
@@ -281,7 +279,7 @@ def test_growth() -> None:
 
 
 @pytest.mark.slow
-def test_endurance() -> None:
+def test_endurance():
     figures = measure("endurance")
     assert [mark["rows"] for mark in figures["marks"]] == [10_240, 20_480, 30_720]
     assert figures["rounding"] < 1e-9
@@ -292,7 +290,7 @@ def test_endurance() -> None:
 
 
 @pytest.mark.slow
-def test_shards() -> None:
+def test_shards():
     for order, lines in measure("shards")["orders"].items():
         assert [line["shards"] for line in lines] == [2, 4]
         for line in lines:
@@ -301,7 +299,7 @@ def test_shards() -> None:
 
 
 @pytest.mark.slow
-def test_cold_start() -> None:
+def test_cold_start():
     lines = measure("cold_start")["lines"]
     # An import that includes another takes at least its processor time, even on a busy machine.
     assert lines["import numba, scipy.linalg"]["cpu"] < lines["from streamkpca import *"]["cpu"]
@@ -309,7 +307,7 @@ def test_cold_start() -> None:
 
 
 @pytest.mark.slow
-def test_the_history_of_five_figures_can_be_measured() -> None:
+def test_the_history_of_five_figures_can_be_measured():
     found = runpy.run_path(str(BENCHMARKS / "history" / "five.py"))["Streams"]
     figures_of = [name for name in vars(found) if name.startswith(("time_", "track_"))]
     assert len(figures_of) == 5

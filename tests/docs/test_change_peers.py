@@ -10,17 +10,17 @@ PEERS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "change_pe
 GAMMA = 0.1
 
 
-def kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.exp(-GAMMA * ((x[:, None] - y[None]) ** 2).sum(axis=2))
+def kernel(x, y):
+    found = np.exp(-GAMMA * ((x[:, None] - y[None]) ** 2).sum(axis=2))
     return found
 
 
-def discrepancy(x: np.ndarray, y: np.ndarray) -> float:
+def discrepancy(x, y):
     """Return the squared maximum mean discrepancy of two samples, with equal pairs."""
     return float(kernel(x, x).mean() + kernel(y, y).mean() - 2.0 * kernel(x, y).mean())
 
 
-def test_mmdew_compares_what_lies_before_and_after_each_bucket() -> None:
+def test_mmdew_compares_what_lies_before_and_after_each_bucket():
     rows = np.random.default_rng(0).normal(size=(45, 3))
     found = PEERS["mmdew"](rows, GAMMA)
     for t in range(1, 45):
@@ -34,7 +34,7 @@ def test_mmdew_compares_what_lies_before_and_after_each_bucket() -> None:
         assert found[t] == pytest.approx(max(values, default=0.0))
 
 
-def test_scan_statistics_are_unbiased_discrepancies() -> None:
+def test_scan_statistics_are_unbiased_discrepancies():
     random = np.random.default_rng(1)
     healthy, rows = random.normal(size=(500, 3)), random.normal(size=(30, 3)) + 0.5
     last, largest = PEERS["scan"](rows, GAMMA, healthy, block=10, n_blocks=4)
@@ -55,7 +55,7 @@ def test_scan_statistics_are_unbiased_discrepancies() -> None:
         assert largest[t] == pytest.approx(max(values.max(), 0.0))
 
 
-def test_deviations_are_those_of_statistics() -> None:
+def test_deviations_are_those_of_statistics():
     random = np.random.default_rng(2)
     last = [
         PEERS["scan"](random.normal(size=(10, 3)), GAMMA, random.normal(size=(300, 3)), 10, 4)[0][-1]
@@ -64,19 +64,19 @@ def test_deviations_are_those_of_statistics() -> None:
     assert 0.7 < np.std(last) < 1.4
 
 
-def test_rates_of_newma_match_its_window() -> None:
+def test_rates_of_newma_match_its_window():
     large, small = PEERS["newma_rates"](50)
     assert large * (1.0 - large) ** 50 == pytest.approx(small * (1.0 - small) ** 50, rel=1e-6)
     assert small < 1.0 / 51.0 < large
 
 
-def test_delays_are_those_published() -> None:
+def test_delays_are_those_published():
     # Table of arXiv 2205.12706, 20 features, run length 1,000: uniform +-4 after N(0, I).
     random = np.random.default_rng(3)
     healthy = random.normal(size=(3000, 20))
     gamma = PEERS["bandwidth"](healthy)
 
-    def statistics(rows: np.ndarray) -> list[np.ndarray]:
+    def statistics(rows):
         last, largest = PEERS["scan"](rows, gamma, healthy)
         return [PEERS["mmdew"](rows, gamma), PEERS["newma"](rows, gamma, healthy), last, largest]
 

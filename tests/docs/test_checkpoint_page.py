@@ -10,7 +10,6 @@ from corruptions import PROBE, models
 
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.checkpoint.archive import VERSION
-from streamkpca.checkpoint.fields import Part
 from streamkpca.checkpoint.table import STATE
 from streamkpca.kernels.kinds import _KINDS
 from streamkpca.monitoring import state as monitoring
@@ -18,13 +17,13 @@ from streamkpca.monitoring import state as monitoring
 PAGE = (Path(__file__).parents[2] / "docs" / "checkpoint-format.md").read_text(encoding="utf-8")
 
 
-def section(heading: str) -> str:
+def section(heading):
     return re.split(rf"^## {heading}\n", PAGE, flags=re.MULTILINE)[1].split("\n## ")[0]
 
 
-def on_the_page(heading: str) -> dict[str, tuple[str, ...]]:
+def on_the_page(heading):
     """Return what a table says of each part and field."""
-    found: dict[str, tuple[str, ...]] = {}
+    found = {}
     parts = [""]
     for line in section(heading).splitlines():
         if not line.startswith("|") or line.startswith(("| part", "|---")):
@@ -43,10 +42,10 @@ def on_the_page(heading: str) -> dict[str, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(("heading", "whole"), [("The state", STATE), ("A monitor", monitoring._STATE)])
-def test_the_tables_are_those_of_the_code(heading: str, whole: Part) -> None:
-    expected: dict[str, tuple[str, ...]] = {}
+def test_the_tables_are_those_of_the_code(heading, whole):
+    expected = {}
 
-    def add(part: Part) -> None:
+    def add(part):
         expected[part.path + "?" * part.is_optional + "*" * part.is_listed] = ()
         for entry in part.fields:
             kind = entry.kind + "?" * entry.is_optional
@@ -58,13 +57,13 @@ def test_the_tables_are_those_of_the_code(heading: str, whole: Part) -> None:
     assert on_the_page(heading) == expected
 
 
-def test_the_version_and_the_kernels_are_those_of_the_code() -> None:
+def test_the_version_and_the_kernels_are_those_of_the_code():
     assert f'`"streamkpca"`, {VERSION}.' in PAGE
     cells = re.findall(r"^\| (`[A-Z].*?) \|", section("Kernels"), re.MULTILINE)
     assert sorted(name for cell in cells for name in re.findall("`(.*?)`", cell)) == sorted(_KINDS)
 
 
-def test_the_page_is_enough_to_compute_answers() -> None:
+def test_the_page_is_enough_to_compute_answers():
     units = StreamingKernelPCA(2, kernel=kernels.RBF(0.3).on([0, 2]).in_units([2.0, 0.5, 1.0]), max_atoms=6)
     fitted = models()["fitted"]
     mixed = models()["moved"]

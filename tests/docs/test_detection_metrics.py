@@ -11,7 +11,7 @@ METRICS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "detecti
 segments, vus_pr, judge_alarms = METRICS["segments"], METRICS["vus_pr"], METRICS["judge_alarms"]
 
 
-def made(count: int, runs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+def made(count, runs):
     """Make labels, and scores without a generator, so that any program can make the same."""
     rows = np.arange(count)
     labels = np.zeros(count, dtype=int)
@@ -36,9 +36,7 @@ EDGES = [(0, 25), (60, 75), (90, 99), (560, 600)]
     ],
     ids=["short-buffers", "buffers-that-touch", "runs-at-the-ends", "ties", "fewer-rows-than-thresholds", "no-buffer"],
 )
-def test_volume_is_that_of_the_authors_code(
-    count: int, runs: list[tuple[int, int]], window: int, digits: int | None, published: float
-) -> None:
+def test_volume_is_that_of_the_authors_code(count, runs, window, digits, published):
     # The figures come from TSB-AD 1.5, generate_curve(labels, scores, window, version="opt", thre=250).
     labels, scores = made(count, runs)
     if digits is not None:
@@ -46,12 +44,12 @@ def test_volume_is_that_of_the_authors_code(
     assert vus_pr(labels, scores, window=window) == pytest.approx(published, rel=1e-12)
 
 
-def test_volume_depends_on_ranks_alone() -> None:
+def test_volume_depends_on_ranks_alone():
     labels, scores = made(600, THREE)
     assert vus_pr(labels, np.exp(3.0 * scores)) == pytest.approx(vus_pr(labels, scores), rel=1e-12)
 
 
-def test_volume_needs_anomalous_rows_and_scores_that_are_numbers() -> None:
+def test_volume_needs_anomalous_rows_and_scores_that_are_numbers():
     assert math.isnan(vus_pr([0, 0, 0], [1.0, 2.0, 3.0]))
     with pytest.raises(ValueError, match="scores that are not NaN"):
         vus_pr([0, 1], [1.0, np.nan])
@@ -59,12 +57,12 @@ def test_volume_needs_anomalous_rows_and_scores_that_are_numbers() -> None:
         vus_pr([0, 1, 1], [1.0, 2.0])
 
 
-def test_segments_are_runs_of_labels() -> None:
+def test_segments_are_runs_of_labels():
     assert segments([1, 0, 2, 2, 0, 0, 1]).tolist() == [[0, 1], [2, 4], [6, 7]]
     assert segments([0, 0]).shape == (0, 2)
 
 
-def test_alarms_are_counted() -> None:
+def test_alarms_are_counted():
     labels = [0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1, 0, 0]
     alarms = [1, 1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1]
     found = judge_alarms(labels, alarms)

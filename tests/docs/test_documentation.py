@@ -7,11 +7,9 @@ import inspect
 import pkgutil
 import re
 import textwrap
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -23,13 +21,13 @@ ROOT = Path(__file__).parents[2]
 INTERNAL = {"streamkpca.cli.tables"}
 
 
-def declares_names(path: Path) -> bool:
+def declares_names(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
 
 
-def public_modules() -> list[str]:
+def public_modules():
     """Return the modules that declare `__all__`, without importing the others."""
     found = pkgutil.walk_packages(streamkpca.__path__, "streamkpca.", onerror=lambda name: None)
     names = ["streamkpca", *(module.name for module in found if "._" not in module.name)]
@@ -42,16 +40,16 @@ MODULES = [name for name in public_modules() if name not in INTERNAL]
 
 
 @cache
-def examples_of(module: str) -> dict[str, doctest.DocTest]:
+def examples_of(module):
     found = doctest.DocTestFinder().find(importlib.import_module(module))
     return {test.name: test for test in found if test.examples}
 
 
-def is_documented_member(value: Any) -> bool:
+def is_documented_member(value):
     return inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property | cached_property)
 
 
-def members_of(owner: type) -> Iterator[tuple[type, str]]:
+def members_of(owner):
     """List public methods and properties, each with the first class of the MRO that defines it."""
     seen = set()
     for base in owner.__mro__:
@@ -63,7 +61,7 @@ def members_of(owner: type) -> Iterator[tuple[type, str]]:
                 yield base, name
 
 
-def public_names() -> dict[str, Any]:
+def public_names():
     """Return all that a user may call, names in `__all__` and members of classes, by their qualified names."""
     names = {}
     for module_name in MODULES:
@@ -80,13 +78,13 @@ def public_names() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
+def names():
     for library in ("dask", "matplotlib", "onnx", "pandas", "pyarrow", "river", "sklearn"):
         pytest.importorskip(library, reason="public names of all packages are read; needs the extra test")
     return public_names()
 
 
-def has_example(place: str, value: Any) -> bool:
+def has_example(place, value):
     """Whether doctest finds an example, this file runs it, or an example of the class or of another member uses it."""
     if isinstance(value, cached_property) and ">>> " in (value.__doc__ or ""):
         return True
@@ -99,7 +97,7 @@ def has_example(place: str, value: Any) -> bool:
     )
 
 
-def test_all_public_modules_are_found() -> None:
+def test_all_public_modules_are_found():
     # Otherwise the tests below could pass because the walk found nothing.
     assert {"streamkpca", "streamkpca.kernels", "streamkpca.plots", "streamkpca.export"} <= set(MODULES)
     listed = re.findall(r"^(\w+) :", str(importlib.import_module("streamkpca.adapters").__doc__), re.MULTILINE)
@@ -110,12 +108,12 @@ def test_all_public_modules_are_found() -> None:
     assert set(public_modules()) - set(MODULES) == INTERNAL
 
 
-def test_every_public_name_has_an_example_that_runs(names: dict[str, Any]) -> None:
+def test_every_public_name_has_an_example_that_runs(names):
     assert len(names) > 100
     assert {place for place, value in names.items() if not has_example(place, value)} == set()
 
 
-def test_examples_of_cached_properties_run(names: dict[str, Any]) -> None:
+def test_examples_of_cached_properties_run(names):
     # doctest finds functions, classes and the standard library's properties only.
     cached = {place: value for place, value in names.items() if isinstance(value, cached_property)}
     assert cached
@@ -125,14 +123,14 @@ def test_examples_of_cached_properties_run(names: dict[str, Any]) -> None:
         assert doctest.DocTestRunner(optionflags=flags).run(test).failed == 0
 
 
-def test_examples_show_something(names: dict[str, Any]) -> None:
+def test_examples_show_something(names):
     """Every example has an expected output; without one, it would only show that nothing raises."""
     for place, value in names.items():
         test = doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", {}, place, None, None)
         assert not test.examples or any(example.want or example.exc_msg for example in test.examples), place
 
 
-def parameters_of(documented: Any) -> set[str]:
+def parameters_of(documented):
     """Read the names in the Parameters section."""
     section = (inspect.getdoc(documented) or "").partition("Parameters\n----------\n")[2]
     section = re.split(r"\n\n\w[\w ]*\n-{3,}\n", section)[0]
@@ -141,7 +139,7 @@ def parameters_of(documented: Any) -> set[str]:
     }
 
 
-def test_parameters_are_documented(names: dict[str, Any]) -> None:
+def test_parameters_are_documented(names):
     """Every argument is in a Parameters section: of the function, of its class, or of a base class."""
     missing = {}
     for place, value in names.items():
@@ -156,14 +154,14 @@ def test_parameters_are_documented(names: dict[str, Any]) -> None:
     assert missing == {}
 
 
-def calls_or_raises(function: Any) -> bool:
+def calls_or_raises(function):
     """Whether a function contains a `raise` or asks for a fitted model, which raises."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     asks = (node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     return any(isinstance(node, ast.Raise) for node in ast.walk(tree)) or "_require_fitted" in asks
 
 
-def test_errors_and_results_are_documented(names: dict[str, Any]) -> None:
+def test_errors_and_results_are_documented(names):
     missing = set()
     for place, value in names.items():
         function = getattr(value, "__func__", value)

@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PICTURES = EXAMPLES / "pictures"
 
 
-def test_each_fault_of_a_machine_is_an_event_that_names_the_sensor_and_what_was_expected(tmp_path: Path) -> None:
+def test_each_fault_of_a_machine_is_an_event_that_names_the_sensor_and_what_was_expected(tmp_path):
     names = names_after(tmp_path, EXAMPLES / "watch_a_machine.py")
     load = names["load"]
     # The command's demonstration simulates the same machine.
@@ -42,7 +42,7 @@ def test_each_fault_of_a_machine_is_an_event_that_names_the_sensor_and_what_was_
     check_picture(tmp_path / "watch_a_machine.png")
 
 
-def test_a_stream_of_digits_has_the_axes_of_all_of_them(tmp_path: Path) -> None:
+def test_a_stream_of_digits_has_the_axes_of_all_of_them(tmp_path):
     names = names_after(tmp_path, EXAMPLES / "digits_stream.py")
     stream, exact, peer = names["stream"].eigenvalues_, names["exact"].eigenvalues_, names["peer"].eigenvalues_
     np.testing.assert_allclose(exact, peer / 1796, rtol=1e-9)
@@ -55,7 +55,7 @@ def test_a_stream_of_digits_has_the_axes_of_all_of_them(tmp_path: Path) -> None:
     check_picture(tmp_path / "digits_stream.png")
 
 
-def test_denoised_digits_are_nearer_to_the_clean_ones(tmp_path: Path) -> None:
+def test_denoised_digits_are_nearer_to_the_clean_ones(tmp_path):
     names = names_after(tmp_path, EXAMPLES / "denoise_digits.py")
     ours, pca, peer = (np.array(names["shares"][name]) for name in ("streaming", "PCA", "scikit-learn"))
     noisy = names["share"](names["noisy"])
@@ -67,7 +67,7 @@ def test_denoised_digits_are_nearer_to_the_clean_ones(tmp_path: Path) -> None:
     check_picture(tmp_path / "denoise_digits.png")
 
 
-def test_the_kernel_depends_on_the_task(tmp_path: Path) -> None:
+def test_the_kernel_depends_on_the_task(tmp_path):
     names = names_after(tmp_path, EXAMPLES / "choose_kernel.py")
     novelty, reconstruction = (dict(zip(names["kernels"], names[key], strict=True)) for key in names["scorers"])
     # Measured: .889 for the default, the best of ten, .737 for PCA; R^2 .994, and .996 for the linear kernel.
@@ -77,7 +77,7 @@ def test_the_kernel_depends_on_the_task(tmp_path: Path) -> None:
     check_picture(tmp_path / "choose_kernel.png")
 
 
-def test_a_new_load_is_a_place_and_a_drifting_gauge_a_broken_relation(tmp_path: Path) -> None:
+def test_a_new_load_is_a_place_and_a_drifting_gauge_a_broken_relation(tmp_path):
     names = names_after(tmp_path, EXAMPLES / "which_alarms_to_expect.py")
     long = [event for event in names["monitor"].events_ if event.n_alarms > 10 and event.start > 2880]
     assert [event.kind for event in long] == ["place", "relation"]
@@ -87,7 +87,7 @@ def test_a_new_load_is_a_place_and_a_drifting_gauge_a_broken_relation(tmp_path: 
     assert all((names["ratios"]["SPE"][names[hour]] > 1.0).mean() > 0.7 for hour in ("explores", "drifts"))
 
 
-def test_outliers_hide_from_a_model_that_learned_them_and_not_from_a_detector(tmp_path: Path) -> None:
+def test_outliers_hide_from_a_model_that_learned_them_and_not_from_a_detector(tmp_path):
     names = names_after(tmp_path, EXAMPLES / "outliers_in_a_table.py")
     novelty, detector = names["areas"].values()
     # Measured over five draws: 0.97 and more.
@@ -97,7 +97,7 @@ def test_outliers_hide_from_a_model_that_learned_them_and_not_from_a_detector(tm
     check_picture(tmp_path / "outliers_in_a_table.png")
 
 
-def test_a_pipeline_of_river_finds_faults_and_adapts_to_a_change(tmp_path: Path) -> None:
+def test_a_pipeline_of_river_finds_faults_and_adapts_to_a_change(tmp_path):
     pytest.importorskip("river", reason="the pipeline is River's; needs the extra river")
     names = names_after(tmp_path, EXAMPLES / "river_pipeline.py")
     is_alarm, is_fault = names["is_alarm"], names["is_fault"]
@@ -110,7 +110,7 @@ def test_a_pipeline_of_river_finds_faults_and_adapts_to_a_change(tmp_path: Path)
     check_picture(tmp_path / "river_pipeline.png")
 
 
-def test_examples_say_which_extras_they_need() -> None:
+def test_examples_say_which_extras_they_need():
     extras = {"matplotlib": "plots", "river": "river", "sklearn": "sklearn", "paho": "service", "PIL": "plots"}
     for path in EXAMPLES.glob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -128,7 +128,7 @@ def test_examples_say_which_extras_they_need() -> None:
 
 
 @pytest.mark.parametrize("name", ["demo", "watch_a_machine", "which_alarms_to_expect", "three_clusters"])
-def test_stored_pictures_are_what_todays_tree_draws(tmp_path: Path, name: str) -> None:
+def test_stored_pictures_are_what_todays_tree_draws(tmp_path, name):
     image = pytest.importorskip("PIL.Image", reason="compares pictures; needs pillow, which matplotlib brings")
     runpy.run_path(str(EXAMPLES / "make_pictures.py"))["draw"](name, tmp_path / "drawn.png")
     small = []
@@ -142,7 +142,7 @@ def test_stored_pictures_are_what_todays_tree_draws(tmp_path: Path, name: str) -
     assert np.abs(small[0] - small[1]).mean() < 0.02, f"stale; python examples/make_pictures.py {name}"
 
 
-def test_pictures_that_no_example_draws_are_refused(tmp_path: Path) -> None:
+def test_pictures_that_no_example_draws_are_refused(tmp_path):
     done = run_apart(tmp_path, str(EXAMPLES / "make_pictures.py"), "sunset")
     assert done.returncode == 1
     assert "expected some of demo, watch_a_machine, which_alarms_to_expect," in done.stderr
@@ -150,6 +150,6 @@ def test_pictures_that_no_example_draws_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", ["pima.py", "usps_classification.py"])
-def test_examples_with_data_of_their_own_ask_for_its_path(tmp_path: Path, script: str) -> None:
+def test_examples_with_data_of_their_own_ask_for_its_path(tmp_path, script):
     with pytest.raises(SystemExit, match=f"usage: python {script} F"):
         names_after(tmp_path, EXAMPLES / script)

@@ -4,7 +4,6 @@ import importlib.util
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ SCRIPT = Path(__file__).parents[2] / ".ci" / "extras"
 
 
 @pytest.fixture(scope="module")
-def script() -> Any:
+def script():
     loader = SourceFileLoader("extras", str(SCRIPT))
     spec = importlib.util.spec_from_loader("extras", loader)
     assert spec is not None
@@ -21,12 +20,12 @@ def script() -> Any:
     return module
 
 
-def test_every_extra_is_tried(script: Any) -> None:
+def test_every_extra_is_tried(script):
     tried = {extra for feature in script.FEATURES.values() for extra in feature.extras.split()}
     assert tried | script.TRIED_BY_RUN | {"all"} == set(script.EXTRAS)
 
 
-def test_all_is_what_users_need(script: Any) -> None:
+def test_all_is_what_users_need(script):
     # Spark and Ray are those of the cluster, and Spark wants an old pandas.
     assert script.closure("all") == set(script.EXTRAS) - {"bench", "ray", "spark", "test"}
 
@@ -42,7 +41,7 @@ def test_all_is_what_users_need(script: Any) -> None:
         ("raise ImportError('pip install \"streamkpca[plots]\"')", False, "is refused without the name"),
     ],
 )
-def test_features_are_judged(script: Any, tmp_path: Path, code: str, has: bool, found: str | None) -> None:
+def test_features_are_judged(script, tmp_path, code, has, found):
     feature = script.Feature("onnx", "none_such", code)
     said = script.complaint("polars", feature, has, script.run(Path(sys.executable), tmp_path, code))
     assert said is None if found is None else said.startswith(found)

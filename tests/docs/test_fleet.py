@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import run
@@ -18,14 +17,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
 
 
 @pytest.mark.slow
-def test_the_fleet_learns_as_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fleet_learns_as_the_page_shows(tmp_path, monkeypatch):
     if shutil.which("cc") is None:
         pytest.skip("the page compiles C; needs a C compiler named cc")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
+    names = {}
     printed = io.StringIO()
 
-    def shell(line: str) -> None:
+    def shell(line):
         nonlocal printed
         if line.startswith("streamkpca "):
             words = line.split()[1:]

@@ -8,9 +8,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,19 +30,19 @@ LISTED_UNDER_THE_PACKAGE = {"streamkpca.errors", "streamkpca.models.bank"}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
-def blocks(page: str) -> list[tuple[str, str]]:
+def blocks(page):
     """Return the fenced blocks of a page: their languages and texts."""
     return FENCED.findall((DOCS / page).read_text(encoding="utf-8"))
 
 
-def with_code(language: str) -> list[str]:
+def with_code(language):
     return [page for page in PAGES if language in dict(blocks(page))]
 
 
-def names_for(page: str) -> dict[str, Any]:
+def names_for(page):
     """Return what a page supposes that its reader has."""
 
-    def batches_from(offset: int) -> Iterator[Any]:
+    def batches_from(offset):
         rows = np.random.default_rng(0).normal(size=(25_000, 3))
         yield from np.array_split(rows[offset:], 10)
 
@@ -53,13 +51,13 @@ def names_for(page: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
-def test_code_fits_beside_the_contents(page: str) -> None:
+def test_code_fits_beside_the_contents(page):
     """A page beside its lists of contents, on a screen of 1,280 pixels, shows 88 letters of code."""
     long = [line for language, code in blocks(page) if language == "python" for line in code.split("\n")]
     assert [line for line in long if len(line) > 88] == []
 
 
-def require_libraries(code: str) -> None:
+def require_libraries(code):
     imported = set(re.findall(r"^ *(?:from|import) (\w+)", code, re.MULTILINE))
     if "plots" in code:
         imported.add("matplotlib")
@@ -67,14 +65,14 @@ def require_libraries(code: str) -> None:
         pytest.importorskip(library, reason=f"the page uses {library}; needs the extra {LIBRARIES[library]}")
 
 
-def check_output(printed: str, shown: str, where: str) -> None:
+def check_output(printed, shown, where):
     checker = doctest.OutputChecker()
     example = doctest.Example("", shown)
     message = checker.output_difference(example, printed, FLAGS)
     assert checker.check_output(shown, printed, FLAGS), f"{where}\n{message}"
 
 
-def test_pages_that_are_tested_apart_exist() -> None:
+def test_pages_that_are_tested_apart_exist():
     for page, test in TESTED_APART.items():
         assert (DOCS / page).exists()
         assert page in (Path(__file__).parent / test).read_text(encoding="utf-8")
@@ -82,7 +80,7 @@ def test_pages_that_are_tested_apart_exist() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", with_code("python"))
-def test_code_prints_what_the_page_shows(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     """All blocks of a page run in its order, in one namespace; a block of text is what the block above it printed."""
     monkeypatch.chdir(tmp_path)
     found = blocks(page)
@@ -101,19 +99,19 @@ def test_code_prints_what_the_page_shows(page: str, tmp_path: Path, monkeypatch:
             assert output.getvalue() == "", f"{page}, block {place + 1} prints what the page does not show"
 
 
-def test_the_first_page_and_the_readme_begin_with_the_same_code() -> None:
+def test_the_first_page_and_the_readme_begin_with_the_same_code():
     readme = FENCED.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     assert readme[:2] == blocks("index.md")[:2]
 
 
 @pytest.mark.slow
-def test_the_c_file_works_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_c_file_works_as_shown(tmp_path, monkeypatch):
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("the page compiles C; needs a C compiler named cc")
     monkeypatch.chdir(tmp_path)
     found = blocks("edge.md")
-    names: dict[str, Any] = {}
+    names = {}
     for language, code in found:
         if language == "python" and "onnx" not in code:
             exec(code, names)
@@ -134,7 +132,7 @@ def test_the_c_file_works_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # The command
 
 
-def command_lines() -> list[tuple[str, str]]:
+def command_lines():
     """Return every line of shell that calls the command, in the manual and the README, with its page."""
     found = []
     for page in [*with_code("sh"), "../README.md"]:
@@ -144,12 +142,12 @@ def command_lines() -> list[tuple[str, str]]:
     return [(page, line) for page, line in found if not line.startswith(("pip", "python"))]
 
 
-def arguments_of(line: str) -> list[str]:
+def arguments_of(line):
     """Return the arguments of the command in a line of shell."""
     return line.partition("streamkpca ")[2].partition(" | ")[0].replace("'", "").split()
 
 
-def write_tables() -> None:
+def write_tables():
     """Write the files of rows that the pages name."""
     random = np.random.default_rng(0)
     for name in ("readings", "yesterday", "today", "tomorrow", "log", "server", "machine"):
@@ -167,7 +165,7 @@ def write_tables() -> None:
 
 
 @pytest.mark.slow
-def test_lines_of_shell_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_shell_run_in_their_order(tmp_path, monkeypatch):
     for library in ("click", "pyarrow", "matplotlib", "onnx"):
         pytest.importorskip(library, reason="the lines are for the command; needs the extras cli and onnx")
     monkeypatch.chdir(tmp_path)
@@ -188,7 +186,7 @@ def test_lines_of_shell_run_in_their_order(tmp_path: Path, monkeypatch: pytest.M
         assert done.exit_code == 0, f"{page}: {line}\n{done.stderr}"
 
 
-def test_installations_name_extras_that_exist() -> None:
+def test_installations_name_extras_that_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     pages = [(DOCS / page).read_text(encoding="utf-8") for page in PAGES] + [(ROOT / "README.md").read_text("utf-8")]
     groups = [group for text in pages for group in re.findall(r"streamkpca\[([\w,]+)\]", text)]
@@ -203,7 +201,7 @@ def test_installations_name_extras_that_exist() -> None:
 # The API
 
 
-def listed_names() -> set[str]:
+def listed_names():
     """Return the names that the API pages list, with the modules that they are listed under."""
     found = set()
     for page in (DOCS / "api").glob("*.rst"):
@@ -216,7 +214,7 @@ def listed_names() -> set[str]:
     return found
 
 
-def test_api_pages_list_every_public_name_and_no_other() -> None:
+def test_api_pages_list_every_public_name_and_no_other():
     for library in ("dask", "matplotlib", "onnx", "river"):
         pytest.importorskip(library, reason="the names of all modules are read; needs the extra test")
     modules = set(test_documentation.MODULES) - LISTED_UNDER_THE_PACKAGE

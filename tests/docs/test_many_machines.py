@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,34 +22,34 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def run(heading: str, **names: Any) -> dict[str, Any]:
+def run(heading, **names):
     """Run the code under a heading, all blocks together."""
     exec(code_under(heading), names)
     return names
 
 
-def code_under(heading: str) -> str:
+def code_under(heading):
     section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     code = "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
     assert code
     return code
 
 
-def test_every_block_is_run_here() -> None:
+def test_every_block_is_run_here():
     headings = set(re.findall(r"^## (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert headings == {"Any processes", "Dask", "Spark", "Ray", "Beam", "A model for each key"}
 
 
-def test_any_processes() -> None:
+def test_any_processes():
     model = run("Any processes", parts=PARTS)["model"]
     assert (model.n_samples_seen_, len(model.eigenvalues_)) == (6000, 10)
 
 
-def test_dask() -> None:
+def test_dask():
     dd = pytest.importorskip("dask.dataframe", reason="needs the extra dask")
     pd = pytest.importorskip("pandas", reason="needs the extra dask")
     frame = dd.from_pandas(pd.DataFrame(np.vstack(PARTS), columns=COLUMNS), npartitions=3)
@@ -68,15 +67,15 @@ class State:
 
     exists = False
 
-    def update(self, values: tuple[bytes]) -> None:
+    def update(self, values):
         self.exists, self.get = True, values
 
 
-def test_models_by_key_score_rows_first_and_then_learn_them() -> None:
+def test_models_by_key_score_rows_first_and_then_learn_them():
     """The function that Spark would call, without Spark."""
     pd = pytest.importorskip("pandas", reason="needs the extra spark")
     source = code_under("Spark")
-    names: dict[str, Any] = {"StreamingKernelPCA": StreamingKernelPCA, "pd": pd, "features": COLUMNS}
+    names = {"StreamingKernelPCA": StreamingKernelPCA, "pd": pd, "features": COLUMNS}
     exec(re.search(r"^template = .*?(?=\n\nstream = )", source, re.DOTALL | re.MULTILINE)[0], names)
     state, model = State(), names["template"].without_rows()
     for part in PARTS[:3]:
@@ -90,7 +89,7 @@ def test_models_by_key_score_rows_first_and_then_learn_them() -> None:
         assert state.get[0] == model.to_bytes()
 
 
-def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark(monkeypatch):
     sql = pytest.importorskip("pyspark.sql", reason="needs the extra spark")
     pd = pytest.importorskip("pandas", reason="needs the extra spark")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
@@ -120,7 +119,7 @@ def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Its own warnings, which differ from release to release.
 @pytest.mark.filterwarnings("ignore")
-def test_ray() -> None:
+def test_ray():
     ray = pytest.importorskip("ray", reason="needs the extra ray")
     pd = pytest.importorskip("pandas", reason="needs the extra ray")
     ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=2**27)
@@ -134,13 +133,13 @@ def test_ray() -> None:
 
 # Its own warnings, which differ from release to release.
 @pytest.mark.filterwarnings("ignore")
-def test_beam() -> None:
+def test_beam():
     pytest.importorskip("apache_beam", reason="Beam is in no extra; install apache-beam to run this")
     run("Beam", first=PARTS[0], parts=PARTS)
     assert StreamingKernelPCA.load("model.npz").n_samples_seen_ == 6000
 
 
-def test_a_model_for_each_key() -> None:
+def test_a_model_for_each_key():
     names = run("A model for each key", keys=["pump", "fan"] * 3000, rows=np.vstack(PARTS))
     assert {key: len(novelty) for key, novelty in names["novelty"].items()} == {"pump": 500, "fan": 500}
     with Bank("models", names["template"].without_rows) as bank:

@@ -2,7 +2,6 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -12,17 +11,17 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def read(path: str) -> Any:
+def read(path):
     return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
 
 
-def test_the_citation_names_this_version() -> None:
+def test_the_citation_names_this_version():
     citation = read("CITATION.cff")
     assert citation["version"] == streamkpca.__version__
     assert citation["license"] == PROJECT["license"]
 
 
-def test_every_python_that_is_named_is_tested() -> None:
+def test_every_python_that_is_named_is_tested():
     named = {name.rpartition(" ")[2] for name in PROJECT["classifiers"] if " :: 3." in name}
     matrix = read(".github/workflows/tests.yml")["jobs"]["systems"]["strategy"]["matrix"]
     assert set(matrix["python"]) == named
@@ -30,7 +29,7 @@ def test_every_python_that_is_named_is_tested() -> None:
     assert PROJECT["requires-python"] == f">={min(named, key=lambda name: int(name.partition('.')[2]))}"
 
 
-def test_the_recipe_asks_for_what_the_package_asks_for() -> None:
+def test_the_recipe_asks_for_what_the_package_asks_for():
     recipe = read(".github/conda/recipe.yaml")
     assert recipe["context"]["version"] == streamkpca.__version__
     assert recipe["context"]["python_min"] == PROJECT["requires-python"].removeprefix(">=")
@@ -41,7 +40,7 @@ def test_the_recipe_asks_for_what_the_package_asks_for() -> None:
     assert constraints <= extras
 
 
-def test_a_release_is_built_from_what_is_tested() -> None:
+def test_a_release_is_built_from_what_is_tested():
     jobs = read(".github/workflows/release.yml")["jobs"]
     assert jobs["publish"]["needs"] == "build"
     assert jobs["publish"]["permissions"] == {"id-token": "write"}

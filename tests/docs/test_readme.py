@@ -1,12 +1,9 @@
 """The README's code runs and does what it says; its links, and those of the manual, lead to what exists."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from streamkpca import Checkpointer, StreamingKernelPCA, load
@@ -30,13 +27,13 @@ class Killed(BaseException):
     """An error that no program catches."""
 
 
-def snippets(page: Path, heading: str | None = None) -> list[str]:
+def snippets(page, heading=None):
     text = page.read_text(encoding="utf-8")
     section = text if heading is None else text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
-def test_the_first_code_finds_the_sensor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_code_finds_the_sensor(capsys):
     # Eight sensors around a shaft; one sticks in the middle of its range.
     random = np.random.default_rng(0)
     rows = np.sin(random.uniform(0.0, 2.0 * np.pi, size=(20_000, 1)) + np.arange(8) * np.pi / 4.0)
@@ -46,19 +43,19 @@ def test_the_first_code_finds_the_sensor(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "15000 2\n"
 
 
-def test_a_service_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_continues_from_its_checkpoint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     offsets = []
 
-    def run(stop: int | None) -> dict[str, Any]:
-        def batches_from(offset: int) -> Iterator[npt.NDArray[np.float64]]:
+    def run(stop):
+        def batches_from(offset):
             offsets.append(offset)
             for start in range(offset, len(ROWS), 1000):
                 if start == stop:
                     raise Killed
                 yield ROWS[start : start + 1000]
 
-        names: dict[str, Any] = {"batches_from": batches_from}
+        names = {"batches_from": batches_from}
         (code,) = snippets(DOCS / "services.md", "Save at intervals, go on after a crash")
         exec(code, names)
         return names
@@ -74,11 +71,11 @@ def test_a_service_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: py
     assert saved.to_bytes() == StreamingKernelPCA(on_bad_rows="skip").partial_fit(ROWS).to_bytes()
 
 
-def test_the_model_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_does_what_is_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = np.random.default_rng(0).normal(size=(3000, 4))
     (code,) = snippets(README, "From Python")
-    names: dict[str, Any] = {"batches": np.array_split(rows, 7)}
+    names = {"batches": np.array_split(rows, 7)}
     exec(code, names)
     assert names["Y"].shape == (len(names["X"]), 10)
     assert names["rows"].shape == names["X"].shape
@@ -86,24 +83,24 @@ def test_the_model_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load("model.npz").n_samples_seen_ == 3000
 
 
-def without_code(page: Path) -> str:
+def without_code(page):
     return re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """Return the anchors of all headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def file_of(target: str, page: Path) -> Path | None:
+def file_of(target, page):
     """Return the file that a link leads to; None outside of the project."""
     path = target.partition("#")[0]
     return None if path.startswith(("https://", "http://")) else page.parent / path if path else page
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links_lead_to_files_and_headings_that_exist(name: str) -> None:
+def test_links_lead_to_files_and_headings_that_exist(name):
     page = ROOT / name
     for _, text, target in LINK.findall(without_code(page)):
         path, anchor = file_of(target, page), target.partition("#")[2]
@@ -113,14 +110,14 @@ def test_links_lead_to_files_and_headings_that_exist(name: str) -> None:
         assert not anchor or anchor in anchors(path), f"{name}: {text}"
 
 
-def test_links_of_the_readme_stay_in_the_checkout() -> None:
+def test_links_of_the_readme_stay_in_the_checkout():
     """Nothing is published, so a link to a site would lead nowhere."""
     targets = [target for _, _, target in LINK.findall(without_code(README))]
     assert len(targets) > 15
     assert [target for target in targets if ":" in target] == []
 
 
-def described(page: Path) -> dict[Path, str]:
+def described(page):
     """Return the descriptions of the pictures of a page, by their files in the project."""
     found = {}
     for is_picture, text, target in LINK.findall(without_code(page)):
@@ -130,7 +127,7 @@ def described(page: Path) -> dict[Path, str]:
     return found
 
 
-def test_pictures_are_small_and_described() -> None:
+def test_pictures_are_small_and_described():
     pictures = described(ROOT / "examples" / "PICTURES.md")
     assert set(pictures) == set((ROOT / "examples" / "pictures").resolve().iterdir())
     for path, text in pictures.items():
@@ -142,7 +139,7 @@ def test_pictures_are_small_and_described() -> None:
         assert described(page).items() <= pictures.items(), f"{page.name} describes a picture in other words"
 
 
-def test_files_that_are_named_exist() -> None:
+def test_files_that_are_named_exist():
     """Every script and page in backquotes exists, from the root, or in `examples/`, `benchmarks/` or `docs/`."""
     folders = [ROOT, *(ROOT / name for name in ("examples", "benchmarks", "docs"))]
     for page in (README, *DOCS.glob("*.md")):
@@ -150,7 +147,7 @@ def test_files_that_are_named_exist() -> None:
             assert any((folder / name).exists() for folder in folders), f"{page.name}: {name}"
 
 
-def test_files_that_contributors_are_sent_to_exist() -> None:
+def test_files_that_contributors_are_sent_to_exist():
     """Every file in backquotes exists, from the root or in the package; `_loops.py` stands for several."""
     named = set(re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|md|toml))`", CONTRIBUTING.read_text(encoding="utf-8")))
     assert len(named) > 20

@@ -1,7 +1,6 @@
 """Figures that the project promised, on real data by path."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +15,14 @@ GAMMA = 0.00206
 
 
 @pytest.fixture(scope="module")
-def digits() -> Any:
+def digits():
     if not USPS.exists():
         pytest.skip(f"the USPS digits are not part of the project; {USPS} is not there")
     with np.load(USPS) as file:
         return file["X_train"].astype(np.float64)
 
 
-def variance_on_exact_axes(rows: Any, q: int) -> float:
+def variance_on_exact_axes(rows, q):
     """Sum the q largest eigenvalues of the kernel matrix over n, without the package."""
     squares = np.square(rows).sum(axis=1)
     gram = rows @ rows.T
@@ -35,7 +34,7 @@ def variance_on_exact_axes(rows: Any, q: int) -> float:
     return float(eigsh(gram, k=q, return_eigenvectors=False, v0=np.ones(len(rows))).sum() / len(rows))
 
 
-def test_few_digits_hold_the_variance_of_the_exact_axes(digits: Any) -> None:
+def test_few_digits_hold_the_variance_of_the_exact_axes(digits):
     """At most 60 of 100 atoms hold 97.5% of the variance on the ten axes of exact kernel PCA of all 7,291 digits.
 
     Variance is the mean squared projection over all rows, without centring. Measured: 47 active atoms, 99.6%. The

@@ -1,7 +1,6 @@
 """The published experiments give the published figures, measured here with other means than the scripts'."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PIMA = Path(__file__).parents[3] / "shared" / "data" / "pima"
 
 
-def test_three_clusters_need_six_to_nine_kernels_which_find_three_axes(tmp_path: Path) -> None:
+def test_three_clusters_need_six_to_nine_kernels_which_find_three_axes(tmp_path):
     names = names_after(tmp_path, EXAMPLES / "three_clusters.py")
     assert 6 <= names["sparse"].n_active_ <= 9
     assert np.all(names["sparse"].active_.reshape(3, 30).any(axis=1))
@@ -33,7 +32,7 @@ def test_three_clusters_need_six_to_nine_kernels_which_find_three_axes(tmp_path:
     check_picture(tmp_path / "three_clusters.png")
 
 
-def test_forty_kernels_do_the_work_of_all_for_pima(tmp_path: Path) -> None:
+def test_forty_kernels_do_the_work_of_all_for_pima(tmp_path):
     if not PIMA.exists():
         pytest.skip(f"Ripley's Pima tables are not part of the project; {PIMA} is not there")
     names = names_after(tmp_path, EXAMPLES / "pima.py", str(PIMA))
@@ -59,15 +58,13 @@ def test_forty_kernels_do_the_work_of_all_for_pima(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def greedy(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+def greedy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("greedy")
     return names_after(folder, EXAMPLES / "greedy_bases.py"), folder / "greedy_bases.png"
 
 
 @pytest.mark.parametrize("experiment", ["parabola", "clusters"])
-def test_greedy_lies_between_the_exact_axes_and_random_rows(
-    greedy: tuple[dict[str, Any], Path], experiment: str
-) -> None:
+def test_greedy_lies_between_the_exact_axes_and_random_rows(greedy, experiment):
     shares, (_, _, few, _) = greedy[0]["shares"][experiment], greedy[0]["experiments"][experiment]
     for criterion in ("residual", "original"):
         assert np.all(shares["exact"] <= shares[criterion] + 1e-9)
@@ -79,5 +76,5 @@ def test_greedy_lies_between_the_exact_axes_and_random_rows(
     assert np.all(shares["residual"][early] <= shares["original"][early] + 1e-9)
 
 
-def test_greedy_draws_a_picture(greedy: tuple[dict[str, Any], Path]) -> None:
+def test_greedy_draws_a_picture(greedy):
     check_picture(greedy[1])

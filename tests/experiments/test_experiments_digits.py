@@ -1,7 +1,6 @@
 """The experiments with digits and with shapes in space give figures like the published ones and draw them."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ needs_usps = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp("usps")
     small = {"N_TRAIN": 1200, "N_TEST": 1000, "DEGREES": [1, 3], "COMPONENTS": [64, 256, 512], "ATOMS": 256}
     return names_after(folder, SCRIPT, str(USPS), **small), folder / "usps_classification.png"
@@ -30,7 +29,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pat
 
 @needs_usps
 @pytest.mark.parametrize("method", ["SVM", "densities"])
-def test_nonlinear_components_classify_digits_better(drawn: tuple[dict[str, Any], Path], method: str) -> None:
+def test_nonlinear_components_classify_digits_better(drawn, method):
     errors = drawn[0]["errors"]
     # The pixels are 256, and so are the linear components; none is left for 512.
     assert (method, "exact", 512, 1) not in errors
@@ -41,7 +40,7 @@ def test_nonlinear_components_classify_digits_better(drawn: tuple[dict[str, Any]
 
 @needs_usps
 @pytest.mark.parametrize("method", ["SVM", "densities"])
-def test_a_stream_classifies_digits_like_exact(drawn: tuple[dict[str, Any], Path], method: str) -> None:
+def test_a_stream_classifies_digits_like_exact(drawn, method):
     errors = drawn[0]["errors"]
     assert (method, "stream", 512, 3) not in errors
     # The stream's tolerance may leave a few of the 256 linear components out.
@@ -51,7 +50,7 @@ def test_a_stream_classifies_digits_like_exact(drawn: tuple[dict[str, Any], Path
 
 
 @needs_usps
-def test_digits_are_split_apart_and_drawn(drawn: tuple[dict[str, Any], Path]) -> None:
+def test_digits_are_split_apart_and_drawn(drawn):
     names, picture = drawn
     assert (names["train"].shape, names["test"].shape) == ((1200, 256), (1000, 256))
     assert not {row.tobytes() for row in names["train"]} & {row.tobytes() for row in names["test"]}
@@ -59,7 +58,7 @@ def test_digits_are_split_apart_and_drawn(drawn: tuple[dict[str, Any], Path]) ->
 
 
 @needs_usps
-def test_linear_components_agree_with_the_article(tmp_path: Path) -> None:
+def test_linear_components_agree_with_the_article(tmp_path):
     small = {"N_TRAIN": 1000, "DEGREES": [1], "COMPONENTS": [64], "ATOMS": 64}
     names = names_after(tmp_path, SCRIPT, str(USPS), AS_IN_THE_ARTICLE=True, **small)
     assert (len(names["train"]), len(names["test"])) == (7291, 2007)
@@ -67,7 +66,7 @@ def test_linear_components_agree_with_the_article(tmp_path: Path) -> None:
     assert names["errors"]["SVM", "exact", 64, 1] == pytest.approx(names["TABLE_1"][64][0], abs=1.3)
 
 
-def test_a_stream_projects_shapes_like_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_projects_shapes_like_exact(tmp_path, capsys):
     names = names_after(tmp_path, EXAMPLES / "shapes_in_space.py", N=1000)
     table = [line.replace("%", "").split() for line in capsys.readouterr().out.splitlines()[2:]]
     assert [line[0] for line in table] == ["omega", "sphere", "cube", "clouds"]

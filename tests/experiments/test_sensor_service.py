@@ -17,7 +17,6 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock, patch
@@ -57,7 +56,7 @@ example = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(example)
 
 
-def wait_until(true: Callable[[], bool], what: str) -> None:
+def wait_until(true, what):
     deadline = time.monotonic() + 60.0
     while not true():
         assert time.monotonic() < deadline, f"waited in vain until {what}"
@@ -78,7 +77,7 @@ class Sent(NamedTuple):
     strange: bool = False
 
 
-def messages(n: int, seed: int) -> list[Sent]:
+def messages(n, seed):
     """Make the messages of sensors that follow one curve, with garbage, gaps and anomalies among them."""
     rng = np.random.default_rng(seed)
     angles, noise = rng.uniform(0.0, 2.0 * np.pi, n), rng.normal(scale=0.02, size=(n, 3))
@@ -95,7 +94,7 @@ def messages(n: int, seed: int) -> list[Sent]:
         strange = kind > 1.0 - 40.0 / n and i > n / 2
         # Each somewhere else, or the model would get used to them.
         row = row + (5.0 + i / 20) * rng.choice([-1.0, 1.0], size=3) if strange else row
-        values: list[float | None] = row.tolist()
+        values = row.tolist()
         if 0.02 < kind < 0.04:
             values[i % 3] = (None, float("nan"), float("inf"))[i // 3 % 3]
         read = np.array([np.nan if value is None else value for value in values])
@@ -103,7 +102,7 @@ def messages(n: int, seed: int) -> list[Sent]:
     return sent
 
 
-def expect(sent: list[Sent]) -> tuple[Monitor, list[Sent]]:
+def expect(sent):
     """Return the monitor of one process that was never killed, and the messages that it has learned from."""
     learned = [message for message in sent if message.row is not None and np.isfinite(message.row).all()]
     monitor = Monitor(quantile=QUANTILE)
@@ -111,7 +110,7 @@ def expect(sent: list[Sent]) -> tuple[Monitor, list[Sent]]:
     return monitor, learned
 
 
-def as_alarm(event: Event, first: Sent) -> dict[str, Any]:
+def as_alarm(event, first):
     """Return the alarm of an event that began with a message."""
     times = {name: f"{getattr(event, name)}Z" for name in ("start_time", "end_time", "peak_time")}
     features = [{**feature._asdict(), "feature": NAMES[feature.feature]} for feature in event.features]
@@ -121,7 +120,7 @@ def as_alarm(event: Event, first: Sent) -> dict[str, Any]:
     return {**vars(event), **times, **named, "topic": first.topic, "number": first.number}
 
 
-def settings_of_the_guide() -> list[str]:
+def settings_of_the_guide():
     """Return the lines of mosquitto.conf that the example's docstring tells to write."""
     found = re.search(r"Write ``mosquitto\.conf``.*?::\n\n(.*?)\n\n", str(example.__doc__), re.DOTALL)
     assert found is not None
@@ -131,8 +130,8 @@ def settings_of_the_guide() -> list[str]:
 class Client:
     """A client of the test, which publishes in order and collects the messages of a topic."""
 
-    def __init__(self, port: int, name: str, topic: str | None = None) -> None:
-        self.received: list[Any] = []
+    def __init__(self, port, name, topic=None):
+        self.received = []
         ready = threading.Event()
         self.client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=mqtt.MQTTv5)
         self.client.on_message = lambda client, userdata, message: self.received.append(message.payload)
@@ -142,7 +141,7 @@ class Client:
         self.client.loop_start()
         assert ready.wait(30)
 
-    def publish(self, sent: list[Sent]) -> None:
+    def publish(self, sent):
         for each in sent:
             properties = Properties(PacketTypes.PUBLISH)
             properties.UserProperty = ("number", str(each.number))
@@ -151,7 +150,7 @@ class Client:
             properties.UserProperty = ("note", "\ufeff")
             self.client.publish(each.topic, each.payload, qos=1, properties=properties)
 
-    def close(self) -> None:
+    def close(self):
         self.client.disconnect()
         self.client.loop_stop()
 
@@ -159,8 +158,8 @@ class Client:
 class Service:
     """The example in a process that may be killed and started again."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self.process: Any = None
+    def __init__(self, folder, port):
+        self.process = None
         self.log, self.checkpoint = folder / "service.log", folder / "model.npz"
         # Checkpoints so frequent that a good part of the kills falls into them.
         options = {"port": port, "topic": "plant/+", "metrics-port": 0, "checkpoint": self.checkpoint}
@@ -168,31 +167,31 @@ class Service:
         self.command = [sys.executable, "-W", "error", str(SCRIPT), "--features", *NAMES]
         self.command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
-    def start(self) -> None:
+    def start(self):
         paths = {"PYTHONPATH": str(Path(streamkpca.__file__).parents[1])}
         with self.log.open("w") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=os.environ | paths)
         wait_until(lambda: "subscribed" in self.text(), "the service has subscribed")
 
-    def text(self) -> str:
+    def text(self):
         return self.log.read_text(encoding="utf-8")
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self):
         (url,) = re.findall(r"metrics: (\S+)", self.text())
         with urllib.request.urlopen(url, timeout=30) as answer:
             families = list(parser.text_string_to_metric_families(answer.read().decode()))
         return {"/".join([each.name, *each.labels.values()]): each.value for one in families for each in one.samples}
 
-    def n_handled(self) -> float:
+    def n_handled(self):
         found = self.metrics()
         return found["streamkpca_rows_total"] + found["streamkpca_rejected_total/malformed"]
 
-    def saved(self) -> Any:
+    def saved(self):
         return Checkpointer(self.checkpoint).latest(Monitor)
 
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="needs the broker Mosquitto (Debian: mosquitto)")
-def test_killed_at_random_moments_it_counts_every_message_once(tmp_path: Path) -> None:
+def test_killed_at_random_moments_it_counts_every_message_once(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -204,7 +203,7 @@ def test_killed_at_random_moments_it_counts_every_message_once(tmp_path: Path) -
     sent, pause, service = messages(MESSAGES, seed=0), random.Random(1), Service(tmp_path, port)
     broker = subprocess.Popen([str(MOSQUITTO), "-c", str(tmp_path / "mosquitto.conf")], stderr=subprocess.DEVNULL)
 
-    def answers() -> bool:
+    def answers():
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -217,7 +216,7 @@ def test_killed_at_random_moments_it_counts_every_message_once(tmp_path: Path) -
             # As a publisher does that was not told that these had come.
             publisher.publish([sent[i] for i in share[-5:]])
             before = service.n_handled()
-            wait_until(lambda before=before: service.n_handled() > before, "the first message is handled")  # type: ignore[misc]
+            wait_until(lambda before=before: service.n_handled() > before, "the first message is handled")
             if share[-1] + 1 < len(sent):
                 time.sleep(pause.uniform(0.0, 0.15))
                 service.process.kill()
@@ -227,7 +226,7 @@ def test_killed_at_random_moments_it_counts_every_message_once(tmp_path: Path) -
         monitor, learned = expect(sent)
         over = {event.start: as_alarm(event, learned[event.start]) for event in monitor.events_ if not event.is_open}
 
-        def received(is_open: bool) -> dict[int, Any]:
+        def received(is_open):
             every = map(json.loads, list(alarms.received))
             return {alarm["start"]: alarm for alarm in every if alarm["is_open"] is is_open}
 
@@ -265,7 +264,7 @@ def test_killed_at_random_moments_it_counts_every_message_once(tmp_path: Path) -
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def service(tmp_path, monkeypatch):
     """Make a service in this process, whose connection is a mock."""
     set_options(monkeypatch, tmp_path)
     made = example.Service(example.checked_options())
@@ -273,12 +272,12 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-def set_options(monkeypatch: pytest.MonkeyPatch, folder: Path, *more: str) -> None:
+def set_options(monkeypatch, folder, *more):
     options = ["--topic", "plant/+", "--features", *NAMES, "--checkpoint", str(folder / "model.npz"), *more]
     monkeypatch.setattr("sys.argv", ["sensor_service.py", *options])
 
 
-def message_with(*pairs: tuple[str, str], number: int = 1, payload: bytes = b"[1, 2, 3]") -> Any:
+def message_with(*pairs, number=1, payload=b"[1, 2, 3]"):
     properties = example.Properties(example.PacketTypes.PUBLISH)
     for pair in pairs:
         properties.UserProperty = pair
@@ -287,17 +286,17 @@ def message_with(*pairs: tuple[str, str], number: int = 1, payload: bytes = b"[1
     return message
 
 
-def deliver(service: Any, number: int, row: Any = (1, 2, 3), *more: tuple[str, str]) -> None:
+def deliver(service, number, row=(1, 2, 3), *more):
     payload = json.dumps(list(row)).encode()
     message = message_with(("number", str(number)), *more, number=number, payload=payload)
     service._on_message(service.client, None, message)
 
 
-def published(service: Any) -> list[Any]:
+def published(service):
     return [json.loads(call.args[1]) for call in service.client.publish.call_args_list]
 
 
-def test_what_cannot_be_saved_is_not_acknowledged(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_saved_is_not_acknowledged(service, monkeypatch):
     deliver(service, 1)
     with monkeypatch.context() as broken:
         broken.setattr(service.checkpoints, "save", Mock(side_effect=OSError(28, "No space left on device")))
@@ -309,9 +308,7 @@ def test_what_cannot_be_saved_is_not_acknowledged(service: Any, monkeypatch: pyt
     assert service.counts["failed saves"] == 1
 
 
-def test_a_message_that_cannot_be_learned_is_counted_and_acknowledged(
-    service: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_that_cannot_be_learned_is_counted_and_acknowledged(service, monkeypatch, caplog):
     with monkeypatch.context() as broken:
         broken.setattr(Monitor, "update", Mock(side_effect=MemoryError()))
         deliver(service, 7)
@@ -322,9 +319,7 @@ def test_a_message_that_cannot_be_learned_is_counted_and_acknowledged(
     assert "a message is left out" in caplog.text
 
 
-def test_alarms_that_a_kill_left_unconfirmed_are_published_again(
-    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alarms_that_a_kill_left_unconfirmed_are_published_again(service, tmp_path, monkeypatch):
     packets = iter(range(1, 10_000))
     service.client.publish.side_effect = lambda *_, **__: Mock(mid=next(packets))
     for _ in range(5000):
@@ -352,16 +347,14 @@ STATE = {"features": NAMES, "arrivals": {}, "counts": {}, "time": None, "opened"
         {**STATE, "features": ["flow"]},
     ],
 )
-def test_checkpoints_of_others_end_the_process_with_a_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: Any
-) -> None:
+def test_checkpoints_of_others_end_the_process_with_a_clear_error(tmp_path, monkeypatch, extra):
     Checkpointer(tmp_path / "model.npz").save(Monitor(), extra)
     set_options(monkeypatch, tmp_path)
     with pytest.raises(SystemExit, match="is not from this service, or of other features; pass"):
         example.Service(example.checked_options())
 
 
-def test_alarms_tell_when_how_much_and_which_feature(service: Any) -> None:
+def test_alarms_tell_when_how_much_and_which_feature(service):
     rows = np.random.default_rng(0).normal(size=(1050, 3))
     rows[1000:1020, 1] += np.geomspace(8.0, 100.0, 20)
     for i, row in enumerate(rows):
@@ -381,7 +374,7 @@ def test_alarms_tell_when_how_much_and_which_feature(service: Any) -> None:
     assert over["severity"] < 2.0 * severities[-1]
 
 
-def test_a_lasting_change_is_published_once(service: Any) -> None:
+def test_a_lasting_change_is_published_once(service):
     service.monitor.accept_after = 100
     rows = np.random.default_rng(0).normal(size=(1000, 3))
     rows[800:] += 20.0
@@ -393,14 +386,14 @@ def test_a_lasting_change_is_published_once(service: Any) -> None:
     assert {feature["feature"] for feature in change["features"]} <= set(NAMES)
 
 
-def test_what_users_say_of_an_event_is_taken_in_once_and_kept(service: Any, tmp_path: Path) -> None:
+def test_what_users_say_of_an_event_is_taken_in_once_and_kept(service, tmp_path):
     rows = np.random.default_rng(0).normal(size=(600, 3))
     rows[500] += 12.0
     for i, row in enumerate(rows):
         deliver(service, i + 1, row)
     event = max(service.monitor.events_, key=lambda event: event.severity)
 
-    def say(payload: bytes) -> None:
+    def say(payload):
         message = example.MQTTMessage(1, b"feedback")
         message.payload, message.qos = payload, 1
         service._on_message(service.client, None, message)
@@ -418,7 +411,7 @@ def test_what_users_say_of_an_event_is_taken_in_once_and_kept(service: Any, tmp_
     assert not service.monitor.record_.is_alarm.any()
 
 
-def test_features_of_any_kind_become_json() -> None:
+def test_features_of_any_kind_become_json():
     at = np.datetime64("2024-02-28T14:02", "us")
     cause = Cause(0, 0.8, 3.1, 4.6, 4.4, 4.8, "below", 7, at)
     event = Event(7, 8, 1, 0.5, 7, 3.0, "place", 7, at, at, at, (cause,))
@@ -426,8 +419,8 @@ def test_features_of_any_kind_become_json() -> None:
     assert first == {**cause._asdict(), "feature": "flow", "since_time": "2024-02-28T14:02:00.000000Z"}
 
 
-def test_times_of_messages_ascend_and_are_not_in_the_future(service: Any) -> None:
-    def taken(text: str | None) -> str:
+def test_times_of_messages_ascend_and_are_not_in_the_future(service):
+    def taken(text):
         deliver(service, service.n_unsaved + 1, [1, 2, 3], *([("time", text)] if text is not None else []))
         return str(service.time)
 
@@ -444,7 +437,7 @@ def test_times_of_messages_ascend_and_are_not_in_the_future(service: Any) -> Non
     st.sampled_from(GARBAGE)
     | st.lists(st.none() | st.floats() | st.integers() | st.booleans()).map(lambda x: json.dumps(x).encode())
 )
-def test_payloads_are_rows_or_refused(payload: bytes) -> None:
+def test_payloads_are_rows_or_refused(payload):
     try:
         row = example.row_of(payload, 3)
     except ValueError:
@@ -460,7 +453,7 @@ def test_payloads_are_rows_or_refused(payload: bytes) -> None:
 # The numbers of messages, beside sets that remember everything
 
 
-def reloaded(made: Any) -> Any:
+def reloaded(made):
     return example.Arrivals(**json.loads(json.dumps(made.record())))
 
 
@@ -469,12 +462,10 @@ def reloaded(made: Any) -> Any:
     st.lists(st.sampled_from(["take", "take", "take", "save", "kill", "disconnect"]), max_size=150),
     st.integers(1, 8),
 )
-def test_any_numbers_and_kills_leave_each_message_counted_once(
-    sent: list[tuple[str, int]], events: list[str], window: int
-) -> None:
+def test_any_numbers_and_kills_leave_each_message_counted_once(sent, events, window):
     """A broker sends again what is not acknowledged, at most as many as the service remembers."""
     waiting = [(topic, number, b"%d" % i, False) for i, (topic, number) in enumerate(sent)]
-    unacknowledged: list[tuple[str, int, bytes, bool]] = []
+    unacknowledged = []
     # With so small bounds everything else is given up all the time.
     with patch.multiple(example, MOST_LATEST=window, MOST_TOPICS=1):
         made, counted = example.Arrivals(), Counter[bytes]()
@@ -498,12 +489,12 @@ def test_any_numbers_and_kills_leave_each_message_counted_once(
     assert counted == Counter({b"%d" % i: 1 for i in range(len(sent))})
 
 
-def verdicts(made: Any, numbers: Any, row: bytes = b"") -> list[str]:
+def verdicts(made, numbers, row=b""):
     """Judge messages with these numbers, whose payloads are `row` and the number."""
     return [made.note("plant/pump", number, row + b"%d" % number) for number in numbers]
 
 
-def test_late_repeated_and_huge_numbers_are_learned_once() -> None:
+def test_late_repeated_and_huge_numbers_are_learned_once():
     made = example.Arrivals()
     assert verdicts(made, [5, 9, 7, 3, 7, 3, 6]) == ["new", "new", "new", "new", "repeated", "repeated", "new"]
     assert made.missing == 2
@@ -514,7 +505,7 @@ def test_late_repeated_and_huge_numbers_are_learned_once() -> None:
 
 
 @pytest.mark.parametrize(("first", "n"), [(0, 1), (1, 2), (0, 500), (1, 1000)])
-def test_a_publisher_that_begins_again_is_noticed(first: int, n: int) -> None:
+def test_a_publisher_that_begins_again_is_noticed(first, n):
     made = example.Arrivals()
     assert set(verdicts(made, range(first, n + first), b"a")) == {"new"}
     assert verdicts(made, range(first, n + first), b"b") == ["restart", *["new"] * (n - 1)]
@@ -525,7 +516,7 @@ def test_a_publisher_that_begins_again_is_noticed(first: int, n: int) -> None:
     assert verdicts(same, range(first, 1003)) == ["restart", *["new"] * (1002 - first)]
 
 
-def test_the_state_stays_small_and_comes_back() -> None:
+def test_the_state_stays_small_and_comes_back():
     with patch.multiple(example, MOST_LATEST=50, MOST_TOPICS=20):
         made = example.Arrivals()
         for i in range(300):

@@ -15,7 +15,7 @@ SERVERS = Path(__file__).parents[3] / "shared" / "data" / "smd"
 
 
 @pytest.mark.parametrize("machine", ["machine-1-6", "machine-2-1", "machine-3-4"])
-def test_novelty_beats_chance_on_real_servers(machine: str) -> None:
+def test_novelty_beats_chance_on_real_servers(machine):
     if not SERVERS.exists():
         pytest.skip(f"the Server Machine Dataset is not part of the project; {SERVERS} is not there")
     with np.load(SERVERS / f"{machine}.npz") as arrays:
