@@ -117,7 +117,8 @@ def as_alarm(event, first):
     for feature in features:
         feature.update({name: f"{value}Z" for name, value in feature.items() if isinstance(value, np.datetime64)})
     named = {"features": features, "ranking": [NAMES[feature] for feature in event.ranking]}
-    return {**vars(event), **times, **named, "topic": first.topic, "number": first.number}
+    kept = {name: value for name, value in vars(event).items() if not name.startswith("_")}
+    return {**kept, **times, **named, "topic": first.topic, "number": first.number}
 
 
 def settings_of_the_guide():
