@@ -268,8 +268,8 @@ class EventLog(NamedTuple):
         event = replace(self.current, features=features, ranking=ranking)
         if not features:
             return event
-        like = (one.group for one in self.closed if one._likeness == event._likeness)
-        return replace(event, group=next(like, event.start))
+        own, others = event._likeness, [one._likeness for one in self.closed]
+        return replace(event, group=self.closed[others.index(own)].group if own in others else event.start)
 
     def end(self, event: Event | None, most: int) -> Self:
         """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
