@@ -30,6 +30,7 @@ FIGURES, PAGE, README = HERE / "figures.json", ROOT / "docs" / "benchmarks.md", 
 NAMES = (
     "real_streams",
     "drifting_streams",
+    "moving_streams",
     "numenta_benchmark",
     "outliers_in_tables",
     "false_alarms",

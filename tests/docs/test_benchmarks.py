@@ -123,7 +123,10 @@ def test_outliers_in_tables(data):
     assert figures["clean"]["StreamingKernelPCA"] > 99.0
 
 
-@pytest.mark.parametrize("name", ["drifting_streams", "numenta_benchmark", "outliers_in_tables", "real_streams"])
+BOARDS = ["drifting_streams", "moving_streams", "numenta_benchmark", "outliers_in_tables", "real_streams"]
+
+
+@pytest.mark.parametrize("name", BOARDS)
 def test_a_board_is_left_out_where_its_data_are_missing(name):
     assert importlib.import_module(name).measure("tiny", None) == {}
 
@@ -133,6 +136,14 @@ def test_drifting_streams(data):
     figures = measure("drifting_streams", data)
     # The rows that come before anything was learned have no scores.
     assert figures["means"]["Monitor"] > 0.8
+
+
+@pytest.mark.slow
+def test_moving_streams(data):
+    means = measure("moving_streams", data)["means"]
+    assert means["steady"]["learning"] > 0.9
+    assert means["steady"]["learning in alarm"] < 0.05
+    assert means["offset"]["frozen in alarm"] > means["steady"]["frozen in alarm"]
 
 
 @pytest.mark.slow
