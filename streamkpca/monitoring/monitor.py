@@ -155,14 +155,13 @@ class Monitor(SavedWithModel[MonitorState]):
     time that the learned rows have grown by half, or by 512. For exchangeable rows the share of false alarms is
     1 - `quantile`, up to chance. Nor is a row rarer than five times what its rank among all rows so far says, of which
     the latest 16,000 to 32,000 count most: so the scale follows where the stream moves, and what returns again and
-    again becomes common. Where neighbours resemble
-    each other or the stream moves, expect several times the promised alarms.
+    again becomes common. Where neighbours resemble each other or the stream moves, expect several times as many alarms.
 
     **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
     cumulative sum [2]_ of rows that are as rare as the threshold among healthy ones, common as they may have become,
     less one in twenty rows. When it reaches `accept_after`, the change is reported as `change_detected_`, dated by the
-    likelihood of two levels, and the latest of these rows are learned. Without `accept_after` it is reported once.
-    Learning was no default: on four families of real streams, what came after was found worse, or as well.
+    likelihood of two levels, and the latest of these rows are learned beside those of earlier states, whose return
+    then raises no alarms. Without `accept_after` it is reported once: on real streams, what came after was found so, too.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
     rows. `model`, `period`, `lags`, `smoothing`, `quantile` and `false_alarms` cannot change; the other parameters may

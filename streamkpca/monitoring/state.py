@@ -39,13 +39,13 @@ class MonitorState:
     """The state of a monitor besides that of its model; replaced as a whole.
 
     `place` and `relation` are the scales of the two views, `moments` those of the learned rows, and `predictor` the
-    relation that they had when the scales were made. `log` has the events, and `known` those that a user has
-    judged. `held` (m, D) are rows held out, in chunks of the numbers `held_runs` (m,), and `left_out` (k, D) rows
-    that were not learned since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row,
-    the latest first, and `n_padded` counts the rows to come whose predecessors were padded after a gap.
-    `last_scores` (2,) are the latest smoothed ones of both views, and `waiting` parts of the present chunk. By the
-    rarer view, `n_views` times as many healthy rows are rare as by one. Of the recent rows, `share_odder` are odder
-    than the healthy row in the middle, and `share_unusual` too rare to be learned.
+    relation that they had when the scales were made. `log` has the events, and `known` those that a user has judged.
+    `held` (m, D) are rows held out, in chunks of the numbers `held_runs` (m,), and `left_out` (k, D) rows that were not
+    learned since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row, the latest first,
+    and `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores` (2,) are the latest
+    smoothed ones of both views, and `waiting` parts of the present chunk. By the rarer view, `n_views` times as many
+    healthy rows are rare as by one. Of the recent rows, `share_odder` are odder than the healthy row in the middle, and
+    `share_unusual` too rare to be learned. `n_before` rows were learned before the change that was accepted last.
     """
 
     n_features: int
@@ -64,6 +64,7 @@ class MonitorState:
     n_rows: int = 0
     n_learned: int = 0
     n_renewed: int = 0
+    n_before: int = 0
     n_chunks: int = 0
     n_views: float = 1.0
     share_odder: float = 0.5
@@ -141,7 +142,7 @@ def state_from_record(record: dict[str, Any], context: Callable[[int], Context])
 _STATE = whole_of(
     """
     MonitorState:
-        n_features n_rows n_learned n_renewed n_chunks n_padded / integer / / >= 0
+        n_features n_rows n_learned n_renewed n_before n_chunks n_padded / integer / / >= 0
         names / texts?
         last_scores / <f8? / s / >= 0
         time_passed / real / / >= 0
