@@ -161,7 +161,7 @@ class Monitor(SavedWithModel[MonitorState]):
     cumulative sum [2]_ of rows that are as rare as the threshold among healthy ones, common as they may have become,
     less one in twenty rows. When it reaches `accept_after`, the change is reported as `change_detected_`, dated by the
     likelihood of two levels, and the latest of these rows are learned beside those of earlier states, whose return
-    then raises no alarms. Without `accept_after` it is reported once: on real streams, what came after was found so, too.
+    then raises no alarms. Without `accept_after` it is reported once, and not learned: faults last, too.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
     rows. `model`, `period`, `lags`, `smoothing`, `quantile` and `false_alarms` cannot change; the other parameters may
