@@ -70,7 +70,8 @@ class Found:
             # An event that ended in an earlier file is not one of this file.
             if event.end > self._first:
                 self._rare[event.start], self._of_start[event.start] = event, number
-        self._usual_alarms = float(np.median([event.n_alarms for event in events] or [1]))
+        # Beside twenty events of one alarm, as independent rows bring them: a few events may all be faults.
+        self._usual_alarms = float(np.median([*(event.n_alarms for event in events), *[1] * 20]))
         kept = [event for event in self._rare.values() if self.is_shown(event) or event.is_open]
         if len(kept) > _MOST_EVENTS:
             kept = [*sorted(kept[:-1], key=lambda event: event.severity)[-_MOST_EVENTS:], kept[-1]]

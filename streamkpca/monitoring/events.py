@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, Self
 
@@ -10,6 +9,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from streamkpca._core.arrays import Array, Flags, Positions
+from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_choice
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.rows.times import Time, Times
