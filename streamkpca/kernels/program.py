@@ -350,7 +350,8 @@ class Program:
         units = np.eye(len(bases))[:, :, None, None]
         with np.errstate(all="ignore"):
             values, slopes = self.evaluate(list(zip(bases, units, strict=True)), _Derivatives())
-        return values, np.nan_to_num(np.ascontiguousarray(np.broadcast_to(slopes, bases.shape)))
+        slopes = slopes if slopes.shape == bases.shape else np.broadcast_to(slopes, bases.shape).copy()
+        return values, slopes if np.isfinite(slopes.sum()) else np.nan_to_num(slopes)
 
     def evaluate(self, bases: Sequence[Value], arithmetic: Arithmetic[Value]) -> Value:
         """Run the steps on values of any type, one for each base matrix."""
