@@ -341,15 +341,14 @@ class Program:
             matrix.fill(matrix.side(X, centre), matrix.side(Y, centre), target, 0, 0)
         return values
 
+    @np.errstate(all="ignore")
     def differentiate(self, bases: Array) -> tuple[Array, Array]:
         """Return the values (n, m) for base matrices (b, n, m), and their derivatives by each (b, n, m).
 
         At a cusp, where a square root is 0, its derivative counts as 0. Infinite derivatives become the nearest finite
         number, NaN 0. O(b n m) for each step.
         """
-        units = np.eye(len(bases))[:, :, None, None]
-        with np.errstate(all="ignore"):
-            values, slopes = self.evaluate(list(zip(bases, units, strict=True)), _Derivatives())
+        values, slopes = self.evaluate([*zip(bases, np.eye(len(bases))[..., None, None], strict=True)], _Derivatives())
         slopes = slopes if slopes.shape == bases.shape else np.broadcast_to(slopes, bases.shape).copy()
         return values, slopes if np.isfinite(slopes.sum()) else np.nan_to_num(slopes)
 
