@@ -44,7 +44,7 @@ LIMITS = {
     "lines of code": 18_069,
     "lines of docstrings": 7_542,
     "lines of several constants": 16,
-    "lines of tests": 22_355,
+    "lines of tests": 22_406,
     "words to avoid": 44,
 }
 

@@ -189,15 +189,18 @@ def _go_through(
 
 
 def _refuse_machines(table: Table) -> None:
-    """Refuse rows of several machines, of which one monitor would know none."""
+    """Refuse rows of several machines, of which one monitor would know none, and tags beside several numbers."""
     if (found := table.look.machines) is not None:
-        column, machines = found
-        shown = ", ".join(map(printable, machines[:3])) + ", ..." * (len(machines) > 3)
-        each, together = write_command({"by": column}), write_command({"drop": (column,)})
-        raise ValueError(
-            f"{table.path}: holds rows of {len(machines)} machines ({column}: {shown}); a monitor for each: {each}; or "
-            f"one for all, if they are alike: {together}"
-        )
+        column, names, besides = found
+        dropped = click.get_current_context().params["drop"] or ()
+        shown = ", ".join(map(printable, names[:3])) + ", ..." * (len(names) > 3)
+        what, remedy = "machines", f"a monitor for each: {write_command({'by': column})}"
+        if besides:
+            wide = write_command({"wide": column, "drop": (*dropped, *besides)})
+            what, remedy = "tags", f"a column for each: {wide}; or {remedy}"
+        else:
+            remedy += f"; or one for all, if they are alike: {write_command({'drop': (*dropped, column)})}"
+        raise ValueError(f"{table.path}: holds rows of {len(names)} {what} ({column}: {shown}); {remedy}")
 
 
 def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:

@@ -397,7 +397,7 @@ def test_long_tables_are_made_wide_by_their_tags():
 def test_machines_are_found_and_read_one_by_one():
     rows = [line.replace(",", f",M{k},", 1) for line in lines() for k in (1, 2)]
     data = "\n".join(["time,machine,a,b,c", *rows, "2026-05-02 00:00:00,,1,2,3"]) + "\n"
-    assert opened(data).look.machines == ("machine", ("M1", "M2"))
+    assert opened(data).look.machines == ("machine", ("M1", "M2"), ())
     table = opened(data, by=("machine", "M2"))
     assert (table.names, table.key, table.list_texts("machine")) == (("a", "b", "c"), "M2", ["M1", "M2"])
     found_rows, found, _ = read(table)
@@ -419,6 +419,53 @@ def test_numbers_may_tell_of_tags_and_a_second_time_is_no_value_of_them():
     np.testing.assert_array_equal(read(table)[1], numbers())
     # Numbers without such a name are numbers.
     assert opened("\n".join(["load;when;value;valid;serial", *rows]) + "\n").reading.wide is None
+
+
+READINGS = {
+    "a switch": lambda i: i * i // 7 % 2,
+    "fractions": lambda i: (0.25, 0.5, 1.75)[i % 3],
+    "states": lambda i: i * i // 5 % 4,
+    "states in order": lambda i: i // 40,
+    "a ramp": lambda i: 7 * i % 60,
+    "counts": lambda i: 7919 * i % 41,
+}
+
+
+@pytest.mark.parametrize("rows_at_a_time", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *itertools.product(["signal", "machine"], READINGS),
+        *((name, "a switch") for name in ("unit", "channel", "sensor", "node", "point", "station", "item_id")),
+    ],
+)
+def test_readings_are_no_machines_or_tags_whatever_their_names(name, kind, rows_at_a_time):
+    X = numbers(160)
+    for n_others in (1, 3):
+        rows = [[str(READINGS[kind](i)), *map(str, row[:n_others])] for i, row in enumerate(X.tolist())]
+        header = [name, *"abc"[:n_others]]
+        if rows_at_a_time:
+            header = ["time", *header]
+            rows = [[f"{(START + i // rows_at_a_time * TEN).item()}", *row] for i, row in enumerate(rows)]
+        table = opened("\n".join(map(",".join, [header, *rows])) + "\n")
+        assert (table.reading.wide, table.look.machines) == (None, None)
+        assert table.names == (name, *"abc"[:n_others])
+        np.testing.assert_array_equal(read(table)[1][:, 1:], X[:, :n_others])
+
+
+def test_whole_numbers_tell_of_machines_that_have_a_row_at_most_times():
+    ends = {1: 70, 2: 50, 3: 60}
+    rows = [f"{k},{i},{x},{y},{z}" for k, end in ends.items() for i, (x, y, z) in enumerate(numbers(end).tolist())]
+    data = "\n".join(["unit,time,a,b,c", *rows]) + "\n"
+    assert opened(data).look.machines == ("unit", ("1", "2", "3"), ())
+    np.testing.assert_array_equal(read(opened(data, by=("unit", "2")))[1], numbers(50))
+
+
+def test_a_tag_may_have_a_name_and_a_number():
+    cells = [(i, k, x) for i, row in enumerate(numbers().tolist()) for k, x in enumerate(row)]
+    rows = [f"{k},{('temp', 'press', 'flow')[k]},{(START + i * TEN).item()}.{k}00,{x}" for i, k, x in cells]
+    table = opened("\n".join(["item_id,item_name,when,value", *rows]) + "\n")
+    assert (table.names, table.reading.wide) == (("temp", "press", "flow"), ("item_name", "value"))
 
 
 def test_names_that_come_again_above_every_row_are_names():

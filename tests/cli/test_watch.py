@@ -552,6 +552,21 @@ def test_machines_in_one_file_are_refused_with_a_line_that_watches_each(folder, 
     refused(run("fit", "two.csv", "--by", "machine"), "--by machine=M1", code=2)
 
 
+def test_tags_beside_several_numbers_are_refused_with_the_line_that_reads_them(folder, X):
+    cells = [(i, k, x) for i, row in enumerate(X.tolist()) for k, x in enumerate(row)]
+    rows = [f"{k},{1777593600 + 60 * i},{7919 * (3 * i + k) % 9973},{i % 7},{x}" for i, k, x in cells]
+    Path("long.csv").write_text("\n".join(["itemid,clock,ns,user,value", *rows]) + "\n")
+    result = run("watch", "long.csv", "--drop", "user")
+    refused(result, f"long.csv: holds rows of {X.shape[1]} tags (itemid: 0, 1, 2", "or a monitor for each: ")
+    line = re.search(r"a column for each: (.*?); or a monitor", result.stderr)[1]
+    assert line.endswith("--drop user,ns --wide itemid")
+    lines, _ = told(*shlex.split(line)[1:])
+    assert (lines[-1]["rows"], lines[-1]["rows_read"]) == (len(X), len(X))
+    # One monitor for all leaves out the column of machines, and what was left out before.
+    Path("two.csv").write_text("\n".join(["machine,clock,ns,user,value", *rows]) + "\n")
+    refused(run("watch", "two.csv", "--drop", "user"), "if they are alike: ", "two.csv --drop user,machine")
+
+
 def test_several_files_are_one_stream_in_order_of_time(folder, X):
     write("b.csv", X[:900], first=0)
     write("a.csv", X[900:], first=900)

@@ -9,21 +9,15 @@ import numpy.typing as npt
 from streamkpca._core.arrays import Array
 from streamkpca.cli.tables.cells import Form, find_forms, read_numbers
 from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, short
-from streamkpca.cli.tables.look import (
-    KEY_NAME,
-    find_growth,
-    find_key,
-    find_sentinels,
-    find_time,
-    find_time_form,
-    share_back,
-)
+from streamkpca.cli.tables.look import find_growth, find_key, find_sentinels, find_time, find_time_form, share_back
 from streamkpca.cli.tables.parts import Reader
 from streamkpca.cli.tables.times import ISO, join_texts, read_times
 
 # Fewer numbers show nothing of a column but its kind, and the first rows of more columns are not looked at.
 _LEAST = 10
 _MOST_COLUMNS = 2000
+
+Machines = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 class Reading(NamedTuple):
@@ -69,9 +63,9 @@ class Look(NamedTuple):
     """Facts about the first `n_rows` rows, by names of columns.
 
     times: the first and the last, in UTC if `is_utc`; step: the usual one. back: share of the rows that are earlier
-    than the one before. machines: the column of machines, and those in these rows. left_out: columns that nobody asked
-    for, by the reason. constants: columns of one value. gaps: share of missing values where there are any. sentinels:
-    numbers that stand for gaps, and occur.
+    than the one before. machines: their column, their names, and, if they may be tags, the numbers beside their
+    value. left_out: columns that nobody asked for, by the reason. constants: columns of one value. gaps: share of
+    missing values where there are any. sentinels: numbers that stand for gaps, and occur.
     """
 
     n_rows: int
@@ -79,7 +73,7 @@ class Look(NamedTuple):
     is_utc: bool
     step: Any
     back: float
-    machines: tuple[str, tuple[str, ...]] | None
+    machines: Machines | None
     left_out: Mapping[str, tuple[str, ...]]
     constants: Mapping[str, float]
     gaps: Mapping[str, float]
@@ -130,7 +124,6 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     is_free = asked.looks and not wanted and not known.columns
     time, form = _choose_time(sample, asked, drop | set(wanted))
     times, is_utc = read_times([sample.cells[j] for j in time], form) if form else (None, False)
-    rhythm = times
     rest = [j for j in range(len(names)) if j not in drop and j not in time]
     key, value, machines = _choose_keys(sample, asked, rest, times, is_free=is_free)
     if value is not None and key is not None:
@@ -209,46 +202,30 @@ def _choose_time(sample: Sample, asked: Asked, others: set[int]) -> tuple[tuple[
 
 def _choose_keys(
     sample: Sample, asked: Asked, rest: Sequence[int], times: Any, *, is_free: bool
-) -> tuple[int | None, int | None, tuple[str, tuple[str, ...]] | None]:
+) -> tuple[int | None, int | None, Machines | None]:
     """Choose the column of tags and that of their values, or the column of machines, and name these."""
     names, known = sample.names, asked.known
     numbers = [j for j in rest if sample.forms[j] is not None]
     if asked.by is not None:
         return sample.find(asked.by[0]), None, None
     if known.wide is not None and not asked.columns:
-        tag, value = known.wide
-        return sample.find(tag), sample.find(value), None
-    key = None if asked.wide is None else sample.find(asked.wide)
-    if key is None and is_free:
-        found = {j: sample.numbers(j) for j in numbers}
-        clock = np.arange(sample.n_rows) if times is None else times
-        varying = [j for j, one in found.items() if len(np.unique(one)) > 1]
-        if len(np.unique(clock)) < len(clock):
-            # What goes on with the time, and is one in all rows of a time, is no value, but another time.
-            order = np.argsort(clock, kind="stable")
-            is_new = np.diff(clock[order]) != clock[:1] - clock[:1]
-            steps = {j: np.diff(found[j][order]) for j in varying}
-            varying = [j for j, step in steps.items() if (step < 0.0).any() or step[~is_new].any()]
-        keys = [j for j in rest if sample.forms[j] is None or KEY_NAME.fullmatch(names[j])]
-        key = find_key(names, sample.cells, clock, keys, n_values=len({*varying} - {*keys}))
-        if key is not None:
-            tags = sample.texts(key)
-            machines = tuple(sorted({*tags} - {""}))
-            # What stands still with a tag is no value of it.
-            moving = (j for one in machines for j in varying if len(np.unique(found[j][tags == one])) > 1)
-            varying = [j for j in dict.fromkeys(moving) if j != key]
-        if key is not None and len(varying) > 1:
-            return key, None, (names[key], machines)
-        numbers = varying
-    if key is None:
+        return sample.find(known.wide[0]), sample.find(known.wide[1]), None
+    if asked.wide is not None:
+        key = sample.find(asked.wide)
+        values = [j for j in numbers if j != key]
+        if len(values) != 1:
+            have = f"expected one column of values beside the tags in {short(names[key])!r} but got {len(values)}"
+            raise TableError(f"{sample.path}: {have}: {list_names([names[j] for j in values])}; --drop the others")
+        return key, values[0], None
+    clock = np.arange(sample.n_rows) if times is None else times
+    found = find_key(names, sample.cells, clock, rest, {j: sample.numbers(j) for j in numbers}) if is_free else None
+    if found is None:
         return None, None, None
-    values = [j for j in numbers if j != key]
-    if len(values) != 1:
-        have = f"expected one column of values beside the tags in {short(names[key])!r} but got {len(values)}"
-        raise TableError(
-            f"{sample.path}: {have}: {list_names([names[j] for j in values])}; leave the others out (--drop)"
-        )
-    return key, values[0], None
+    key, values, named = found
+    if len(values) == 1:
+        return key, values[0], None
+    besides = tuple(names[j] for j in numbers if len(named) == 1 and j not in (key, *named))
+    return key, None, (names[key], tuple(sorted({*sample.texts(key)} - {""})), besides)
 
 
 def _refuse_text(sample: Sample, j: int) -> None:

@@ -28,11 +28,12 @@ _TAG_NAME = re.compile(
     re.IGNORECASE,
 )
 # Columns of whole numbers may tell of machines or tags if they have such a name.
-KEY_NAME = re.compile(
+_KEY_NAME = re.compile(
     _TAG_NAME.pattern
     + r"|id|(machine|unit|device|asset|node|station|meter|turbine|pump|motor|engine)([ _]?(id|no|nr|number))?",
     re.IGNORECASE,
 )
+_VALUE_NAME = re.compile(r"_?(value|val|state|reading)(_?num)?", re.IGNORECASE)
 _YEAR_NAME = re.compile(r"#?(year|yyyy|yy|yr|jahr)", re.IGNORECASE)
 _DATE_NAMES = ("m", "d", "h", "m", "s")
 # Seconds since 1970 of the years 2001 to 2096.
@@ -52,6 +53,8 @@ _FAR_REPEATED = 5.0
 _LEAST_REPEATED = 3
 # Share of rows whose times come again, from which they are those of several machines or tags.
 _REPEATED = 0.3
+# Share of the machines that have a row at the usual time, at least, where they are numbers.
+_LEAST_PRESENT = 0.5
 # More machines or tags than these are no such thing, but texts of rows.
 _MOST_KEYS = 1000
 
@@ -160,26 +163,52 @@ def share_back(times: npt.NDArray[Any]) -> float:
 
 
 def find_key(
-    names: Sequence[str], cells: Mapping[int, Any], times: npt.NDArray[Any], texts: Sequence[int], *, n_values: int
-) -> int | None:
-    """Find the column of text that tells of which machine a row is, or of which tag where there is one value.
+    names: Sequence[str], cells: Cells, times: npt.NDArray[Any], rest: Sequence[int], numbers: Mapping[int, Array]
+) -> tuple[int, list[int], list[int]] | None:
+    """Find the column of machines or tags, the columns that vary within one (or all), and those named as a tag's value.
 
-    Times repeat then, but not those of one machine or tag.
+    Times repeat then, but not those of one machine or tag. The name is enough for text if one column varies.
     """
     n = len(times)
-    repeats = n >= _LEAST and len(np.unique(times)) < (1.0 - _REPEATED) * n
-    for j in texts:
+    _, place, counts = np.unique(times, return_inverse=True, return_counts=True)
+    repeats = n >= _LEAST and len(counts) < (1.0 - _REPEATED) * n
+    # Where a time has few rows, a reading of many values also has each of them once at most, but not most of them.
+    most_numbers = np.median(counts[place]) / _LEAST_PRESENT if n else 0
+    varying = _find_varying(times, numbers)
+    ids = [j for j in varying if _KEY_NAME.fullmatch(names[j]) and not (np.nan_to_num(numbers[j]) % 1.0).any()]
+    for j in (*(j for j in rest if j not in numbers), *ids):
         keys = compute.dictionary_encode(join_texts([cells[j]]).fill_null(""))
         n_keys, codes = len(keys.dictionary), keys.indices.to_numpy(zero_copy_only=False)
-        if not 2 <= n_keys <= min(_MOST_KEYS, n / 4):
+        if not 2 <= n_keys <= min(_MOST_KEYS, n / 4) or (j in numbers and n_keys > most_numbers):
             continue
-        order = np.lexsort((np.arange(n), codes))
-        steps = np.diff(times[order])[np.diff(codes[order]) == 0]
-        zero = steps.dtype.type(0)
-        is_one_each = float(np.mean(steps > zero)) > 0.95 or float(np.mean(steps < zero)) > 0.95
-        if (repeats and is_one_each) or (n_values == 1 and _TAG_NAME.fullmatch(names[j])):
-            return j
+        order = np.argsort(codes, kind="stable")
+        is_same = np.diff(codes[order]) == 0
+        before, after = times[order][:-1][is_same], times[order][1:][is_same]
+        is_one_each = max(np.mean(before < after), np.mean(before > after)) > 0.95
+        # What stands still with a tag is no value of it.
+        first = np.flatnonzero(np.append(True, ~is_same))
+        values = [k for k in varying if k != j and _varies_within(numbers[k][order], first)]
+        # Not for numbers: `signal` may be 0 and 1.
+        is_tag = _TAG_NAME.fullmatch(names[j]) is not None
+        is_enough = j not in numbers and is_tag and len(values) == 1 and {*varying} <= {*values, *ids}
+        values = values or [k for k in numbers if k != j]
+        if values and ((repeats and is_one_each) or is_enough):
+            return j, values, [k for k in values if is_tag and _VALUE_NAME.fullmatch(names[k])]
     return None
+
+
+def _find_varying(times: npt.NDArray[Any], numbers: Mapping[int, Array]) -> list[int]:
+    """Find the columns that vary, without other times: those that never fall and are one in all rows of a time."""
+    order, start = np.argsort(times, kind="stable"), np.zeros(1, int)
+    is_same = times[order][1:] == times[order][:-1]
+    varying = [j for j, column in numbers.items() if len(column) and _varies_within(column, start)]
+    steps = {j: np.diff(numbers[j][order]) for j in varying}
+    return [j for j, step in steps.items() if not is_same.any() or (step < 0.0).any() or step[is_same].any()]
+
+
+def _varies_within(values: Array, first: npt.NDArray[np.intp]) -> bool:
+    # The runs begin at the places `first`.
+    return bool((np.fmax.reduceat(values, first) > np.fmin.reduceat(values, first)).any())
 
 
 def find_growth(numbers: Mapping[str, Array]) -> Growth:
