@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from streamkpca.errors import CheckpointError, name_errors
+from streamkpca.errors import CheckpointError, name_errors, text_of
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
 from streamkpca.stream.state import State
@@ -193,7 +193,8 @@ class Aggregate:
                 raise CheckpointError("they are a model's; read them with StreamingKernelPCA.from_bytes")
             state = cls(model)
         except ValueError as error:
-            raise CheckpointError(f"Aggregate.from_bytes: the bytes are not those of an Aggregate: {error}") from None
+            reason = text_of(error).removeprefix("from_bytes: ")
+            raise CheckpointError(f"Aggregate.from_bytes: the bytes are not those of an Aggregate: {reason}") from None
         state._model.state_ = getattr(model, "state_", None)
         return state
 

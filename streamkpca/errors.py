@@ -1,9 +1,10 @@
 """Exceptions and warnings of the library."""
 
 import sys
+import warnings
 from collections.abc import Callable
 from functools import wraps
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, TypeVar, cast
 
 Known = TypeVar("Known")
@@ -110,33 +111,36 @@ class SparsityWarning(UserWarning):
 class RowError(ValueError):
     """A row is refused; `{row}` in the text stands for its position, `row`."""
 
+    place = ""
+
     def __init__(self, text: str, row: int) -> None:
         super().__init__(text, row)
-        self.text, self.row = text, row
+        self.row = row
 
     def __str__(self) -> str:
         return str(self.args[0]).replace("{row}", str(self.row))
 
     def at(self, row: int) -> "RowError":
         """Return the same error with the position of the row among all rows of a call, not only of those at hand."""
-        return RowError(self.text, row)
+        return RowError(self.args[0].removeprefix(self.place), row)
 
 
 # Errors that checks raise; others tell their place themselves.
 _REFUSALS = {TypeError, ValueError, RowError, ImportError, FileNotFoundError, IsADirectoryError}
-# Methods that a class is called by.
-_CONSTRUCTORS = {"__init__", "__post_init__"}
+# Methods that are called by other means than their names, so that the class alone is the place.
+_UNNAMED = {"__init__", "__post_init__", "__setattr__", "__contains__"}
 
 
 def name_errors(target: Target) -> Target:
     """Let errors begin with the function that users called, or the public method of a class: "KernelPCA.fit: ...".
 
-    Checks say what they expected and got; the outermost of such calls says where.
+    Checks say what they expected and got; the outermost of such calls says where. The attribute `place` of an error is
+    what stands before its text, such as "KernelPCA.fit: ".
     """
     if not isinstance(target, type):
         return cast(Target, _name_errors_of(target))
     for name, member in list(vars(target).items()):
-        if isinstance(member, FunctionType) and (name in _CONSTRUCTORS or not name.startswith("_")):
+        if isinstance(member, FunctionType) and (name in _UNNAMED or not name.startswith("_")):
             setattr(target, name, _name_errors_of(member))
         elif isinstance(member, classmethod) and not name.startswith("_"):
             setattr(target, name, classmethod(_name_errors_of(member.__func__)))
@@ -150,32 +154,56 @@ def _name_errors_of(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            add(error, function, args)
+            add(error, function, args[0] if args else kwargs.get("self"))
             raise
 
-    # With the globals of the function, by which doctest knows what belongs to a module.
+    # doctest runs the examples of functions whose globals are their module's, and those of `call` are this module's. So
+    # `call` is made again with the globals of the function, where it finds `add` as a variable of this function alone.
     return wraps(function)(FunctionType(call.__code__, function.__globals__, None, None, call.__closure__))
 
 
-def _add_place(error: Exception, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """Put the name of a function before the text of an error, if a check of this package raised it."""
+def _add_place(error: Exception, function: Callable[..., Any], first: Any) -> None:
+    """Put the name of a function, called with this first argument, before the text of an error of this package."""
     raised = error.__traceback__
     while raised is not None and raised.tb_next is not None:
         raised = raised.tb_next
-    # Wrong arguments are refused in this file, where the function is called.
-    if raised is None or type(error) not in _REFUSALS or raised.tb_frame.f_code.co_filename == __file__:
+    if raised is None or not _is_of_package(raised.tb_frame):
         return
-    if (
-        raised.tb_frame.f_globals["__name__"].startswith("streamkpca.")
-        and error.args
-        and isinstance(error.args[0], str)
-    ):
-        place = function.__name__
-        if "." in function.__qualname__:
-            owner = args[0] if isinstance(args[0], type) else type(args[0])
-            place = owner.__name__ if place in _CONSTRUCTORS else f"{owner.__name__}.{place}"
-        text = vars(error).setdefault("text", error.args[0])
-        error.args = (f"{place}: {text}", *error.args[1:])
+    if type(error) not in _REFUSALS or not error.args or not isinstance(error.args[0], str):
+        return
+    text = error.args[0].removeprefix(getattr(error, "place", ""))
+    # Python names the function itself where it refuses wrong arguments, and calls come from this file.
+    if raised.tb_frame.f_code.co_filename == __file__ or text.startswith(f"{function.__qualname__}("):
+        return
+    place = function.__name__
+    if "." in function.__qualname__:
+        owner = first.__name__ if isinstance(first, type) else type(first).__name__
+        place = owner if place in _UNNAMED else f"{owner}.{place}"
+    elif function.__module__.startswith("streamkpca.adapters."):
+        # Each adapter has functions of the same names.
+        place = f"{function.__module__.rpartition('.')[2]}.{place}"
+    vars(error)["place"] = f"{place}: "
+    error.args = (f"{place}: {text}", *error.args[1:])
+    if isinstance(error, ImportError):
+        error.msg = error.args[0]
+
+
+def _is_of_package(frame: FrameType) -> bool:
+    # Code that was made by `exec` may have no name.
+    return str(frame.f_globals.get("__name__")).startswith("streamkpca.")
+
+
+def text_of(error: Exception) -> str:
+    """Return what an error says without its place, to be quoted in another error."""
+    return str(error).removeprefix(getattr(error, "place", ""))
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of the line that called this package, whatever lies between."""
+    level, frame = 2, sys._getframe(1)
+    while _is_of_package(frame) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 def plainly(text: str) -> str:

@@ -21,30 +21,30 @@ PACKAGE = ROOT / "streamkpca"
 
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
-    "(top)": 668,
+    "(top)": 684,
     "_core": 754,
-    "adapters": 403,
-    "changes": 639,
+    "adapters": 401,
+    "changes": 637,
     "checkpoint": 606,
-    "cli": 3_422,
-    "components": 1_706,
-    "dictionary": 1_294,
-    "export": 1_434,
-    "kernels": 1_790,
-    "models": 1_399,
+    "cli": 3_425,
+    "components": 1_703,
+    "dictionary": 1_291,
+    "export": 1_436,
+    "kernels": 1_792,
+    "models": 1_397,
     "monitoring": 1_682,
     "plots": 385,
-    "rows": 484,
-    "stream": 1_405,
+    "rows": 488,
+    "stream": 1_403,
 }
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 1,
-    "lines of code": 18_069,
-    "lines of docstrings": 7_542,
+    "lines of code": 18_084,
+    "lines of docstrings": 7_548,
     "lines of several constants": 16,
-    "lines of tests": 22_406,
+    "lines of tests": 22_502,
     "words to avoid": 44,
 }
 

@@ -60,7 +60,7 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
         from ray.data.aggregate import AggregateFnV2
         from ray.data.block import BlockAccessor
     except ModuleNotFoundError as error:
-        raise ImportError(f'streamkpca.adapters.for_ray needs {error.name}; pip install "streamkpca[ray]"') from error
+        raise ImportError(f'{error.name} is not installed; pip install "streamkpca[ray]"') from error
     check_template(template)
     if template.half_life is not None:
         raise ValueError(

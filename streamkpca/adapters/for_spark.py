@@ -239,7 +239,5 @@ def _spark() -> tuple[Any, Any]:
     try:
         from pyspark.sql import functions, types
     except ModuleNotFoundError as error:
-        raise ImportError(
-            f'streamkpca.adapters.for_spark needs {error.name}; pip install "streamkpca[spark]"'
-        ) from error
+        raise ImportError(f'{error.name} is not installed; pip install "streamkpca[spark]"') from error
     return functions, types

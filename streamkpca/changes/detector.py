@@ -2,7 +2,6 @@
 
 import copy
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +14,7 @@ from streamkpca.changes.columns import Columns, Projection
 from streamkpca.changes.shifts import MOST_FEATURES, FeatureMoments, Shift, find_shifts
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.errors import name_errors, require
+from streamkpca.errors import name_errors, require, warn
 from streamkpca.models.saving import SavedWithModel, check_model
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import check_parts, feature_names
@@ -228,7 +227,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         """
         known, state = self.model.state_, self._state
         names = known.names if state is None or state.names is None else np.array(state.names, dtype=object)
-        rows = check_parts(X, known.n_features, names)
+        rows = check_parts(X, known.n_features, names, learns=True)
         check_range(known, rows, 1.0)
         if state is None:
             given = feature_names(X) if names is None else names
@@ -305,11 +304,10 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         chart, autocorrelation = learn_chart(state.rows, snapshot)
         longest = _FARTHEST * autocorrelation.n_blocks
         if self.run_length > longest:
-            warnings.warn(
+            warn(
                 f"ChangeDetector: {self.n_healthy:,} healthy rows resemble each other so much that they hold "
                 f"{autocorrelation.n_blocks:,.0f} independent runs, too few for run_length={self.run_length:,.0f}: "
                 f"expect more detections, give a larger n_healthy, or a run_length of {longest:,.0f}",
-                stacklevel=3,
             )
         return replace(state, rows=state.rows[:0], n_since=0, averages=0.0 * chart.precision, chart=chart)
 

@@ -18,7 +18,7 @@ from streamkpca.checkpoint.archive import TYPES, header_text, parse_header, read
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part
 from streamkpca.checkpoint.table import STATE
 from streamkpca.dictionary.basis import Basis
-from streamkpca.errors import CheckpointError
+from streamkpca.errors import CheckpointError, text_of
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.kinds import kernel_from_json
 from streamkpca.rows.gaps import WIDEST_TOGETHER
@@ -98,7 +98,7 @@ def read_checkpoint(
     try:
         kernels = [known_kernel if text is None else kernel_from_json(text) for text in _entry(header, "kernels", list)]
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"its kernel: {error}") from None
+        raise CheckpointError(f"its kernel: {text_of(error)}") from None
 
     def kernel_at(place: Any) -> Kernel:
         if type(place) is not int or not 0 <= place < len(kernels):
@@ -120,7 +120,7 @@ def read_checkpoint(
     except RecursionError:
         raise CheckpointError("its header is nested too deep") from None
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"its parameters are refused: {error}") from None
+        raise CheckpointError(f"its parameters are refused: {text_of(error)}") from None
     if header.get("state") is None:
         if arrays:
             raise CheckpointError(f"{min(arrays)!r} is no part of a checkpoint")
@@ -150,7 +150,7 @@ def _check(state: State, known_kernel: Kernel | None) -> None:
         for kernel in (state.kernel, *(part.kernel for part in settled)):
             kernel.check_width(state.n_features)
     except ValueError as error:
-        raise CheckpointError(str(error)) from None
+        raise CheckpointError(text_of(error)) from None
     if not all(part.kernel.is_settled for part in settled):
         raise CheckpointError("the scale of its kernel is not settled")
     if any((part.distribution is None) == state.has_gaps for part in settled if len(part.atoms)):

@@ -8,6 +8,7 @@ import click
 from streamkpca._version import __version__
 from streamkpca.cli.commands import COMMANDS
 from streamkpca.cli.console import print_warning, printable
+from streamkpca.errors import text_of
 
 _INTERRUPTED = 130
 
@@ -38,7 +39,7 @@ class Commands(click.Group):
         except MemoryError:
             reason = "not enough memory; ask for fewer --max-atoms or --chunk-rows"
         except (ValueError, ImportError) as error:
-            reason = str(error)
+            reason = text_of(error)
         raise click.ClickException(printable(reason))
 
 

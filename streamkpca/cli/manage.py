@@ -14,6 +14,7 @@ from streamkpca.cli.models import Saved, check_target, is_among, read_saved, wit
 from streamkpca.cli.options import refuse_given
 from streamkpca.cli.reports import list_facts, model_facts, show_model
 from streamkpca.compilation import cache_folder, warmup
+from streamkpca.errors import text_of
 
 # No device has room for more.
 _LARGEST_STATE = 2**26
@@ -94,7 +95,7 @@ def _part(path: str, begun: Saved) -> StreamingKernelPCA:
         try:
             return from_device(state, begun.model)
         except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+            raise ValueError(f"{path}: {text_of(error)}") from None
     saved = read_saved(path, alone=True)
     expected, got = begun.reading.columns, saved.reading.columns
     if expected and got and expected != got:

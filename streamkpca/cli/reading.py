@@ -15,6 +15,7 @@ from streamkpca.cli.console import Signals, print_warning
 from streamkpca.cli.models import Saved
 from streamkpca.cli.options import MODEL_PARAMETERS, list_given
 from streamkpca.cli.tables import Batch, Reading, Table, TableError, open_table
+from streamkpca.errors import text_of
 from streamkpca.kernels import kernel_from
 
 _READING = (
@@ -93,7 +94,7 @@ def make_model(options: Mapping[str, Any]) -> StreamingKernelPCA:
     try:
         kernel, units = kernel_from(options["kernel"]), options["units"]
     except ValueError as error:
-        raise ValueError(f"--kernel: {error}") from None
+        raise ValueError(f"--kernel: {text_of(error)}") from None
     is_asked = bool(list_given({"units"}))
     if kernel.has_units and is_asked and units != "none":
         raise click.UsageError(f"--units {units}: the kernel {kernel!r} has units of its own; leave one of them out")
@@ -131,7 +132,7 @@ def at(table: Table, batch: Batch) -> Iterator[None]:
         yield
     except ValueError as error:
         where = f"{table.unit} {batch.rows[0]:,} to {batch.rows[-1]:,}"
-        raise ValueError(f"{table.path}, {where}: {error}") from error
+        raise ValueError(f"{table.path}, {where}: {text_of(error)}") from error
 
 
 def bad_facts(tables: Sequence[Table]) -> dict[str, Any]:

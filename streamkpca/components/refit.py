@@ -1,6 +1,5 @@
 """The refit: from candidates and moments to weights, axes, and a snapshot."""
 
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Self
@@ -14,7 +13,7 @@ from streamkpca.components import spectrum
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.weights import MOST_ROUNDS, Optimiser, fewest_that_hold, fit_weights, noise_variance_for
 from streamkpca.dictionary.moments import Moments
-from streamkpca.errors import SparsityError, SparsityWarning
+from streamkpca.errors import SparsityError, SparsityWarning, warn
 from streamkpca.kernels import Kernel
 
 # Weights of the last fit are no start for the next where the variance of the rows has decayed by more than this.
@@ -104,11 +103,10 @@ def find_weights(
             )
         search = noise_variance_for(settings.n_active, fit_at, covariance, start=start)
         if not search.exact:
-            warnings.warn(
+            warn(
                 f"no noise variance leaves exactly n_active={settings.n_active} of {p} candidates; the nearest below "
                 f"is {len(search.fit.active)}, at noise_variance={search.noise_variance:.4g}",
                 SparsityWarning,
-                stacklevel=2,
             )
         fit, noise_variance = search.fit, search.noise_variance
     elif settings.noise_variance == "auto":
@@ -130,11 +128,10 @@ def find_weights(
         fit = fit_at(noise_variance, initial_weights=start[0] if start else None)
     if not fit.converged:
         remedy = "" if settings.optimiser == "coordinate" else "use optimiser='coordinate', or "
-        warnings.warn(
+        warn(
             f"optimiser={settings.optimiser!r} did not converge within {MOST_ROUNDS[settings.optimiser]:,} rounds; "
             f"the weights are the most likely found so far; {remedy}choose a larger noise_variance",
             SparsityWarning,
-            stacklevel=2,
         )
     if fit.weights.any():
         return fit.weights, noise_variance

@@ -1,6 +1,5 @@
 """The basis: atoms, rows of the stream or points moved from there, and the factor that makes them orthonormal."""
 
-import warnings
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,7 +12,7 @@ from streamkpca._core.reservoir import origins_of, positions_outside
 from streamkpca.dictionary._loops import LARGEST_NEGATIVE_SHARE, gram_schmidt
 from streamkpca.dictionary.completion import Completion
 from streamkpca.dictionary.expected import Compared, ExpectedKernel
-from streamkpca.errors import IndefiniteKernelWarning, RowError
+from streamkpca.errors import IndefiniteKernelWarning, RowError, warn
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import RowDistribution
 
@@ -242,12 +241,11 @@ def rounding_error(energy: Array, interpolation: Array, atom_energy: Array) -> A
 
 def warn_indefinite(squared_distance: float) -> None:
     """Warn that a kernel gave a negative squared distance."""
-    warnings.warn(
+    warn(
         "the kernel is not positive definite on these rows: a squared distance in feature space is "
         f"{squared_distance:.3g}. The model continues with directions along which all lengths are positive, but "
         "tolerances and bounds no longer hold; choose a kernel such as RBF or Polynomial to keep them",
         IndefiniteKernelWarning,
-        stacklevel=2,
     )
 
 

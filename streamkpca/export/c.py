@@ -109,7 +109,7 @@ def to_c(
     check_choice("dtype", dtype, choices=("double", "float"))
     if check_flag("learns", learns):
         if dtype != "float":
-            raise ValueError('to_c: expected dtype="float" for a file that learns but got "double"; leave it out')
+            raise ValueError('expected dtype="float" for a file that learns but got "double"; leave it out')
         return write_learning_file(model, name=name, return_period=return_period)
     formula = formula_of(model, language="C", single="float" if dtype == "float" else None)
     source = CText(name, dtype)

@@ -12,7 +12,7 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.reservoir import positions_outside
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, ProjectionLoss, RecordedMoments, RowSums
-from streamkpca.errors import name_errors
+from streamkpca.errors import name_errors, not_fitted
 from streamkpca.export.device_state import DeviceState, encode, origin_of, read, values_of
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
 from streamkpca.stream.state import record_pending
@@ -164,6 +164,8 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     False
     """
     check_template(model)
+    if not hasattr(model, "snapshot_"):
+        raise not_fitted(type(model).__name__, "to_device")
     if data is None:
         return encode(values_of(model) | {"is_sent": 1})
     settings, device = model.settings(), read(data)

@@ -85,7 +85,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     try:
         import onnx
     except ModuleNotFoundError as error:
-        raise ImportError(f'to_onnx needs {error.name}; pip install "streamkpca[onnx]"') from error
+        raise ImportError(f'{error.name} is not installed; pip install "streamkpca[onnx]"') from error
     element = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
     graph = Graph(onnx, len(formula.rows))
     rows = graph.node("Cast", "X", to=onnx.TensorProto.DOUBLE)

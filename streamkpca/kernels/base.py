@@ -277,10 +277,7 @@ class Kernel(ABC):
         other : Kernel
         factor : float, default=1.25
         """
-        if type(self) is not type(other):
-            return False
-        own, others = self._own_parameters(), other._own_parameters()
-        return all(_is_near(value, others[name], factor) for name, value in own.items())
+        return _is_near(self, other, factor)
 
     def exp(self) -> "Kernel":
         """Make the kernel exp(k(x, y))."""
@@ -367,8 +364,7 @@ class Kernel(ABC):
         d : int
             Number of features of the rows.
         """
-        for part in self._parts():
-            part.check_width(d)
+        self._check_width(d)
 
     def check_range(self, X: Array) -> None:
         """Refuse finite rows that are out of range in the units of the kernel, as far as those are known.
@@ -377,8 +373,7 @@ class Kernel(ABC):
         ----------
         X : ndarray of shape (n, d)
         """
-        for part in self._parts_in_units:
-            part.check_range(self._view(X))
+        self._check_range(X)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program, which is made again where it is needed."""
@@ -424,6 +419,16 @@ class Kernel(ABC):
 
     def _check(self) -> None:  # noqa: B027
         """Check the parameters of a new kernel, and set those that change by it."""
+
+    def _check_width(self, d: int) -> None:
+        """Refuse rows that lack a column of a part."""
+        for part in self._parts():
+            part._check_width(d)
+
+    def _check_range(self, X: Array) -> None:
+        """Refuse rows that are out of range in the units of a part."""
+        for part in self._parts_in_units:
+            part._check_range(self._view(X))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
@@ -580,7 +585,7 @@ class OnColumns(Kernel):
 
     def _check(self) -> None:
         self._set("columns", views.check_columns(self.columns))
-        self.kernel.check_width(len(self.columns))
+        self.kernel._check_width(len(self.columns))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view.on(self.columns))
@@ -588,7 +593,7 @@ class OnColumns(Kernel):
     def _view(self, X: Array) -> Array:
         return FeatureView(self.columns).of(X)
 
-    def check_width(self, d: int) -> None:
+    def _check_width(self, d: int) -> None:
         """Refuse rows that lack one of the columns."""
         if max(self.columns) >= d:
             raise ValueError(
@@ -612,7 +617,7 @@ class InUnits(Kernel):
     def _check(self) -> None:
         self._set("units", views.check_units(self.units))
         if not isinstance(self.units, str):
-            self.kernel.check_width(len(self.units))
+            self.kernel._check_width(len(self.units))
         if self.is_settled:
             # This multiplies units of units, and so refuses those out of range.
             self._lower(ProgramBuilder(), FeatureView())
@@ -637,7 +642,7 @@ class InUnits(Kernel):
         sizes = np.abs(units).sum(axis=1) if units.ndim == 2 else 1.0 / np.abs(units)
         return float(0.5 * views.FARTHEST / sizes.max())
 
-    def check_range(self, X: Array) -> None:
+    def _check_range(self, X: Array) -> None:
         """Refuse rows that are out of range in these units, or in those of the parts."""
         if not np.abs(X).max(initial=0.0) <= self._certain_range:
             largest = np.abs(self._view(X)).max(axis=0, initial=0.0)
@@ -647,9 +652,9 @@ class InUnits(Kernel):
                     f"feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but "
                     f"the limit is {views.FARTHEST:g}; give in_units larger units"
                 )
-        super().check_range(X)
+        super()._check_range(X)
 
-    def check_width(self, d: int) -> None:
+    def _check_width(self, d: int) -> None:
         """Refuse rows with more or fewer features than there are units, or more than "whitened" can bear."""
         if self.units == "whitened" and d > views.MOST_WHITENED:
             raise ValueError(
@@ -662,13 +667,14 @@ class InUnits(Kernel):
                 f"the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "
                 "one for each feature that its kernel compares, after .on() where that chooses columns"
             )
-        super().check_width(d)
+        super()._check_width(d)
 
 
 def _is_near(value: Any, other: Any, factor: float) -> bool:
     """Tell whether two parameters agree up to a factor: numbers, tuples of them, or kernels; others must be equal."""
-    if isinstance(value, Kernel) and isinstance(other, Kernel):
-        return value.is_near(other, factor)
+    if isinstance(value, Kernel) and type(value) is type(other):
+        others = other._own_parameters()
+        return all(_is_near(own, others[name], factor) for name, own in value._own_parameters().items())
     if isinstance(value, UnitMatrix) and isinstance(other, UnitMatrix):
         return value.is_near(other, factor)
     if isinstance(value, tuple) and isinstance(other, tuple):

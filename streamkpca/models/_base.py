@@ -1,7 +1,6 @@
 """The base of all estimators: queries, fitted attributes, parameters, and scikit-learn's protocol."""
 
 import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
 from streamkpca.components.snapshot import Snapshot, in_chunks
-from streamkpca.errors import RowError, name_errors, require
+from streamkpca.errors import RowError, name_errors, require, warn
 from streamkpca.kernels import Kernel
 from streamkpca.models import _params
 from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, check_parts, is_plain, parts_of
@@ -29,14 +28,13 @@ _FEW_AXES = 10
 
 
 def warn_of_empty_axes(eigenvalues: Array, where: str) -> None:
-    """Warn of columns of zeros in projections, where there are many; for the caller of the caller."""
+    """Warn of columns of zeros in projections, where there are many."""
     q, rank = len(eigenvalues), int(np.count_nonzero(eigenvalues))
     # As many axes as rows are asked for on purpose; centring takes one of them.
     if q > max(rank + 1, _FEW_AXES):
-        warnings.warn(
+        warn(
             f"{where}: n_components is {q} but the rows that the model keeps have {rank} axes with variance, so "
             f"{q - rank} columns of projections are zero; pass n_components={max(rank, 1)}, or keep more rows",
-            stacklevel=3,
         )
 
 

@@ -41,7 +41,7 @@ def prepare_rows(
         rows: validation.Rows = X
     else:
         width, names = (None, None) if state is None else (state.n_features, state.names)
-        rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan)
+        rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learns=True)
         if state is None:
             settings.kernel.check_width(rows.shape[1])
             state = State.begin(settings, rows.shape[1], validation.feature_names(X))
@@ -73,6 +73,6 @@ def learn_batches(state: State | None, X: Any, sample_weight: Any, settings: Set
 def batch_of(kernel: Any, X: Any, sample_weight: Any) -> tuple[Kernel, Array, Array, validation.Names | None]:
     """Check the arguments of a batch fit; return the settled kernel, the rows, their weights and the columns' names."""
     X, kernel = validation.arrow_table(X), kernel_from(kernel)
-    rows = validation.check_parts(X)[:]
+    rows = validation.check_parts(X, learns=True)[:]
     weights = validation.as_sample_weight(sample_weight, len(rows))
     return kernel.settled(rows, weights), rows, weights, validation.feature_names(X)

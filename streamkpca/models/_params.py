@@ -163,7 +163,7 @@ def metadata_request(estimator: Any) -> Any:
     routing = sys.modules.get("sklearn.utils.metadata_routing")
     if routing is None:
         raise ImportError(
-            f"{type(estimator).__name__}: metadata routing needs scikit-learn; install it with "
+            "metadata routing needs scikit-learn; install it with "
             "pip install 'streamkpca[sklearn]', and import it first"
         )
     request = routing.MetadataRequest(owner=type(estimator).__name__)

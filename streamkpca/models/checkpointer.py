@@ -3,13 +3,12 @@
 import os
 import re
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_integer, check_real
-from streamkpca.errors import CheckpointError, CheckpointWarning, NotFittedError, name_errors
+from streamkpca.errors import CheckpointError, CheckpointWarning, NotFittedError, name_errors, warn
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
@@ -203,7 +202,7 @@ class Checkpointer:
             try:
                 model = of.load(path, kernel=kernel)
             except (CheckpointError, OSError) as error:
-                warnings.warn(f"{error}; an older generation is tried", CheckpointWarning, stacklevel=2)
+                warn(f"{error}; an older generation is tried", CheckpointWarning)
             else:
                 self._note(_rows_of(model))
                 return model

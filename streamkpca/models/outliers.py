@@ -407,7 +407,7 @@ class OutlierDetector(Parameterised):
         if seed is not None:
             seed = check_integer("random_state", seed, least=0)
         width, names = (None, None) if table is None else (table.n_features, table.names)
-        rows = check_parts(X, width, names)
+        rows = check_parts(X, width, names, learns=True)
         if table is None:
             sample = Reservoir.empty(size, rows.shape[1])
             table = _Table(feature_names(X), sample, 0, randbits(63) if seed is None else seed, None)

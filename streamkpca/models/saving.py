@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from streamkpca._core.files import FileName
-from streamkpca.errors import CheckpointError, plainly, require
+from streamkpca.errors import CheckpointError, name_errors, plainly, require, text_of
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA
 
@@ -13,6 +13,7 @@ from streamkpca.models.streaming import StreamingKernelPCA
 Known = TypeVar("Known")
 
 
+@name_errors
 class SavedWithModel(ABC, Generic[Known]):
     """Base of what is kept beside a model: saved as an entry of the model's `extra`, and made of it again.
 
@@ -142,7 +143,7 @@ class SavedWithModel(ABC, Generic[Known]):
         try:
             made = cls._build(model, found[cls._entry])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-            raise CheckpointError(f"{source}: its {cls._noun} makes no sense: {plainly(str(error))}") from None
+            raise CheckpointError(f"{source}: its {cls._noun} makes no sense: {plainly(text_of(error))}") from None
         made.extra_ = found.get("extra")
         return made
 

@@ -765,7 +765,7 @@ class Monitor(SavedWithModel[MonitorState]):
             width = n_features_of(stream.n_features, self.lags, self.period)
             names = stream.names.tolist()[:width] if stream.names is not None and self.lags == 1 else None
         known = None if names is None else np.array(names, dtype=object)
-        rows = check_parts(X, width, known, finite=not skips, gaps=self.model.on_missing != "raise")
+        rows = check_parts(X, width, known, finite=not skips, gaps=self.model.on_missing != "raise", learns=True)
         if self.model.dtype == "float32":
             rows = round_to_single(rows, finite=not skips)
         if names is None and state is None:

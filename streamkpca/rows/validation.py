@@ -151,7 +151,7 @@ def _check_shape(shape: tuple[int, ...], n_features: int | None = None) -> None:
         )
 
 
-def check_finite(rows: Rows, *, gaps: bool = False) -> None:
+def check_finite(rows: Rows, *, gaps: bool = False, learns: bool = False) -> None:
     """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many."""
     first, n_bad = "", 0
     for place, part in parts_of(rows):
@@ -166,10 +166,13 @@ def check_finite(rows: Rows, *, gaps: bool = False) -> None:
             first = f"X contains {kind} (first at row {place.start + row}, column {column}; "
         n_bad += len(part) - int(numbers.all(axis=1).sum())
     if first:
-        raise ValueError(
-            f"{first}{n_bad} of {len(rows)} rows are not finite); drop or impute such rows first, or fit a "
-            'StreamingKernelPCA with on_bad_rows="skip" to leave them out, on_missing="marginal" to use what they have'
-        )
+        remedy = "drop or impute such rows first"
+        if learns:
+            remedy += (
+                ', or fit a StreamingKernelPCA with on_bad_rows="skip" to leave them out, on_missing="marginal" to use '
+                "what they have"
+            )
+        raise ValueError(f"{first}{n_bad} of {len(rows)} rows are not finite); {remedy}")
 
 
 def as_sample_weight(sample_weight: Any, n: int, *, all_zero: bool = False) -> Array:
@@ -212,11 +215,13 @@ def check_parts(
     *,
     finite: bool = True,
     gaps: bool = False,
+    learns: bool = False,
 ) -> Rows:
     """Turn X into finite, C-contiguous float64 rows (n, d) of the expected width and column names.
 
     Sparse, large or converted rows become so where they are sliced. With `gaps`, NaN are gaps; without `finite`, any
-    float is taken. X itself is returned if it is such an array; it is never written to.
+    float is taken; with `learns`, its error tells how streams learn such rows. X itself is returned if it is such an
+    array; it is never written to.
     """
     if is_plain(X, n_features):
         plain: Array = X
@@ -227,7 +232,7 @@ def check_parts(
     rows: Rows = _contiguous(_real_array(X, "X")) if parts is None else parts
     _check_shape(rows.shape, n_features)
     if finite:
-        check_finite(rows, gaps=gaps)
+        check_finite(rows, gaps=gaps, learns=learns)
     elif parts is not None:
         for _ in parts_of(parts):
             # Anything else that is no number is refused before any row is used.

@@ -1,7 +1,6 @@
 """The immutable state of a stream, and the functions that query it."""
 
 import secrets
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, Self
 
@@ -16,7 +15,7 @@ from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary.basis import check_energy, check_squared_lengths
 from streamkpca.dictionary.moments import RowSums
-from streamkpca.errors import RowError, SparsityError, SparsityWarning, name_errors
+from streamkpca.errors import RowError, SparsityError, SparsityWarning, name_errors, warn
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, gaps_in
 from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
@@ -319,7 +318,7 @@ def axes(state: State, settings: Settings) -> Snapshot:
             return fit_axes(settings.refit)
         except SparsityError as error:
             # A stream must not stop here, and the last axes may be those of a much older stream.
-            warnings.warn(f"{error}; until then all atoms are active", SparsityWarning, stacklevel=4)
+            warn(f"{error}; until then all atoms are active", SparsityWarning)
             everything = replace(settings.refit, noise_variance=None, n_active=None, axes="ritz")
             return fit_axes(everything)
 

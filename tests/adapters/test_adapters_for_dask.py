@@ -134,7 +134,7 @@ def test_arrays_and_frames_of_the_same_rows_and_partitions_give_the_same_model()
     assert np.isnan(unknown.shape[0])
     assert fitted(unknown).n_samples_seen_ == (X[:, 0] > 2.0).sum()
     for nothing in (few[few.a > 99.0], unknown[unknown[:, 0] > 99.0]):
-        with pytest.raises(ValueError, match=r"^fit: found 0 rows to learn from"):
+        with pytest.raises(ValueError, match=r"^for_dask.fit: found 0 rows to learn from"):
             fitted(nothing)
     assert len(for_dask.transform(from_frame, few[few.a > 99.0]).compute()) == 0
 

@@ -24,12 +24,12 @@ ROWS = np.random.default_rng(1).normal(size=(7000, 3))
 def test_invalid_models_are_refused_before_rows_are_read(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.data.aggregate", SimpleNamespace(AggregateFnV2=object))
     monkeypatch.setitem(sys.modules, "ray.data.block", SimpleNamespace(BlockAccessor=object))
-    with pytest.raises(TypeError, match=r"^fit: expected a StreamingKernelPCA as the template but got Ker"):
+    with pytest.raises(TypeError, match=r"^for_ray.fit: expected a StreamingKernelPCA as the template but got Ker"):
         for_ray.fit(KernelPCA(), None)
-    with pytest.raises(ValueError, match=r"^fit: expected half_life=None but got 9\.0; Ray promises no order"):
+    with pytest.raises(ValueError, match=r"^for_ray.fit: expected half_life=None but got 9\.0; Ray promises no order"):
         for_ray.fit(StreamingKernelPCA(half_life=9.0), None)
     monkeypatch.setitem(sys.modules, "ray.data.aggregate", None)
-    with pytest.raises(ImportError, match=r'for_ray needs ray.*; pip install "streamkpca\[ray\]"'):
+    with pytest.raises(ImportError, match=r'^for_ray.fit: ray.* is not installed; pip install "streamkpca\[ray\]"'):
         for_ray.fit(StreamingKernelPCA(), None)
 
 
@@ -75,7 +75,7 @@ def test_a_fit_is_the_merge_of_its_blocks(monkeypatch):
     answers = for_ray.transform(model, Dataset(tables), keep=["flow"]).to_pandas()
     np.testing.assert_allclose(answers["novelty"], model.novelty(pd.concat(tables)), rtol=1e-9, atol=1e-12)
     assert list(answers) == ["flow", "novelty", "streamingkernelpca0", "streamingkernelpca1"]
-    with pytest.raises(ValueError, match=r"^fit: found 0 rows to learn from"):
+    with pytest.raises(ValueError, match=r"^for_ray.fit: found 0 rows to learn from"):
         for_ray.fit(StreamingKernelPCA(1), Dataset([tables[0][:0]]))
 
 

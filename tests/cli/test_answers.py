@@ -132,7 +132,7 @@ def test_the_odd_machine_of_a_fleet_is_shown_with_its_columns(folder):
         True,
         {"name": "new.npz", "rarity": None, "features": []},
     )
-    refused(run("fleet", "plant.npz", "a.npz"), "odd: expected at least 5 machines")
+    refused(run("fleet", "plant.npz", "a.npz"), "Error: expected at least 5 machines")
     refused(run("fleet", "plant.npz", *machines, "./a.npz"), "./a.npz: is given twice", code=2)
 
 

@@ -147,7 +147,7 @@ def test_units_are_standard_deviations_unless_the_kernel_has_numbers_or_units(ta
         assert load("m.npz").get_params(deep=False)["kernel"] == expected
     refused(run("fit", "y.npy", "--units", "std", "--kernel", own), "units of its own", code=2)
     refused(run("fit", "y.npy", "--kernel", "nonsense"), "nonsense", "rbf")
-    refused(run("fit", "y.npy", "--kernel", '{"RBF": '), "--kernel")
+    refused(run("fit", "y.npy", "--kernel", '{"RBF": '), "--kernel: cannot read")
 
 
 def grouped(command):

@@ -112,5 +112,5 @@ def test_a_graph_is_saved_loaded_and_states_its_origin(tmp_path):
 
 def test_without_onnx_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError, match=r'to_onnx needs onnx; pip install "streamkpca\[onnx\]"'):
+    with pytest.raises(ImportError, match=r'^to_onnx: onnx is not installed; pip install "streamkpca\[onnx\]"'):
         to_onnx(plain(RBF(0.4)))

@@ -198,3 +198,16 @@ def test_errors_show_only_the_beginning_of_a_long_kernel(ask):
     with pytest.raises(ValueError, match=r"RBF\(gamma='scale'\)\.on\(\(0, 1, 2, .*\.\.\.") as caught:
         ask(RBF("scale").on(range(130_000)))
     assert len(str(caught.value)) < 500
+
+
+def test_the_deepest_kernels_can_be_compared_and_checked():
+    kernel, units = RBF(1.0), RBF(1.0)
+    for level in range(200):
+        kernel, units = 2.0 * kernel if level % 2 else kernel + Linear(), units.in_units([1.0])
+    gamma = next(name for name in kernel.parameters() if name.endswith("gamma"))
+    assert kernel.is_near(kernel.with_parameter(gamma, 1.2))
+    assert not kernel.is_near(kernel.with_parameter(gamma, 1.3))
+    with pytest.raises(ValueError, match=r"^InUnits\.check_width: the kernel has units for 1"):
+        units.check_width(2)
+    with pytest.raises(ValueError, match=r"^InUnits\.check_range: feature 0"):
+        units.check_range(np.array([[1e300]]))

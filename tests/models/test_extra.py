@@ -119,7 +119,7 @@ def test_data_that_could_not_be_read_again_are_refused(way, extra, error, messag
     monkeypatch.setattr("streamkpca.checkpoint.archive._LARGEST_HEADER", 20_000)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
-        error, match=rf"(StreamingKernelPCA|Checkpointer)\.\w+: expected extra to be JSON data .*{message}"
+        error, match=rf"(StreamingKernelPCA|Checkpointer|Monitor)\.\w+: expected extra to be JSON data .*{message}"
     ):
         way(extra, tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
