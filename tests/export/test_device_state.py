@@ -375,7 +375,7 @@ def test_the_command_merges_models_and_states(saved, tmp_path, monkeypatch):
     assert "2800" in command("merge", "plant.npz", "a.bin", "east.npz", "--out", "fleet.npz").stdout
     (tmp_path / "b.bin").write_bytes(data[:-1])
     for arguments, message in (
-        (["plant.npz", "b.bin", "--out", "o.npz"], "b.bin: from_device: expected the saved state of a device"),
+        (["plant.npz", "b.bin", "--out", "o.npz"], "b.bin: expected the saved state of a device"),
         (["plant.npz", "a.bin", "./a.bin", "--out", "o.npz"], "./a.bin: is given twice"),
         (["plant.npz", "a.bin", "--out", "plant.npz"], "plant.npz: is read as input"),
         (["a.bin", "plant.npz", "--out", "o.npz"], "a.bin: is the state of a device; name the model that it began"),
