@@ -41,7 +41,7 @@ LINES = {
 LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 1,
-    "lines of code": 18_084,
+    "lines of code": sum(LINES.values()),
     "lines of docstrings": 7_548,
     "lines of several constants": 16,
     "lines of tests": 22_502,
