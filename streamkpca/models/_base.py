@@ -2,7 +2,6 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -45,26 +44,6 @@ class Fitted:
     snapshot: Snapshot
     names: Names | None
     singular_values: Array | None = None
-
-
-def _request_setter(method: str) -> Callable[..., Any]:
-    def set_request(self: "Estimator", *, sample_weight: bool | str | None = None) -> "Estimator":
-        """Tell scikit-learn whether to route sample weights to the method, and under which name.
-
-        Parameters
-        ----------
-        sample_weight : bool, str or None
-            True passes them, False does not, None refuses them. A name passes the argument of that name.
-
-        Returns
-        -------
-        Estimator
-        """
-        getattr(self.get_metadata_routing(), method).add_request(param="sample_weight", alias=sample_weight)
-        return self
-
-    set_request.__name__, set_request.__qualname__ = f"set_{method}_request", f"Estimator.set_{method}_request"
-    return set_request
 
 
 @name_errors
@@ -581,30 +560,6 @@ class Estimator(_params.Parameterised, ABC):
             transformer_tags=utils.TransformerTags(),
             input_tags=utils.InputTags(sparse=True),
         )
-
-    def get_metadata_routing(self) -> Any:
-        """Return the metadata that this estimator requests from scikit-learn's routing.
-
-        Raises
-        ------
-        ImportError
-            scikit-learn is not installed, or not loaded.
-
-        Examples
-        --------
-        >>> import sklearn.utils.metadata_routing
-        >>> from streamkpca import StreamingKernelPCA
-        >>> model = StreamingKernelPCA().set_fit_request(sample_weight="w").set_partial_fit_request(sample_weight=True)
-        >>> model.set_score_request(sample_weight=False).get_metadata_routing().fit.requests
-        {'sample_weight': 'w'}
-        """
-        if "_metadata_request" not in vars(self):
-            self._metadata_request = _params.metadata_request(self)
-        return self._metadata_request
-
-    set_fit_request = _request_setter("fit")
-    set_partial_fit_request = _request_setter("partial_fit")
-    set_score_request = _request_setter("score")
 
     # Checks
 

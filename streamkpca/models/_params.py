@@ -157,22 +157,6 @@ def advice_on(name: str, value: Any, known: Mapping[str, Any], kernel: Any) -> s
     return f"{name!r} is not a parameter; {meant}the parameters are {', '.join(known)}"
 
 
-def metadata_request(estimator: Any) -> Any:
-    """Return scikit-learn's record of the metadata that an estimator's methods request."""
-    # A program that uses the routing has imported scikit-learn; it is never imported here.
-    routing = sys.modules.get("sklearn.utils.metadata_routing")
-    if routing is None:
-        raise ImportError(
-            "metadata routing needs scikit-learn; install it with "
-            "pip install 'streamkpca[sklearn]', and import it first"
-        )
-    request = routing.MetadataRequest(owner=type(estimator).__name__)
-    for method in ("fit", "partial_fit", "score"):
-        if hasattr(estimator, method):
-            getattr(request, method).add_request(param="sample_weight", alias=None)
-    return request
-
-
 def choose_container(own: str | None) -> str:
     """Return the container of projections: an estimator's own choice, or else that of scikit-learn's configuration."""
     if own is not None:

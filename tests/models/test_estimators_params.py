@@ -1,19 +1,14 @@
-"""Constructor parameters, metadata routing, notebooks; projections as arrays and tables."""
+"""Constructor parameters; projections as arrays and tables."""
 
 import sys
 
 import numpy as np
 import pytest
-import sklearn
-from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.kernels import RBF, Linear, Matern, Polynomial
 
-ROWS = np.random.default_rng(0).normal(size=(120, 4))
-FEW_ROWS = np.random.default_rng(0).normal(size=(60, 3))
+ROWS = np.random.default_rng(0).normal(size=(60, 3))
 ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]
 
 
@@ -80,28 +75,6 @@ def test_unknown_arguments_are_refused_with_what_to_write_instead(arguments, adv
             kind(**arguments)
 
 
-def test_weights_are_routed():
-    weights = np.arange(120.0)
-    with sklearn.config_context(enable_metadata_routing=True):
-        scaler = StandardScaler().set_fit_request(sample_weight=False)
-        pipeline = make_pipeline(scaler, StreamingKernelPCA(2).set_fit_request(sample_weight=True))
-        pipeline = clone(pipeline).fit(ROWS, sample_weight=weights)
-    assert pipeline[-1].total_weight_ == weights.sum()
-    model = KernelPCA().set_fit_request(sample_weight="importance").set_score_request(sample_weight=False)
-    routing = clone(model).get_metadata_routing()
-    assert routing.fit.requests == {"sample_weight": "importance"}
-    assert routing.score.requests == {"sample_weight": False}
-    assert KernelPCA().get_metadata_routing().fit.requests == {"sample_weight": None}
-    streaming = StreamingKernelPCA().set_partial_fit_request(sample_weight=True)
-    assert streaming.get_metadata_routing().partial_fit.requests == {"sample_weight": True}
-
-
-def test_routing_without_scikit_learn_names_the_extra(monkeypatch):
-    monkeypatch.delitem(__import__("sys").modules, "sklearn.utils.metadata_routing")
-    with pytest.raises(ImportError, match=r"pip install 'streamkpca\[sklearn\]', and import it first"):
-        KernelPCA().set_fit_request(sample_weight=True)
-
-
 # Containers of projections
 
 
@@ -114,7 +87,7 @@ def test_unknown_containers_are_refused():
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_a_missing_library_names_its_extra(library, monkeypatch):
-    model = KernelPCA(2).fit(FEW_ROWS).set_output(transform=library)
+    model = KernelPCA(2).fit(ROWS).set_output(transform=library)
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ImportError, match=rf"needs {library}; pip install 'streamkpca\[{library}\]'"):
-        model.transform(FEW_ROWS)
+        model.transform(ROWS)
