@@ -15,8 +15,8 @@ from streamkpca.changes.shifts import MOST_FEATURES, FeatureMoments, Shift, find
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.errors import name_errors, require, warn
-from streamkpca.models.saving import SavedWithModel, check_model
-from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.models.saving import SavedWithModel
+from streamkpca.models.streaming import StreamingKernelPCA, check_model
 from streamkpca.rows.validation import check_parts, feature_names
 from streamkpca.stream.state import check_range, latest_axes
 

@@ -6,6 +6,8 @@ sparse : `SparseKernelPCA`, maximum-likelihood weights of all rows
 approximate : `ApproximateKernelPCA`, greedy choice of rows
 checkpointer : `load`, and `Checkpointer`, which saves generations of a model
 saving : the base of what is saved in one file with its model
-_base : what all four share: queries, fitted attributes, scikit-learn's protocol
-_params : constructor parameters, and the containers of answers
+outliers : `OutlierDetector`, which finds the outliers of a table
+bank : `Bank`, a monitor or model for each key
+_base : what the four of axes share: queries, fitted attributes, scikit-learn's protocol
+_params : constructor parameters
 """

@@ -1,29 +1,53 @@
-"""The base of all estimators: queries, fitted attributes, parameters, and scikit-learn's protocol."""
+"""The base of the four estimators of axes: queries, fitted attributes, and scikit-learn's protocol."""
 
+import importlib
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
 from streamkpca.components.snapshot import Snapshot, in_chunks
 from streamkpca.errors import RowError, name_errors, require, warn
-from streamkpca.kernels import Kernel
-from streamkpca.models import _params
-from streamkpca.rows.validation import Names, Rows, arrow_table, as_sample_weight, check_parts, is_plain, parts_of
+from streamkpca.kernels import Kernel, kernel_from
+from streamkpca.models._params import Parameterised
+from streamkpca.rows.validation import (
+    Names,
+    Rows,
+    arrow_table,
+    as_sample_weight,
+    check_parts,
+    feature_names,
+    is_plain,
+    parts_of,
+)
 
 # Rows of a batch that its snapshot samples: the default size of a stream's reservoir.
-SAMPLE = 512
-
-
+SAMPLE: Final = 512
 # Fewer axes than the default number are no surprise: tables may have fewer rows or features.
 _FEW_AXES = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The result of a batch fit, in one attribute, so that readers in other threads never see parts of two fits."""
+
+    snapshot: Snapshot
+    names: Names | None
+    singular_values: Array | None = None
+
+
+def check_batch(kernel: Any, X: Any, sample_weight: Any) -> tuple[Kernel, Array, Array, Names | None]:
+    """Check the arguments of a batch fit; return the settled kernel, the rows, their weights and the columns' names."""
+    X, kernel = arrow_table(X), kernel_from(kernel)
+    rows = check_parts(X, learns=True)[:]
+    weights = as_sample_weight(sample_weight, len(rows))
+    return kernel.settled(rows, weights), rows, weights, feature_names(X)
 
 
 def warn_of_empty_axes(eigenvalues: Array, where: str) -> None:
@@ -37,50 +61,52 @@ def warn_of_empty_axes(eigenvalues: Array, where: str) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """The result of a batch fit, in one attribute, so that readers in other threads never see parts of two fits."""
-
-    snapshot: Snapshot
-    names: Names | None
-    singular_values: Array | None = None
-
-
 @name_errors
-class Estimator(_params.Parameterised, ABC):
-    """Base of all estimators; a subclass has `fit` and the hooks below, and stores its arguments by their names.
+class Estimator(Parameterised, ABC):
+    """Base of the estimators of axes; a subclass has `fit`, and stores its arguments by their names.
 
-    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum.
+    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum. Methods that learn
+    return the model itself. Questions raise `NotFittedError` before the first row, and TypeError or ValueError if X is
+    not a finite real array with the features of the fitted rows.
 
     Examples
     --------
+    What a fit has found:
+
     >>> import pandas as pd
     >>> from streamkpca import KernelPCA
     >>> X = pd.DataFrame([[-2.0, 0.0], [2.0, 0.0], [0.0, -1.0], [0.0, 1.0]], columns=["load", "heat"])
     >>> model = KernelPCA(2, kernel="linear").fit(X)
-    >>> model.kernel_, model.n_features_in_, model.n_atoms_, model.atoms_.shape, model.total_weight_
-    (Linear(), 2, 4, (4, 2), 4.0)
-    >>> model.eigenvalues_.round(3), model.explained_variance_ratio_.round(3), model.feature_names_in_
-    (array([2.667, 0.667]), array([0.8, 0.2]), array(['load', 'heat'], dtype=object))
-    >>> model.snapshot_.eigenvalues is model.eigenvalues_, model.get_feature_names_out()
-    (True, array(['kernelpca0', 'kernelpca1'], dtype=object))
-    >>> one = KernelPCA(1, kernel="linear").set_output(transform="pandas")
-    >>> one.fit_transform(X).columns.tolist(), round(one.score(X), 3)  # the axis holds 0.8 of the variance
-    (['kernelpca0'], 0.793)
-    >>> one.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)  # 5 away from the axis
-    array([25.])
+    >>> model.eigenvalues_.round(3), model.explained_variance_ratio_.round(3)
+    (array([2.667, 0.667]), array([0.8, 0.2]))
+    >>> model.n_atoms_, model.atoms_.shape, model.total_weight_, model.unexplained_energy_ratio_
+    (4, (4, 2), 4.0, 0.0)
+    >>> model.kernel_, model.n_features_in_, model.feature_names_in_
+    (Linear(), 2, array(['load', 'heat'], dtype=object))
+    >>> model.snapshot_.eigenvalues is model.eigenvalues_
+    True
 
-    Atoms of a stream move, and bounds tell what they miss; sparse models have weights:
+    Projections as a table, and what they keep of the rows:
 
-    >>> from streamkpca import SparseKernelPCA, StreamingKernelPCA, kernels
-    >>> model = StreamingKernelPCA(1, kernel=kernels.RBF(0.5), max_atoms=1).fit([[0.0], [1.0], [0.0], [1.0]])
-    >>> model.atom_origins_, model.atom_rows_, model.atoms_.round(2), model.eigenvalue_bounds_.round(2)
-    (array([2]), array([-1]), array([[0.5]]), array([[0.  , 0.29]]))
+    >>> model = KernelPCA(1, kernel="linear").set_output(transform="pandas")
+    >>> list(model.fit_transform(X)) == list(model.get_feature_names_out())
+    True
+    >>> round(model.score(X), 3), model.reconstruction_error([[3.0, 5.0]], n_components=1).round(6)
+    (0.793, array([25.]))
+
+    Sparse models have weights. The energy of the second row, 0.125, is below the noise:
+
+    >>> from streamkpca import SparseKernelPCA
     >>> model = SparseKernelPCA(1, kernel="linear", noise_variance=0.5, center=False).fit([[2.0, 0.0], [0.0, 0.5]])
-    >>> model.weights_.round(3), model.active_, model.n_active_  # the second row's energy, 0.125, is below the noise
-    (array([0.375, 0.   ]), array([ True, False]), 1)
-    >>> model.noise_variance_, model.unexplained_energy_ratio_
-    (0.5, 0.0)
+    >>> model.weights_.round(3), model.active_, model.n_active_, model.noise_variance_
+    (array([0.375, 0.   ]), array([ True, False]), 1, 0.5)
+
+    Atoms of a stream move, and bounds tell what they miss:
+
+    >>> from streamkpca import StreamingKernelPCA, kernels
+    >>> model = StreamingKernelPCA(1, kernel=kernels.RBF(0.5), max_atoms=1).fit([[0.0], [1.0], [0.0], [1.0]])
+    >>> model.atoms_.round(2), model.atom_rows_, model.atom_origins_, model.eigenvalue_bounds_.round(2)
+    (array([[0.5]]), array([-1]), array([2]), array([[0.  , 0.29]]))
     """
 
     _published: Fitted | None = None
@@ -98,7 +124,7 @@ class Estimator(_params.Parameterised, ABC):
         """Fit the model to rows, as if it had seen none before."""
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
-        """Fit the model to rows and project them.
+        """Fit the model to rows and project them, as `fit` and `transform` do.
 
         Parameters
         ----------
@@ -112,6 +138,11 @@ class Estimator(_params.Parameterised, ABC):
         # A stream is read once.
         X = arrow_table(X)
         return self.fit(X, y, sample_weight).transform(X)
+
+    def _publish(self, snapshot: Snapshot, names: Names | None, singular_values: Array | None = None) -> Self:
+        self._published = Fitted(snapshot, names, singular_values)
+        warn_of_empty_axes(snapshot.eigenvalues, f"{type(self).__name__}.fit")
+        return self
 
     # Queries
 
@@ -133,11 +164,6 @@ class Estimator(_params.Parameterised, ABC):
             Coordinates along the axes, or a DataFrame of them, see `set_output`. Columns beyond the rank are zero. Up
             to rounding, the projection of a row does not depend on the other rows of the call.
 
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            The model has seen no rows, or X is not a finite real array of the right width.
-
         Examples
         --------
         >>> from streamkpca import KernelPCA
@@ -147,10 +173,13 @@ class Estimator(_params.Parameterised, ABC):
         """
         answers, rows = self._ask("transform", X)
         projections = answers.transform(rows)
-        kind = _params.choose_container(vars(self).get("_sklearn_output_config", {}).get("transform"))
-        if kind == "default":
+        kind = vars(self).get("_sklearn_output_config", {}).get("transform")
+        if kind is None and "sklearn" in sys.modules:
+            # A program that configures scikit-learn has imported it.
+            kind = sys.modules["sklearn"].get_config()["transform_output"]
+        if kind in (None, "default"):
             return projections
-        table: Array = _params.put_in_container(projections, self.get_feature_names_out(), kind, X)
+        table: Array = _make_table(projections, self.get_feature_names_out(), kind, X)
         return table
 
     def set_output(self, *, transform: str | None = None) -> Self:
@@ -161,14 +190,11 @@ class Estimator(_params.Parameterised, ABC):
         transform : {"default", "pandas", "polars"} or None
             "default" means arrays. None changes nothing. Without a choice, scikit-learn's configuration holds, if it is
             loaded.
-
-        Returns
-        -------
-        Estimator
         """
         if transform is not None:
+            choices = ("default", "pandas", "polars")
             # Under the name that scikit-learn's clone copies.
-            self._sklearn_output_config = {"transform": check_choice("transform", transform, choices=_params.KINDS)}
+            self._sklearn_output_config = {"transform": check_choice("transform", transform, choices=choices)}
         return self
 
     def inverse_transform(self, X: Any) -> Array:
@@ -187,7 +213,7 @@ class Estimator(_params.Parameterised, ABC):
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            The model has seen no rows, or X is not a finite real array with one column for each axis.
+            Also if X has not one column for each axis.
 
         Notes
         -----
@@ -234,24 +260,21 @@ class Estimator(_params.Parameterised, ABC):
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            As `transform`; or all rows are equal.
+            Also if all rows are equal.
         """
         del y
         answers, rows = self._ask("score", X)
-        weights = (
-            np.broadcast_to(1.0, len(rows)) if sample_weight is None else as_sample_weight(sample_weight, len(rows))
-        )
+        weights = as_sample_weight(sample_weight, len(rows))
         # From the first row, so that the sums keep their digits far from the origin.
-        origin, moved = rows[:1][0], np.zeros(rows.shape[1])
+        origin = rows[:1][0]
+        mean = origin + sum(weights[place] @ (part - origin) for place, part in parts_of(rows)) / weights.sum()
+        spread = lost = 0.0
         for place, part in parts_of(rows):
-            moved += weights[place] @ (part - origin)
-        mean, spread, lost = origin + moved / weights.sum(), 0.0, 0.0
-        for place, part in parts_of(rows):
-            spread += float(weights[place] @ ((part - mean) ** 2).sum(axis=1))
             try:
                 found = answers.inverse_transform(answers.transform(part))
             except RowError as error:
                 raise error.at(place.start + error.row) from None
+            spread += float(weights[place] @ ((part - mean) ** 2).sum(axis=1))
             lost += float(weights[place] @ ((part - found) ** 2).sum(axis=1))
         if spread == 0.0:
             raise ValueError(
@@ -280,14 +303,20 @@ class Estimator(_params.Parameterised, ABC):
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            As `transform`; or the model has fewer axes.
+            Also if the model has fewer axes.
 
         References
         ----------
         .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
         """
         answers, rows = self._ask("reconstruction_error", X)
-        n_components = self._check_axes(n_components, answers)
+        if n_components is not None:
+            n_components, q = check_integer("n_components", n_components, least=0), len(answers.eigenvalues)
+            if n_components > q:
+                raise ValueError(
+                    f"n_components is {n_components} but the model has {q} axes; "
+                    "ask for fewer, or fit with a larger n_components"
+                )
         return answers.reconstruction_error(rows, n_components, active_only=active_only)
 
     def novelty(self, X: Any) -> Array:
@@ -301,11 +330,6 @@ class Estimator(_params.Parameterised, ABC):
         -------
         ndarray of shape (n,)
             In units of k(x, x); never negative and always finite. High scores mark novel rows.
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            As `transform`; or values of a kernel without bounds overflow.
 
         Notes
         -----
@@ -352,7 +376,7 @@ class Estimator(_params.Parameterised, ABC):
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            As `transform`; or there is no such feature.
+            Also if there is no such feature.
 
         Notes
         -----
@@ -397,11 +421,6 @@ class Estimator(_params.Parameterised, ABC):
         -------
         ndarray of shape (n,)
             At most 0, in units of k(x, x). Low scores mark rows that are unlike most others.
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            As `transform`.
 
         Notes
         -----
@@ -472,20 +491,16 @@ class Estimator(_params.Parameterised, ABC):
         return len(self._require_fitted("n_atoms_").atoms)
 
     @property
-    def atom_rows_(self) -> npt.NDArray[np.int64]:
+    def atom_rows_(self) -> Positions:
         """Positions of the atoms in the stream, counted from 0; -1 for one that is no row of it; shape (m,)."""
         positions = self._require_fitted("atom_rows_").atom_rows
-        rows = np.where(are_outside(positions), -1, np.maximum(positions, -1))
-        rows.flags.writeable = False
-        return rows
+        return _mark_outside(positions, np.maximum(positions, -1))
 
     @property
-    def atom_origins_(self) -> npt.NDArray[np.int64]:
+    def atom_origins_(self) -> Positions:
         """Positions of the rows that the atoms began as, counted from 0; -1 for no row of this stream; shape (m,)."""
         positions = self._require_fitted("atom_origins_").atom_rows
-        rows = np.where(are_outside(positions), -1, origins_of(positions))
-        rows.flags.writeable = False
-        return rows
+        return _mark_outside(positions, origins_of(positions))
 
     @property
     def weights_(self) -> Array:
@@ -493,7 +508,7 @@ class Estimator(_params.Parameterised, ABC):
         return self._require_fitted("weights_").weights
 
     @property
-    def active_(self) -> npt.NDArray[np.bool_]:
+    def active_(self) -> Flags:
         """Atoms that projections use; shape (m,)."""
         return self._require_fitted("active_").weights > 0.0
 
@@ -569,18 +584,6 @@ class Estimator(_params.Parameterised, ABC):
     def _find_width(self, request: str) -> tuple[int, Names | None]:
         return require(self._width(), type(self).__name__, request)
 
-    def _check_axes(self, n_components: Any, answers: Snapshot) -> int | None:
-        """Check a number of leading axes, or None."""
-        if n_components is None:
-            return None
-        count = check_integer("n_components", n_components, least=0)
-        if count > len(answers.eigenvalues):
-            raise ValueError(
-                f"n_components is {count} but the model has {len(answers.eigenvalues)} axes; "
-                "ask for fewer, or fit with a larger n_components"
-            )
-        return count
-
     def _ask(self, method: str, X: Any) -> tuple[Snapshot, Rows]:
         """Return the model that answers, and the rows that a method is asked about, checked."""
         answers = self._require_fitted(method)
@@ -591,3 +594,21 @@ class Estimator(_params.Parameterised, ABC):
         _, names = self._find_width(method)
         gaps = method in ("expected", "impute") or (answers.has_gaps and method != "score")
         return answers, check_parts(X, width, names, gaps=gaps)
+
+
+def _mark_outside(positions: Positions, rows: Positions) -> Positions:
+    """Return rows (m,), with -1 where the positions are of rows that the stream has not counted."""
+    marked = np.where(are_outside(positions), -1, rows)
+    marked.flags.writeable = False
+    return marked
+
+
+def _make_table(values: Array, columns: Names, kind: str, X: Any) -> Any:
+    """Put projections (n, q) into a DataFrame of pandas or polars, with the index of X if that is a pandas table."""
+    try:
+        library = importlib.import_module(kind)
+    except ImportError:
+        raise ImportError(f"set_output(transform={kind!r}) needs {kind}; pip install 'streamkpca[{kind}]'") from None
+    if kind == "polars":
+        return library.DataFrame(values, schema=list(columns), orient="row")
+    return library.DataFrame(values, columns=columns, index=getattr(X, "index", None) if hasattr(X, "iloc") else None)

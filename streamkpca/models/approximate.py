@@ -16,8 +16,7 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, move_basis
 from streamkpca.errors import name_errors, not_fitted
 from streamkpca.kernels import Kernel
-from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
-from streamkpca.models._learning import batch_of
+from streamkpca.models._base import SAMPLE, Estimator, check_batch
 from streamkpca.models._params import explain_unknown_arguments
 from streamkpca.stream.parameters import check_parameters
 
@@ -105,10 +104,6 @@ class ApproximateKernelPCA(Estimator):
         X, y, sample_weight
             As for `StreamingKernelPCA.fit`.
 
-        Returns
-        -------
-        ApproximateKernelPCA
-
         Raises
         ------
         TypeError, ValueError
@@ -125,7 +120,7 @@ class ApproximateKernelPCA(Estimator):
         if n_candidates is not None:
             n_candidates = check_integer("n_candidates", n_candidates, least=1)
         random = np.random.default_rng(check_integer("random_state", self.random_state, least=0, most=None))
-        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight)
+        kernel, rows, weights, names = check_batch(self.kernel, X, sample_weight)
 
         pursuit = pursue(
             kernel,
@@ -156,9 +151,7 @@ class ApproximateKernelPCA(Estimator):
         candidates = Candidates(basis.atoms, chosen, basis.factor, are_atoms=True)
         snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
         singular_values = np.sqrt(np.maximum(np.diagonal(moments.second), 0.0))
-        self._published = Fitted(snapshot, names, singular_values)
-        warn_of_empty_axes(snapshot.eigenvalues, "ApproximateKernelPCA.fit")
-        return self
+        return self._publish(snapshot, names, singular_values)
 
     @property
     def singular_values_(self) -> Array:

@@ -16,8 +16,7 @@ from streamkpca.dictionary.basis import check_energy, warn_indefinite
 from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel, Linear
 from streamkpca.kernels.base import InUnits, OnColumns, Scaled
-from streamkpca.models._base import Estimator, Fitted, warn_of_empty_axes
-from streamkpca.models._learning import batch_of
+from streamkpca.models._base import Estimator, check_batch
 from streamkpca.models._params import explain_unknown_arguments
 
 # Points shorter than this share of the longest one are rounding.
@@ -79,10 +78,6 @@ class KernelPCA(Estimator):
         X, y, sample_weight
             As for `StreamingKernelPCA.fit`.
 
-        Returns
-        -------
-        KernelPCA
-
         Raises
         ------
         TypeError, ValueError
@@ -91,12 +86,9 @@ class KernelPCA(Estimator):
         del y
         n_components = check_n_components(self.n_components)
         center = check_flag("center", self.center)
-        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight)
+        kernel, rows, weights, names = check_batch(self.kernel, X, sample_weight)
         centre = weights / weights.sum() if center else np.zeros(len(rows))
-        snapshot = _exact_snapshot(kernel, rows.copy(), weights.copy(), centre, n_components)
-        self._published = Fitted(snapshot, names)
-        warn_of_empty_axes(snapshot.eigenvalues, "KernelPCA.fit")
-        return self
+        return self._publish(_exact_snapshot(kernel, rows.copy(), weights.copy(), centre, n_components), names)
 
 
 def _exact_snapshot(kernel: Kernel, rows: Array, weights: Array, centre: Array, n_components: int | float) -> Snapshot:

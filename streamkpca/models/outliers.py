@@ -234,10 +234,6 @@ class OutlierDetector(Parameterised):
         y : object
             Ignored; accepted for scikit-learn.
 
-        Returns
-        -------
-        OutlierDetector
-
         Raises
         ------
         TypeError, ValueError
@@ -256,10 +252,6 @@ class OutlierDetector(Parameterised):
         ----------
         X, y
             As for `fit`. An Arrow stream is read batch by batch.
-
-        Returns
-        -------
-        OutlierDetector
 
         Raises
         ------

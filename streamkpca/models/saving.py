@@ -146,9 +146,3 @@ class SavedWithModel(ABC, Generic[Known]):
             raise CheckpointError(f"{source}: its {cls._noun} makes no sense: {plainly(text_of(error))}") from None
         made.extra_ = found.get("extra")
         return made
-
-
-def check_model(model: Any) -> None:
-    """Refuse what is no model of a stream."""
-    if not isinstance(model, StreamingKernelPCA):
-        raise TypeError(f"expected a StreamingKernelPCA but got {type(model).__name__}; make one of the rows")

@@ -16,8 +16,7 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel
-from streamkpca.models._base import SAMPLE, Estimator, Fitted, warn_of_empty_axes
-from streamkpca.models._learning import batch_of
+from streamkpca.models._base import SAMPLE, Estimator, check_batch
 from streamkpca.models._params import explain_unknown_arguments
 from streamkpca.stream.parameters import check_parameters
 
@@ -106,10 +105,6 @@ class SparseKernelPCA(Estimator):
         X, y, sample_weight
             As for `StreamingKernelPCA.fit`; rows of weight 0 are left out.
 
-        Returns
-        -------
-        SparseKernelPCA
-
         Raises
         ------
         SparsityError, TypeError, ValueError
@@ -120,7 +115,7 @@ class SparseKernelPCA(Estimator):
         given = {name: getattr(self, name) for name in ("n_components", "center", "noise_variance", "n_active", "axes")}
         check_choice("optimiser", self.optimiser, choices=OPTIMISERS)
         settings = RefitSettings(**check_parameters(**given), optimiser=self.optimiser).consistent()
-        kernel, rows, weights, names = batch_of(self.kernel, X, sample_weight)
+        kernel, rows, weights, names = check_batch(self.kernel, X, sample_weight)
         counting = np.flatnonzero(weights)
         # Equal rows would share a weight. Their coordinates tell them apart: products round by their place in a matrix.
         first, place = _distinct(rows[counting])
@@ -135,10 +130,7 @@ class SparseKernelPCA(Estimator):
         basis.warn_if_indefinite(block)
         moments = Moments.zero(basis.size).add(block.coordinates[place], block.energy[place], weights[counting])
         candidates = Candidates(rows, counting[first], block.coordinates, are_atoms=False)
-        snapshot = refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE))
-        self._published = Fitted(snapshot, names)
-        warn_of_empty_axes(snapshot.eigenvalues, "SparseKernelPCA.fit")
-        return self
+        return self._publish(refit(kernel, candidates, moments, settings, spread_out(rows, SAMPLE)), names)
 
 
 def _distinct(rows: Array) -> tuple[Positions, Positions]:

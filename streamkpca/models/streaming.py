@@ -2,7 +2,6 @@
 
 import copy
 import io
-import operator
 import os
 import threading
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import IO, Any, Literal, Self, cast
 import numpy as np
 
 from streamkpca._core.arrays import Array
+from streamkpca._core.concurrency import WriteLock
 from streamkpca._core.files import FileName, replace_file
 from streamkpca._core.parameters import check_real
 from streamkpca._core.reservoir import Reservoir
@@ -22,13 +22,13 @@ from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, name_errors, plainly, require
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, warn_of_empty_axes
-from streamkpca.models._learning import StateCell, learn_batches, learn_rows, prepare_rows
-from streamkpca.models._params import argument_reader, constructor_parameters, explain_unknown_arguments
-from streamkpca.rows.validation import Names, arrow_table, is_arrow
+from streamkpca.models._params import explain_unknown_arguments
+from streamkpca.rows import validation
+from streamkpca.rows.validation import Names
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.state import State, latest_axes, totals_and_sample, width_scores
-from streamkpca.stream.transitions import fit, forget, refit, without_rows
+from streamkpca.stream.state import State, check_continued, latest_axes, totals_and_sample
+from streamkpca.stream.transitions import fit, forget, refit, with_rows, without_rows
 from streamkpca.stream.transitions import merge as merge_states
 
 
@@ -40,8 +40,8 @@ class StreamingKernelPCA(Estimator):
 
     The model keeps a few atoms, whose images in feature space span the basis. A row becomes an atom if it explains
     other rows well; within a budget it replaces the atom that is needed least, and atoms move to where they explain
-    more. The first and second moments of the stream in that basis give sparse maximum-likelihood weights, which leave
-    few atoms active, and the principal axes in the span of the active atoms.
+    more. The moments of the stream in that basis give sparse maximum-likelihood weights [2]_, which leave few atoms
+    active, and the principal axes in the span of the active atoms.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class StreamingKernelPCA(Estimator):
         Rows that contain NaN or infinity: "raise" refuses the whole call, "skip" leaves them out and counts them in
         `n_rows_rejected_`. They keep their positions in the stream.
     on_missing : {"raise", "skip", "marginal"}, default="raise"
-        Rows with gaps, which are NaN (or None in tables, or masked). "raise": as `on_bad_rows` says. "skip": they are
+        Rows with gaps, which are NaN (or None in tables). "raise": as `on_bad_rows` says. "skip": they are
         left out. "marginal": missing numbers are integrated out, see Notes, in learning and in all questions.
     random_state : int or None, default=0
         Seed of the random sample; None for a new seed each time. Nothing else is random.
@@ -100,9 +100,8 @@ class StreamingKernelPCA(Estimator):
 
     Notes
     -----
-    Learned attributes end in an underscore, each a documented property. Queries are answered from the last published
-    axes, which do not change between refits. Before the first block is full, they are answered from all rows so far,
-    and the first query after each `partial_fit` costs a refit.
+    Queries are answered from the last published axes, which do not change between refits. Before the first block is
+    full, they are answered from all rows so far, and the first query after each `partial_fit` costs a refit.
 
     One thread may write while others read: a query uses a snapshot that never changes, and one assignment publishes the
     next. Writers wait for each other. If a call fails, by an exception or Ctrl-C, the model is as before the call.
@@ -136,15 +135,21 @@ class StreamingKernelPCA(Estimator):
     (5, 2)
     >>> bool(model.novelty([[0.0, 0.0]])[0] > model.novelty(circle).max())  # the centre is novel
     True
-    >>> before, data = model.state_, model.to_bytes()
-    >>> with model.write_lock:  # two calls that belong together
-    ...     model.forget(0.5).partial_fit(circle[:100]).refit().total_weight_, model.n_rows_rejected_
-    (1600.0, 0)
-    >>> model.state_ = before  # as if there had been no such calls
-    >>> model.n_samples_seen_, StreamingKernelPCA.from_bytes(data).n_samples_seen_, model.settings().max_atoms
-    (3000, 3000, 32)
-    >>> model.without_rows().n_samples_seen_
-    0
+
+    The state is a value, to which a model can return:
+
+    >>> before = model.state_
+    >>> with model.write_lock:  # no other thread learns between these two calls
+    ...     model.forget(0.5).partial_fit(circle[:100]).refit().total_weight_
+    1600.0
+    >>> model.state_ = before
+    >>> model.n_samples_seen_, model.n_rows_rejected_, model.settings().max_atoms
+    (3000, 0, 32)
+
+    A copy of all that was learned, and one of the atoms alone:
+
+    >>> StreamingKernelPCA.from_bytes(model.to_bytes()).n_samples_seen_, model.without_rows().n_samples_seen_
+    (3000, 0)
     """
 
     n_components: int | float = 10
@@ -166,8 +171,9 @@ class StreamingKernelPCA(Estimator):
     random_state: int | None = 0
     dtype: Literal["float64", "float32"] = "float64"
 
-    # Without an annotation, as it is no parameter.
+    # Without annotations, as they are no parameters. Readers take the state, which never changes, once for each query.
     extra_ = cast(Any, None)
+    _state = cast("State | None", None)
 
     # Learning
 
@@ -183,10 +189,6 @@ class StreamingKernelPCA(Estimator):
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
             Weight of each row; 1 by default.
-
-        Returns
-        -------
-        StreamingKernelPCA
 
         Raises
         ------
@@ -204,12 +206,12 @@ class StreamingKernelPCA(Estimator):
         True
         """
         del y
-        cell = self._cell
-        with cell.write_lock.held:
+        with self.write_lock:
             settings = self.settings()
             # A stream with a weight for each row is read whole, as its weights are.
-            learn = learn_batches if is_arrow(X) and np.ndim(sample_weight) == 0 else learn_rows
-            cell.state = learn(cell.state, X, sample_weight, settings)
+            is_read_in_batches = validation.is_arrow(X) and np.ndim(sample_weight) == 0
+            learn = _learn_batches if is_read_in_batches else _learn_rows
+            self._state = learn(self._state, X, sample_weight, settings)
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -220,15 +222,10 @@ class StreamingKernelPCA(Estimator):
         X, y, sample_weight
             As for `partial_fit`.
 
-        Returns
-        -------
-        StreamingKernelPCA
-            This model; `partial_fit` continues from here.
-
         Raises
         ------
         TypeError, ValueError
-            As `partial_fit`.
+            As `partial_fit`; or no row can be used.
 
         Notes
         -----
@@ -244,24 +241,15 @@ class StreamingKernelPCA(Estimator):
         1200
         """
         del y
-        settings, X = self.settings(), arrow_table(X)
-        state, rows, weights, n_rejected = prepare_rows(None, X, sample_weight, settings)
-        if not np.any(weights):
-            raise ValueError(
-                f"none of the {len(rows)} rows of X can be used: each has NaN, infinity or a "
-                "sample_weight of zero; pass at least one finite row of positive weight"
-            )
-        with self._cell.write_lock.held:
-            self._cell.state = fit(state, rows, weights, settings, n_rejected=n_rejected)
+        settings, X = self.settings(), validation.arrow_table(X)
+        state, rows, weights, n_rejected = _prepare_rows(None, X, sample_weight, settings)
+        with self.write_lock:
+            self._state = fit(state, rows, weights, settings, n_rejected=n_rejected)
         warn_of_empty_axes(self.eigenvalues_, "StreamingKernelPCA.fit")
         return self
 
     def refit(self) -> Self:
         """Publish axes of all rows seen so far, outside the schedule; the stream goes on as if there had been no refit.
-
-        Returns
-        -------
-        StreamingKernelPCA
 
         Raises
         ------
@@ -269,23 +257,20 @@ class StreamingKernelPCA(Estimator):
             The model has seen no rows.
         """
         settings = self.settings()
-        with self._cell.write_lock.held:
-            self._cell.state = refit(self._state("refit"), settings)
+        with self.write_lock:
+            self._state = refit(self._require_state("refit"), settings)
         warn_of_empty_axes(self.eigenvalues_, f"{type(self).__name__}.refit")
         return self
 
     def forget(self, factor: float) -> Self:
         """Multiply the weights of all rows seen so far by `factor`, to forget by a clock of one's own.
 
+        Published axes stay; later ones depend more on later rows.
+
         Parameters
         ----------
         factor : float
             Above 0, at most 1; k calls with 1/2 give 2^-k. The total weight stays above 1e-120.
-
-        Returns
-        -------
-        StreamingKernelPCA
-            This model. The published axes stay; later ones depend more on later rows.
 
         Raises
         ------
@@ -293,23 +278,18 @@ class StreamingKernelPCA(Estimator):
             The factor is not such a number.
         """
         factor = check_real("factor", factor, least=0.0, most=1.0, open_below=True)
-        with self._cell.write_lock.held:
-            if self._cell.state is not None:
-                self._cell.state = forget(self._cell.state, factor)
+        with self.write_lock:
+            if self._state is not None:
+                self._state = forget(self._state, factor)
         return self
 
     def merge(self, other: Self) -> Self:
-        """Add the state of another model, learned from other rows.
+        """Add the state of another model, learned from other rows, and publish new axes.
 
         Parameters
         ----------
         other : StreamingKernelPCA
             With the same kernel (scale included), features, `half_life` and `dtype`. It does not change.
-
-        Returns
-        -------
-        StreamingKernelPCA
-            This model, with new axes published.
 
         Raises
         ------
@@ -335,8 +315,8 @@ class StreamingKernelPCA(Estimator):
         >>> east.merge(west).eigenvalues_.round(3), exact.eigenvalues_.round(3)
         (array([2.667]), array([2.667]))
         """
-        with self._cell.write_lock.held:
-            self._cell.state = _merge_states((self, other))
+        with self.write_lock:
+            self._state = _merge_states((self, other))
         return self
 
     # Gaps
@@ -347,7 +327,7 @@ class StreamingKernelPCA(Estimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows with gaps: NaN, None in tables, masked cells.
+            Rows with gaps: NaN, None in tables.
 
         Returns
         -------
@@ -355,11 +335,6 @@ class StreamingKernelPCA(Estimator):
             The rows, with a number in each gap: the expected one given the others of the row, or that of the nearest
             atom, whichever makes the row less novel; with local kernels it descends from there along the distance to
             the span. The distribution is that of ``on_missing="marginal"``, or else of the atoms and the sample.
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            The model has seen no rows, or X is not a real array of the right width, or has infinite numbers.
 
         Examples
         --------
@@ -391,7 +366,7 @@ class StreamingKernelPCA(Estimator):
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            The model has seen no rows, has no sample, or the confidence is not strictly between 0 and 1.
+            Also if the model has no sample, or the confidence is not strictly between 0 and 1.
 
         Notes
         -----
@@ -432,7 +407,7 @@ class StreamingKernelPCA(Estimator):
         Raises
         ------
         NotFittedError, TypeError, ValueError
-            The model has seen no rows, has no sample, or the quantile is not strictly between 0 and 1.
+            Also if the model has no sample, or the quantile is not strictly between 0 and 1.
 
         Notes
         -----
@@ -465,29 +440,12 @@ class StreamingKernelPCA(Estimator):
     @property
     def n_samples_seen_(self) -> int:
         """Number of rows given, including those after the last refit and those rejected."""
-        return self._state("n_samples_seen_").n_rows
+        return self._require_state("n_samples_seen_").n_rows
 
     @property
     def n_rows_rejected_(self) -> int:
         """Number of rows left out because of NaN or infinity; see `on_bad_rows`."""
-        return self._state("n_rows_rejected_").n_rejected
-
-    @property
-    def width_scores_(self) -> dict[str, Array]:
-        """Widths that the kernel might have, and how well each tells rows from rows with one permuted feature.
-
-        `Kernel.width_scores` of `kernel_`: until its scale is final on all rows of full blocks, which shows the choice;
-        later on the sample that atoms are judged by, which shows how other widths would do now. Empty if the kernel has
-        no width. Each access compares anew, in O(1024 (128^2 + 128 d)) for each of seven widths.
-
-        Examples
-        --------
-        >>> random = np.random.default_rng(0)
-        >>> rows = random.normal(size=(512, 8)) @ random.normal(size=(8, 20)) + 0.05 * random.normal(size=(512, 20))
-        >>> StreamingKernelPCA(8).partial_fit(rows).width_scores_["gamma"][:3, 1].round(1)
-        array([0.6, 0.8, 0.8])
-        """
-        return width_scores(self._state("width_scores_"))
+        return self._require_state("n_rows_rejected_").n_rejected
 
     @property
     def residual_trend_(self) -> float:
@@ -507,19 +465,19 @@ class StreamingKernelPCA(Estimator):
         >>> model.partial_fit(random.normal(scale=4.0, size=(192, 2))).drift_detected_, model.last_drift_row_
         (True, 6592)
         """
-        summary = self._state("residual_trend_").summary
+        summary = self._require_state("residual_trend_").summary
         return 0.0 if summary is None else summary.trend.strength
 
     @property
     def drift_detected_(self) -> bool:
         """Whether a drift was signalled and the new level is still being estimated, from eight blocks."""
-        summary = self._state("drift_detected_").summary
+        summary = self._require_state("drift_detected_").summary
         return summary is not None and summary.trend.is_fresh
 
     @property
     def last_drift_row_(self) -> int | None:
         """Number of rows given when a drift was last signalled; None if there was none."""
-        summary = self._state("last_drift_row_").summary
+        summary = self._require_state("last_drift_row_").summary
         return None if summary is None else summary.last_drift
 
     # Checkpoints
@@ -561,11 +519,10 @@ class StreamingKernelPCA(Estimator):
         ...     load(pathlib.Path(folder, "plant.npz")).extra_
         {'offset': 3}
         """
-        contents = self._checkpoint(extra)
+        contents, state = self._checkpoint(extra), self._state
+        kernel = self.kernel if state is None else state.settled_kernel
         try:
-            # The settled kernel, if it has functions of the caller, which files lack.
-            state = self._cell.state
-            kernel = self.kernel if state is None else state.settled_kernel
+            # Files lack functions of the caller.
             self._restore(contents, kernel if isinstance(kernel, Kernel) and not kernel.is_compiled else None)
         except CheckpointError as error:
             raise CheckpointError(
@@ -656,11 +613,11 @@ class StreamingKernelPCA(Estimator):
 
     def _checkpoint(self, extra: Any) -> Checkpoint:
         self.settings()
-        return checkpoint_of(self.get_params(deep=False), self._cell.state, extra)
+        return checkpoint_of(self.get_params(deep=False), self._state, extra)
 
     def without_rows(self) -> Self:
         """Return a new model that begins with the kernel and the atoms of this one, but has learned no rows."""
-        state, parameters = self._cell.state, self.get_params(deep=False)
+        state, parameters = self._state, self.get_params(deep=False)
         if state is None:
             return type(self)(**parameters)
         model = type(self)(**(parameters | {"kernel": state.settled_kernel}))
@@ -677,7 +634,7 @@ class StreamingKernelPCA(Estimator):
             cls.__init__(model, **parameters)
             return model.settings()
 
-        model._cell.state, model.extra_ = read_checkpoint(file, settings_of, kernel)
+        model._state, model.extra_ = read_checkpoint(file, settings_of, kernel)
         return model
 
     @classmethod
@@ -697,7 +654,7 @@ class StreamingKernelPCA(Estimator):
 
         Assign a state to go on from it, or None to begin anew.
         """
-        return self._state("state_")
+        return self._require_state("state_")
 
     @state_.setter
     def state_(self, state: State | None) -> None:
@@ -706,13 +663,16 @@ class StreamingKernelPCA(Estimator):
                 f"{type(self).__name__}: expected state_ to be a State or None but got {type(state).__name__}; "
                 "pass other_model.state_"
             )
-        with self._cell.write_lock.held:
-            self._cell.state = state
+        with self.write_lock:
+            self._state = state
 
     @property
     def write_lock(self) -> threading.RLock:
         """The lock that writers hold, for several calls that belong together: ``with model.write_lock: ...``."""
-        return self._cell.write_lock.held
+        # The constructor sets nothing but parameters, as scikit-learn requires. One of two threads that make a lock
+        # wins.
+        lock: WriteLock = vars(self).get("_lock") or vars(self).setdefault("_lock", WriteLock())
+        return lock.held
 
     def settings(self) -> Settings:
         """Check the parameters, and return them as the functions of `streamkpca.stream` take them.
@@ -730,40 +690,28 @@ class StreamingKernelPCA(Estimator):
         # those of the last call took a fifth of the time of a row.
         checked: Settings | None = vars(self).get("_checked")
         while checked is None:
-            names, read = constructor_parameters(type(self)), argument_reader(type(self))
-            given = read(self)
-            checked = self._checked = Settings.make(**dict(zip(names, given, strict=True)))
+            given = self.get_params(deep=False)
+            checked = self._checked = Settings.make(**given)
             # Another thread may have set one meanwhile. One that is set later deletes what is stored here.
-            if not all(map(operator.is_, given, read(self))):
+            if any(getattr(self, name) is not value for name, value in given.items()):
                 checked = None
         return checked
 
-    @property
-    def _cell(self) -> StateCell:
-        cell: StateCell | None = self.__dict__.get("_state_cell")
-        if cell is None:
-            # The constructor sets nothing but parameters, as scikit-learn requires. One of two threads that make a
-            # cell wins.
-            cell = self.__dict__.setdefault("_state_cell", StateCell())
-        return cell
-
-    def _state(self, request: str) -> State:
-        return require(self._cell.state, type(self).__name__, request)
+    def _require_state(self, request: str) -> State:
+        return require(self._state, type(self).__name__, request)
 
     def _snapshot(self) -> Snapshot | None:
         # Read once, as another thread may be publishing the next state.
-        state = self._cell.state
-        if state is None:
-            return None
-        return state.published or latest_axes(state, self.settings())
+        state = self._state
+        return None if state is None else state.published or latest_axes(state, self.settings())
 
     def _width(self) -> tuple[int, Names | None] | None:
-        state = self._cell.state
+        state = self._state
         return None if state is None else (state.n_features, state.names)
 
     def _require_sample(self, request: str) -> tuple[State, Settings, RowSums, Reservoir]:
         """Return the state, its settings, its totals and its sample, which must not be empty."""
-        state, settings = self._state(request), self.settings()
+        state, settings = self._require_state(request), self.settings()
         totals, reservoir = totals_and_sample(state, settings)
         if not len(reservoir):
             reason = "reservoir_size is 0" if reservoir.size == 0 else "no row had a weight above 0"
@@ -779,27 +727,67 @@ class StreamingKernelPCA(Estimator):
             self.__dict__.pop("_checked", None)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_checked", None)
-        if "_state_cell" in state:
-            state["_state_cell"] = StateCell(state["_state_cell"].state)
-        return state
+        # Copies have a lock of their own.
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_checked", "_lock")}
 
-    def __copy__(self) -> Self:
-        # With a cell of its own, it does not learn what this model learns. States never change, so both share one.
-        twin = object.__new__(type(self))
-        vars(twin).update(self.__getstate__())
-        return twin
+
+def check_model(model: Any, *, remedy: str = "make one of the rows") -> None:
+    """Refuse what is no model of a stream."""
+    if not isinstance(model, StreamingKernelPCA):
+        raise TypeError(f"expected a StreamingKernelPCA but got {type(model).__name__}; {remedy}")
 
 
 def check_template(template: Any) -> None:
     """Refuse a template of other models, or with invalid parameters."""
-    if not isinstance(template, StreamingKernelPCA):
-        raise TypeError(
-            f"expected a StreamingKernelPCA as the template but got {type(template).__name__}; pass one with "
-            "the parameters of the models to come"
-        )
+    check_model(template, remedy="pass one with the parameters of the models to come")
     template.settings()
+
+
+def _learn_rows(state: State | None, X: Any, sample_weight: Any, settings: Settings) -> State:
+    """Return the state (None before the first row) after rows of any kind, which are checked first."""
+    if state is not None:
+        check_continued(state, settings)
+    state, rows, weights, n_rejected = _prepare_rows(state, X, sample_weight, settings)
+    return with_rows(state, rows, weights, settings, n_rejected)
+
+
+def _learn_batches(state: State | None, X: Any, sample_weight: Any, settings: Settings) -> State | None:
+    """Return the state after all batches of an Arrow stream; `sample_weight` is None or one weight for all rows."""
+    n_rows = 0
+    for batch in validation.arrow_batches(X):
+        try:
+            state = _learn_rows(state, batch, sample_weight, settings)
+        except (TypeError, ValueError) as error:
+            if n_rows:
+                error.add_note(f"Rows are counted from row {n_rows} of the Arrow stream, where a batch begins.")
+            raise
+        n_rows += batch.num_rows
+    return state
+
+
+def _prepare_rows(
+    state: State | None, X: Any, sample_weight: Any, settings: Settings
+) -> tuple[State, validation.Rows, Array | float, int]:
+    """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
+    skips_bad, admits_nan = settings.on_bad_rows == "skip", settings.on_missing != "raise"
+    if state is not None and validation.is_plain(X, state.n_features):
+        # Single rows have no time for more.
+        rows: validation.Rows = X
+    else:
+        width, names = (None, None) if state is None else (state.n_features, state.names)
+        rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learns=True)
+        if state is None:
+            settings.kernel.check_width(rows.shape[1])
+            state = State.begin(settings, rows.shape[1], validation.feature_names(X))
+    if settings.dtype != "float64":
+        rows = validation.round_to_single(rows, finite=not skips_bad)
+    n_rejected = 0
+    # All weights may be zero here: the same rows could have come in one call with others. A default weight stays a
+    # number, as making an array of it took a fifth of the time of a single row.
+    weights = 1.0 if sample_weight is None else validation.as_sample_weight(sample_weight, len(rows), all_zero=True)
+    if skips_bad or admits_nan:
+        rows, weights, n_rejected = validation.without_bad_rows(rows, weights, gaps=settings.has_gaps)
+    return state, rows, weights, n_rejected
 
 
 @name_errors
@@ -841,18 +829,15 @@ def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
 def _merge_states(models: Sequence[Any]) -> State | None:
     """Return the state of all rows of models, with the settings of the first; none of them changes."""
     for model in models:
-        if not isinstance(model, StreamingKernelPCA):
-            remedy = (
-                "pass them one by one: merge(*models)" if isinstance(model, list | tuple) else "fit one to the rows"
-            )
-            raise TypeError(f"expected a StreamingKernelPCA but got {type(model).__name__}; {remedy}")
+        is_list = isinstance(model, list | tuple)
+        check_model(model, remedy="pass them one by one: merge(*models)" if is_list else "fit one to the rows")
     if len(set(map(id, models))) < len(models):
         raise ValueError(
             "a model is given twice: its rows would count twice; give each model once, or to double the "
             "weight of rows, give them twice the sample_weight"
         )
     # Read once, as another thread may be learning.
-    states = [(model._cell.state, model.settings()) for model in models]
+    states = [(model._state, model.settings()) for model in models]
     (first, settings), *others = states
     return merge_states(first, [(state, own) for state, own in others if state is not None], settings)
 

@@ -15,8 +15,8 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca.errors import RowError, name_errors
 from streamkpca.kernels import RBF
-from streamkpca.models.saving import SavedWithModel, check_model
-from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.models.saving import SavedWithModel
+from streamkpca.models.streaming import StreamingKernelPCA, check_model
 from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
 from streamkpca.monitoring.causes import Cause, EventRows, find_causes
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, time_of

@@ -160,19 +160,6 @@ def settle_kernel(state: State, rows: Array, weights: Array) -> Kernel:
     return state.kernel.settled(_complete_gaps(state, rows, weights), _within_range(weights))
 
 
-def width_scores(state: State) -> dict[str, Array]:
-    """Compare widths for the kernel's parts on all rows that settle the scale, later on a sample of all rows."""
-    rows, weights = state.pending.rows, state.pending.weights
-    if state.settling is not None and state.settling.n_rows:
-        rows, weights = state.settling.rows, state.settling.weights
-    elif state.summary is not None:
-        # Neighbours in the stream are held out together.
-        rows, weights, _ = state.summary.selection_sample.in_stream_order()
-    if not weights.any():
-        rows, weights = np.zeros((1, state.n_features)), np.ones(1)
-    return state.settled_kernel.width_scores(_complete_gaps(state, rows, weights), _within_range(weights))
-
-
 def _complete_gaps(state: State, rows: Array, weights: Array) -> Array:
     """Complete rows (n, d) by the expected numbers, for the choice of a scale."""
     if not state.has_gaps or gaps_in(rows) is None:

@@ -145,7 +145,10 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *,
         raise ValueError(f"expected a state that has seen no rows but got one of {state.n_rows}; advance adds rows")
     weights = _one_for_each(_check_weights(weights, len(rows)), len(rows))
     if not weights.any():
-        raise ValueError("expected rows of positive weight but all weights are 0; pass at least one such row")
+        raise ValueError(
+            f"none of the {len(rows)} rows can be used: each was left out, or has a weight of zero; pass at least one "
+            "finite row of positive weight"
+        )
     with one_blas_thread():
         check_range(state, rows, weights)
         # A row of the first pass is followed by all others, so the scale is settled on rows from all over.

@@ -10,6 +10,7 @@ import textwrap
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Self
 
 import pytest
 
@@ -171,8 +172,12 @@ def test_errors_and_results_are_documented(names):
             continue
         sections = set(re.findall(r"^(\w+)\n-{3,}$", inspect.getdoc(value) or "", re.MULTILINE))
         returns = not inspect.isclass(value) and function.__annotations__.get("return") is not None
-        # A first line may say all.
-        returns = returns and not re.match("(Return|Make|Write|Read) |Whether ", inspect.getdoc(value) or "")
+        # A first line may say all, and so does the annotation of a method that returns its object.
+        returns = (
+            returns
+            and function.__annotations__["return"] is not Self
+            and not re.match("(Return|Make|Write|Read) |Whether ", inspect.getdoc(value) or "")
+        )
         if returns and sections.isdisjoint({"Returns", "Yields"}):
             missing.add(f"{place}: Returns")
         # The generated constructor of a dataclass has no source, and checks nothing.

@@ -132,7 +132,6 @@ def test_certificates_and_thresholds_take_memory_like_the_model():
         "captured_energy": model.captured_energy,
         "novelty_threshold": model.novelty_threshold,
         "eigenvalue_bounds_": lambda: model.eigenvalue_bounds_,
-        "width_scores_": lambda: model.width_scores_,
         "refit": model.refit,
         "to_bytes": model.to_bytes,
     }

@@ -231,7 +231,6 @@ def test_models_are_copied_and_printed_while_parameters_are_set(name):
             lambda model: model.to_bytes(),
             lambda model: copy.deepcopy(base).merge(model),
             lambda model: streamkpca.merge(model, base),
-            lambda model: model.width_scores_,
         ]
     stop, n_taken = threading.Event(), 0
 

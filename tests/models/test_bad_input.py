@@ -106,7 +106,7 @@ def test_weights_of_zero_alone_are_refused_by_fit_and_taken_by_a_stream():
         made(),
         call,
         ValueError,
-        r"StreamingKernelPCA\.fit: none of the 50 rows of X can be used: .* or a sample_weight of zero",
+        r"StreamingKernelPCA\.fit: none of the 50 rows can be used: .* or has a weight of zero",
     )
     weights = np.where(np.arange(50) % 3 == 0, 1.0, 0.0)
     whole, parts = made().partial_fit(ROWS, sample_weight=weights), made()

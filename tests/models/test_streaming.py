@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from streamkpca import KernelPCA, StreamingKernelPCA
-from streamkpca.errors import NotFittedError
-from streamkpca.kernels import RBF, Matern
+from streamkpca.kernels import RBF
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(200, 3))
@@ -72,40 +71,11 @@ def test_refits_follow_the_rows_not_the_calls(refit_every, published):
     assert made(kernel=RBF(0.4), refit_every=refit_every).partial_fit(ROWS).total_weight_ == published[-1]
 
 
-def sensors(n, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, 4)) @ np.random.default_rng(1).normal(size=(4, 10)) + 0.05 * rng.normal(size=(n, 10))
-
-
-def test_scores_of_widths_show_the_choice():
-    X, kernel = sensors(200), RBF().on([0, 2, 3, 5, 6]) + Matern()
-    model = made(kernel=kernel, block_size=64)
-    for n, shown in [(10, 10), (63, 63), (64, 64), (100, 64), (128, 128), (200, 192)]:
-        model.partial_fit(X[0 if n == 10 else model.n_samples_seen_ : n])
-        scores, expected = model.width_scores_, kernel.width_scores(X[:shown])
-        assert set(scores) == {"left__kernel__gamma", "right__length_scale"}
-        for path, values in scores.items():
-            np.testing.assert_array_equal(values, expected[path])
-            if n in (10, 64):
-                assert model.kernel_.parameters()[path] in values[:, 0]
-    assert model.refit().width_scores_.keys() == scores.keys()
-
-
-def test_scores_of_widths_change_nothing_and_need_rows():
-    with pytest.raises(NotFittedError, match="width_scores_"):
-        _ = made().width_scores_
-    assert not hasattr(made(), "n_samples_seen_")
-    model = made().partial_fit(ROWS[:100])
-    before = model.to_bytes()
-    assert set(model.width_scores_) == {"gamma"}
-    assert model.to_bytes() == before
-    assert made(kernel="linear").partial_fit(ROWS).width_scores_ == {}
-    assert set(made(kernel=RBF(0.3)).partial_fit(ROWS).width_scores_) == {"gamma"}
-    without_weight = made().partial_fit(ROWS[:10], sample_weight=0.0)
-    np.testing.assert_array_equal(without_weight.width_scores_["gamma"][:, 1], 0.5)
-    # Weights that `forget` has reduced below those that a row may have.
-    faint = model.forget(1e-110).partial_fit(ROWS[100:104])
-    assert np.isfinite(faint.width_scores_["gamma"]).all()
+def test_weights_that_were_forgotten_settle_a_scale():
+    # Below those that a row may have.
+    faint = made().partial_fit(ROWS[:100]).forget(1e-110).partial_fit(ROWS[100:200])
+    assert np.isfinite(faint.kernel_.gamma)
+    assert made().partial_fit(ROWS[:10], sample_weight=0.0).kernel_.is_settled
 
 
 # Parameters in mid-stream

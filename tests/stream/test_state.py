@@ -168,7 +168,7 @@ def test_rows_are_plain_arrays(rows):
 def test_only_a_state_of_no_rows_is_fitted_and_to_rows_that_count():
     with pytest.raises(ValueError, match="no rows but got one of 13; advance adds rows"):
         fit(stream_of(13), ROWS, 1.0, settings_of())
-    with pytest.raises(ValueError, match="positive weight but all weights are 0"):
+    with pytest.raises(ValueError, match=r"none of the \d+ rows can be used"):
         fit(State.begin(settings_of(), 2), ROWS, 0.0, settings_of())
 
 
