@@ -75,8 +75,8 @@ class StreamingKernelPCA(Estimator):
     half_life : float or None, default=None
         Number of rows after which the weight of a row has halved; None for no forgetting.
     block_size : int, default=512
-        Number of rows that are processed together. Results depend on it, but not on how calls cut the stream. With
-        `max_atoms`, use at least some dozens, as the rows of a block decide which of them become atoms.
+        Number of rows that are processed together, at most 4,096. Results depend on it, but not on how calls cut the
+        stream. Use at least some dozens: the rows of a block decide which of them become atoms.
     refit_every : int or "auto", default="auto"
         Rows between refits of the axes, which happen at the end of a block; a young stream also refits whenever it has
         grown by a half. "auto": 128 rows per atom and at least 16,384, but at most a quarter of the half-life.

@@ -57,6 +57,9 @@ def _choice(
     return Parameter(name, choices[0], check, help, choices=choices, can_change=can_change, concerns_axes=concerns_axes)
 
 
+# A search compares all rows of a block with each other: so many take 128 MiB.
+_LARGEST_BLOCK = 4096
+
 _share = partial(checks.check_real, least=0.0, most=1.0, open_above=True)
 _axes_only = partial(Parameter, concerns_axes=True)
 _fixed = partial(Parameter, can_change=False)
@@ -97,7 +100,7 @@ PARAMETERS = (
         numbers=(float,), words=(None,), help="Rows after which a row's weight has halved; none: never.",
     ),
     _fixed(
-        "block_size", 512, partial(checks.check_integer, "block_size", least=2), unit="ROWS",
+        "block_size", 512, partial(checks.check_integer, "block_size", least=2, most=_LARGEST_BLOCK), unit="ROWS",
         help="Rows learned at a time.",
     ),
     Parameter(

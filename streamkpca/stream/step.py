@@ -12,7 +12,6 @@ from streamkpca.dictionary import selection
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import RecordedMoments, RowSums
 from streamkpca.dictionary.moving import can_move, move_basis
-from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.blocks import Block
 from streamkpca.stream.parameters import Settings
@@ -32,9 +31,6 @@ _CHUNK = 1024
 
 # Tolerances refer to the variance, but to no less than this share of the energy: below it, variances are rounding.
 _LEAST_VARIANCE_SHARE = 1e-9
-
-# Rows of a block that are searched at once, whose kernel matrix takes 128 MiB.
-MOST_FILLING = 4096
 
 # A search goes on while a round of swaps gains this share of the mean residual, as in the first blocks after a drift.
 _MOST_ROUNDS = 10
@@ -160,7 +156,8 @@ def _variation(summary: Summary, block: Block) -> float:
     else:
         # Rows before the first atom have no energy.
         total_energy = energy
-        mean_energy = _weighted_sum(basis.kernel, basis.complete(block.rows), block.weights) / weight
+        products = basis.kernel.program.gram(basis.complete(block.rows))
+        mean_energy = float(block.weights @ products @ block.weights) / weight
     variation = max(total_energy - mean_energy, _LEAST_VARIANCE_SHARE * abs(total_energy)) / weight
     return min(variation * block.sums.total_weight, abs(energy))
 
@@ -192,20 +189,6 @@ def _find_move_interval(summary: Summary, half_life: float | None, block_size: i
 
 def _n_counting(summary: Summary) -> float:
     return summary.record.n_effective or float(summary.n_rows)
-
-
-def _weighted_sum(kernel: Kernel, rows: Array, weights: Array) -> float:
-    """Return sum_ij a_i a_j k(x_i, x_j) over rows (B, d) of weights (B,), of many rows in parts."""
-    if len(rows) <= MOST_FILLING:
-        return float(weights @ kernel.program.gram(rows) @ weights)
-    parts = [slice(start, start + _CHUNK) for start in range(0, len(rows), _CHUNK)]
-    total = 0.0
-    for number, part in enumerate(parts):
-        total += float(weights[part] @ kernel.program.gram(rows[part]) @ weights[part])
-        # Both sides in parts: a part against all rows would be the largest matrix of the whole search.
-        for other in parts[:number]:
-            total += 2.0 * float(weights[part] @ kernel.program.matrix(rows[part], rows[other]) @ weights[other])
-    return total
 
 
 def search_block(
@@ -315,27 +298,19 @@ def _admit_rows(
     summary: Summary, block: Block, positions: Positions, max_atoms: int | None, tolerated: float
 ) -> Summary:
     """Admit rows of a block without gaps, at positions (B,), until it is explained or the budget is used up."""
-    for start in range(0, len(block.rows), MOST_FILLING):
-        piece = slice(start, start + MOST_FILLING)
-        part, weights = block, block.weights[piece]
-        if len(weights) < len(block.rows):
-            if not weights.any():
-                continue
-            part = Block(summary.basis, block.rows[piece], weights)
-        share = part.sums.total_weight / block.sums.total_weight
-        if max_atoms is None:
-            choice = selection.choose_by_tolerance(summary.basis, part.project(), weights, tolerated * share)
-        else:
-            choice = selection.choose_below_budget(
-                summary.basis,
-                part.project(),
-                weights,
-                max_atoms=max_atoms,
-                least_gain=tolerated / block.sums.total_weight / max_atoms,
-                total_weight=summary.total_weight + block.sums.total_weight,
-            )
-        summary = summary.apply_choice(choice, part.rows, positions[piece], weights)
-    return summary
+    found, weight = block.project(), block.sums.total_weight
+    if max_atoms is None:
+        choice = selection.choose_by_tolerance(summary.basis, found, block.weights, tolerated)
+    else:
+        choice = selection.choose_below_budget(
+            summary.basis,
+            found,
+            block.weights,
+            max_atoms=max_atoms,
+            least_gain=tolerated / weight / max_atoms,
+            total_weight=summary.total_weight + weight,
+        )
+    return summary.apply_choice(choice, block.rows, positions, block.weights)
 
 
 def _swap_atoms(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary:

@@ -124,6 +124,7 @@ NONSENSE = [
     ("tolerance", ["0", None, True, [0.1], 1j], TypeError, "tolerance must be a number"),
     ("tolerance", [-1e-9, 1.0, math.nan, math.inf], ValueError, r"tolerance must be a finite number in \[0, 1\)"),
     ("block_size", [1, 0, -16], ValueError, "block_size must be at least 2"),
+    ("block_size", [4097], ValueError, "block_size must be at most 4096"),
     ("n_active", [0, -2], ValueError, "n_active must be at least 1"),
 ]
 
