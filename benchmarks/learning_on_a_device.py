@@ -12,7 +12,6 @@ of a family, of:
 """
 
 import ctypes
-import math
 import shutil
 import subprocess
 import tempfile
@@ -28,7 +27,7 @@ from scipy.cluster.vq import kmeans2
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.reports import average_precision
 from streamkpca.export import from_device, to_c
-from streamkpca.export.device_state import MEMORY, record_size, shape_of
+from streamkpca.export.device_state import MEMORY, layout_of
 
 # A peer learns the gateway's rows and then scores and learns later ones, in so many numbers of 4 bytes.
 Peer = Callable[[Array, Array, int], Array]
@@ -148,7 +147,7 @@ def go_on(model: StreamingKernelPCA, rows: Array) -> Array:
 
 def run_device(model: StreamingKernelPCA, rows: Array, n_last: int) -> tuple[Array, Array, bytes]:
     """Score each row, and then learn it, by the C file; return the last rows' scores by the last state, and that."""
-    saved = bytearray(record_size(model.max_atoms, rows.shape[1]))
+    saved = bytearray(layout_of(model.max_atoms, rows.shape[1]).itemsize)
 
     def write(slot: int, at: int, data: Any, count: int) -> int:
         saved[at : at + count] = bytes(data[:count])
@@ -186,7 +185,8 @@ def compare(stream: Stream) -> Figures:
     """Return average precision on test by every method, and the bytes that they have."""
     n_first, n_test = max(len(stream.train) // 3, 2 * N_ATOMS), len(stream.test)
     first, later = stream.train[:n_first], np.vstack([stream.train[n_first:], stream.test])
-    ram = 4 * sum(math.prod(shape_of(field, N_ATOMS, first.shape[1])) for field in MEMORY)
+    layout = layout_of(N_ATOMS, first.shape[1])
+    ram = sum(layout[field.name].itemsize for field in MEMORY)
     model = learn_first(first, N_ATOMS, 0)
     frozen = model.novelty(stream.test)
     device, last, state = run_device(model, later, n_test)

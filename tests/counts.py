@@ -29,7 +29,7 @@ LINES = {
     "cli": 3_425,
     "components": 1_703,
     "dictionary": 1_291,
-    "export": 1_436,
+    "export": 1_257,
     "kernels": 1_792,
     "models": 1_302,
     "monitoring": 1_682,

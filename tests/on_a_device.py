@@ -1,7 +1,6 @@
 """A C file that learns, compiled for this machine: rows go in, and states come out as a flash would keep them."""
 
 import ctypes
-import math
 import tempfile
 from pathlib import Path
 
@@ -34,7 +33,7 @@ class Device:
         library = source.with_suffix(".so")
         run(COMPILER, *FLAGS, "-O1", "-shared", "-fPIC", source, "-o", library)
         self.library, self.model, self.bytes_left = ctypes.CDLL(str(library)), model, 10**9
-        self.erased = b"\xff" * device_state.record_size(model.max_atoms, model.n_features_in_)
+        self.erased = b"\xff" * device_state.layout_of(model.max_atoms, model.n_features_in_).itemsize
         self.slots = [bytearray(self.erased) for _ in "ab"]
         self.callbacks = SLOT(self._write), SLOT(self._read)
 
@@ -84,8 +83,8 @@ class Device:
     def memory(self):
         """The memory as it would be saved, without the constants and the checksum."""
         self.library.pump_state.restype = ctypes.c_void_p
-        shapes = [device_state.shape_of(field, self.model.max_atoms, self.model.n_features_in_) for field in MEMORY]
-        return ctypes.string_at(self.library.pump_state(), 4 * sum(map(math.prod, shapes)))
+        layout = device_state.layout_of(self.model.max_atoms, self.model.n_features_in_)
+        return ctypes.string_at(self.library.pump_state(), sum(layout[field.name].itemsize for field in MEMORY))
 
     def learn(self, rows):
         """Return what is said of each row, before it is learned."""

@@ -1,8 +1,7 @@
-"""A model as one C file: the functions of the model, and a header that states size, cost and accuracy."""
+"""A model as one C file: the functions of the model, and a comment that states size, cost and accuracy."""
 
 import math
 import re
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -10,16 +9,9 @@ import numpy as np
 from streamkpca._core.parameters import check_choice, check_flag
 from streamkpca._version import __version__
 from streamkpca.errors import name_errors
-from streamkpca.export.c_kernel import (
-    WIDTH,
-    CText,
-    KernelText,
-    comment_safe,
-    find_largest_logarithm,
-    list_facts,
-    scaled_value,
-)
+from streamkpca.export.c_kernel import write_kernel
 from streamkpca.export.c_learning import write_learning_file
+from streamkpca.export.c_text import CText, comment_of, comment_safe, enum_of, fill_template, read_template
 from streamkpca.export.device_state import RETURN_PERIOD
 from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.scales import DOUBLE_ROUNDING, N_LEVELS, SINGLE_ROUNDING, Scales, relation_text
@@ -29,6 +21,10 @@ _ACCURACY = {
     "float": "equal to Python's answers to 1e-6 to 1e-3 of k(x, x), the worse the more atoms depend on each other: "
     "compare the answers on rows of your own.",
 }
+# Below these logarithms of kernel values, those of all atoms differ by less than rounding.
+_LEAST_LOGS = {"double": -1e300, "float": -1e30}
+# The score stops at the largest number, as in Python: shares of infinity would be NaN.
+_MOST = {"double": float(np.finfo(np.float64).max), "float": float(np.finfo(np.float32).max)}
 
 
 @name_errors
@@ -111,167 +107,69 @@ def to_c(
         if dtype != "float":
             raise ValueError('expected dtype="float" for a file that learns but got "double"; leave it out')
         return write_learning_file(model, name=name, return_period=return_period)
+    return _write_answers(model, name, dtype)
+
+
+def _write_answers(model: Any, name: str, dtype: str) -> str:
+    """Write a file whose functions answer rows."""
     formula = formula_of(model, language="C", single="float" if dtype == "float" else None)
-    source = CText(name, dtype)
-    kernel = KernelText(source, formula)
+    source, scales = CText(dtype), Scales.of(model)
+    layout, own = write_kernel(source, formula), formula.own_value()
+    (k, q), (s, d) = formula.projection.shape, formula.rows.shape
     # Row after row up to the diagonal, which is inverted, so that solving needs no division.
-    inverted = [np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]
-    factor = source.table("factor", np.concatenate(inverted))
-    _write_transform(source, formula, kernel)
-    _write_error(source, formula, kernel, factor)
-    _write_novelty(source, formula, kernel, factor)
-    scales = Scales.of(model)
-    if scales is not None:
-        _write_rarity(source, scales, formula.mean_value())
-    prototypes = "".join(f"{head};\n" for head in source.uses)
-    return "\n".join(
-        [
-            _header(source, formula, kernel, scales),
-            "#include <math.h>\n",
-            f'#ifdef __cplusplus\nextern "C" {{\n#endif\n{prototypes}#ifdef __cplusplus\n}}\n#endif\n',
-            *source.tables,
-            *source.functions,
-        ]
-    )
+    source.table("factor", np.concatenate([np.append(row[:i], 1.0 / row[i]) for i, row in enumerate(formula.factor)]))
+    source.table("projection", formula.projection)
+    source.table("offset", formula.offset)
+    uses_all = np.array_equal(formula.axis_rows, np.arange(k))
+    definitions = {
+        "ACTIVE(i)": "(i)" if uses_all else f"(int){source.positions('active', formula.axis_rows)}[i]",
+        "OWN": "kpca_kernel(u, u)" if own is None else repr(own),
+        "LOG_OWN": repr(math.log(own)) if own else "0.0",
+        "LEAST_LOG": _LEAST_LOGS[dtype],
+        "MOST": _MOST[dtype],
+        "HAS_LOGARITHMS": int(bool(own)),
+        "HAS_COSINES": int(any(segment.is_unit for segment in layout.segments)),
+    }
+    sizes = {"d": d, "q": q, "k": k, "s": s, "width": layout.width}
+    uses, text = read_template("answers.c")
+    answers, _, relation = text.partition("/* @relation@ */\n")
+    if scales is None:
+        uses, relation = uses.partition("double kpca_rarity")[0], ""
+    else:
+        relation = _write_relation(source, formula, scales) + source.convert(relation)
+        sizes["n_levels"] = N_LEVELS
+    uses = uses.replace("double", dtype).replace("kpca_d]", f"{d}]").replace("kpca_q]", f"{q}]")
+    defined = source.convert("".join(f"#define kpca_{what} {value}\n" for what, value in definitions.items()))
+    parts = {"tables": [defined, enum_of(sizes), *source.tables], "kernel": source.functions}
+    body = fill_template(source.convert(answers), uses, parts) + relation
+    uses, body = (part.replace("kpca_", f"{name}_") for part in (uses, body))
+    return _comment(source, formula, uses, n_stack=s + layout.width + (0 if scales is None else d)) + body
 
 
-def _write_transform(source: CText, formula: Formula, kernel: KernelText) -> None:
-    k, q = formula.projection.shape
-    projection, offset = source.table("projection", formula.projection), source.table("offset", formula.offset)
-    atom = "i"
-    if not np.array_equal(formula.axis_rows, np.arange(k)):
-        atom = f"(int){source.positions('active', formula.axis_rows)}[i]"
-    source.function(
-        "Project a row onto the principal axes.",
-        f"void {source.name}_transform(const double x[{formula.n_features}], double y[{q}])",
-        [
-            "int i, j;",
-            *kernel.preparation,
-            f"for (j = 0; j < {q}; ++j) y[j] = -{offset}[j];",
-            f"for (i = 0; i < {k}; ++i) {{",
-            f"    const double value = {kernel.of_atom.replace('@', atom)};",
-            f"    for (j = 0; j < {q}; ++j) y[j] += value * {projection}[i][j];",
-            "}",
-        ],
-        use=f"writes the projection of a row onto {q} principal axes; x and y must not overlap.",
-    )
-
-
-def _write_error(source: CText, formula: Formula, kernel: KernelText, factor: str) -> None:
-    source.function(
-        "Squared distance of a row to the span of the atoms: k(x, x) less the squares of its coordinates there.",
-        f"double {source.name}_reconstruction_error(const double x[{formula.n_features}])",
-        [
-            "int i, j;",
-            *kernel.preparation,
-            f"double error = {kernel.of_itself}, coordinates[{len(formula.rows)}];",
-            f"const double *factor = {factor};",
-            *_solve(len(formula.rows), kernel.of_atom.replace("@", "i"), "error -= rest * rest;"),
-            "return error < 0.0 ? 0.0 : error;",
-        ],
-        use="returns the squared distance to the span of the atoms, in units of k(x, x), never negative.",
-    )
-
-
-def _write_novelty(source: CText, formula: Formula, kernel: KernelText, factor: str) -> None:
-    s, own = len(formula.rows), formula.own_value()
-    head = f"double {source.name}_novelty(const double x[{formula.n_features}])"
-    if not own:
-        returned = [f"return {source.name}_reconstruction_error(x);"]
-        source.function("Novelty of a row: its reconstruction error.", head, returned, use="returns the same.")
-        return
-    # The score stops at the largest number, as in Python: shares of infinity would be NaN.
-    most = float(np.finfo(np.float32 if source.is_single else np.float64).max)
-    source.function(
-        "Novelty of a row: minus k(x, x) log of the explained share of k(x, x), from logarithms of kernel values.",
-        head,
-        [
-            "int i, j;",
-            *kernel.preparation,
-            f"double explained = 0.0, score, coordinates[{s}];",
-            f"const double *factor = {factor};",
-            *find_largest_logarithm(kernel, s),
-            *_solve(s, scaled_value(source), "explained += rest * rest;"),
-            f"score = {-own!r} * (2.0 * top + log(explained) - {math.log(own)!r});",
-            f"return score < 0.0 ? 0.0 : score > {most!r} ? {most!r} : score;",
-        ],
-        use="returns that on a scale that goes on growing far away, -e log(1 - that / e) with e = k(x, x).",
-    )
-
-
-def _write_rarity(source: CText, scales: Scales, own: float) -> None:
-    name, relation = source.name, scales.relation
-    d = len(relation.mean)
-    rounding = SINGLE_ROUNDING if source.is_single else DOUBLE_ROUNDING
-    tables = {**scales.tables(own, rounding), "inverse_scales": 1.0 / relation.scale, "mean": relation.mean}
+def _write_relation(source: CText, formula: Formula, scales: Scales) -> str:
+    """Write the tables of the relation and of rarities; return the text of the functions that read them."""
+    is_single = source.dtype == "float"
+    tables = scales.tables(formula.mean_value(), SINGLE_ROUNDING if is_single else DOUBLE_ROUNDING)
+    tables |= {"inverse_scales": 1.0 / scales.relation.scale, "mean": scales.relation.mean}
     for what, table in tables.items():
         source.table(what, table)
-    sizes = {"d": d, "n_levels": N_LEVELS}
-    source.tables.append(f"enum {{ {', '.join(f'{name}_{what} = {size}' for what, size in sizes.items())} }};\n")
-    text = relation_text(source.dtype).replace("kpca_", f"{name}_")
-    end = "f" if source.is_single else ""
-    source.functions.append(text.replace(f"{name}_exp(", f"exp{end}(").replace(f"{name}_log(", f"log{end}("))
-    standardised = f"for (k = 0; k < {d}; ++k) z[k] = {name}_standardise(k, x[k] - {name}_mean[k]);"
-    source.function(
-        "Rarity of a row: that of its novelty or of the surprise of its numbers, whichever is higher.",
-        f"double {name}_rarity(const double x[{d}])",
-        [
-            f"double z[{d}], surprise;",
-            f"const double novelty = {name}_novelty(x);",
-            "int k;",
-            "if (novelty != novelty) return novelty;",
-            standardised,
-            f"surprise = {name}_relate(z, 0, 0);",
-            f"return {name}_rarer({name}_rank(0, log(novelty > 1e-30 ? novelty : 1e-30)),",
-            f"    {name}_rank(1, log(surprise > 1e-30 ? surprise : 1e-30)));",
-        ],
-        use="returns in how many healthy rows one is as odd, by its place or by the relation of its numbers.",
-    )
-    source.function(
-        "Expected numbers of a row, each given the others, and how surprising the numbers are.",
-        f"int {name}_explain(const double x[{d}], double expected[{d}], double terms[{d}])",
-        [
-            f"double z[{d}];",
-            "int k;",
-            standardised,
-            f"(void){name}_relate(z, expected, terms);",
-            f"for (k = 0; k < {d}; ++k) expected[k] = expected[k] / {name}_inverse_scales[k] + {name}_mean[k];",
-            f"return {name}_most_surprising(terms);",
-        ],
-        use="writes what is expected of each number, given the others, and how surprising it is, and returns the "
-        "position of the most surprising one. Numbers that are NaN count as means.",
-    )
+    end = "f" if is_single else ""
+    return relation_text(source.dtype).replace("kpca_exp(", f"exp{end}(").replace("kpca_log(", f"log{end}(")
 
 
-def _solve(s: int, value: str, use: str) -> list[str]:
-    """Return statements that compute the coordinates of a row from kernel values, and use each, named ``rest``."""
-    return [
-        f"for (i = 0; i < {s}; ++i) {{",
-        f"    double rest = {value};",
-        "    for (j = 0; j < i; ++j) rest -= *factor++ * coordinates[j];",
-        "    rest *= *factor++;",
-        "    coordinates[i] = rest;",
-        f"    {use}",
-        "}",
-    ]
-
-
-def _header(source: CText, formula: Formula, kernel: KernelText, scales: Scales | None) -> str:
-    (k, q), s = formula.projection.shape, len(formula.rows)
+def _comment(source: CText, formula: Formula, uses: str, *, n_stack: int) -> str:
+    (k, q), (s, d) = formula.projection.shape, formula.rows.shape
     facts, seen = formula.facts, formula.facts.get("n_samples_seen")
     names = "" if formula.feature_names is None else f": {comment_safe(formula.feature_names)}"
     rows = "" if seen is None else f"; {seen} rows were seen"
-    n_numbers = s + kernel.layout.width + (formula.n_features if scales is not None else 0)
-    learned = {
+    told = {
         "Kernel": repr(formula.kernel),
         "Learned": f"from rows of total weight {facts['total_weight']}{rows}",
         "Atoms": f"{facts['n_atoms']}; projections are made of {k}, errors are measured to {s}",
-        "Features": f"{formula.n_features}{names}",
-    }
-    promises = {
+        "Features": f"{d}{names}",
         "Size": f"{source.n_bytes} bytes of constant tables beside the code; no static RAM; "
-        f"{n_numbers * source.n_bytes_of_number} bytes of arrays on the stack, and some 200 of calls. Nothing is "
-        "allocated.",
+        f"{n_stack * (8 if source.dtype == 'double' else 4)} bytes of arrays on the stack, and some 200 of calls. "
+        "Nothing is allocated.",
         "Cost": f"A row takes {k} kernel values and {k * q} multiplications "
         f"for a projection, {s} and {s * (s + 3) // 2} for an error or a novelty.",
         "Accuracy": _ACCURACY[source.dtype],
@@ -280,14 +178,8 @@ def _header(source: CText, formula: Formula, kernel: KernelText, scales: Scales 
         "which Python refuses, give infinity or NaN.",
     }
     estimator = comment_safe([facts["estimator"]])[1:-1]
-    lines = [f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {estimator}.", ""]
-    lines += [
-        *list_facts(learned),
-        "",
-        *(f"{head};\n *     " + "\n *     ".join(textwrap.wrap(use, WIDTH - 4)) for head, use in source.uses.items()),
-    ]
-    lines += ["", *list_facts(promises)]
-    return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
+    title = f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {estimator}."
+    return comment_of(title, told, uses)
 
 
 def _check_name(name: Any) -> None:

@@ -1,19 +1,14 @@
 """A model as one C file that goes on learning: its tables, before the template `device.c`."""
 
-import re
 from collections.abc import Sequence
-from importlib.resources import files
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_real
 from streamkpca._version import __version__
-from streamkpca.export.c_kernel import comment_safe, list_facts
+from streamkpca.export.c_text import CText, comment_of, comment_safe, enum_of, fill_template, read_template, spell
 from streamkpca.export.device_state import (
-    CONSTANTS,
     LEAST_RESIDUAL,
     MEMORY,
     N_CANDIDATES,
@@ -22,8 +17,8 @@ from streamkpca.export.device_state import (
     decode,
     device_tables,
     encode,
-    record_size,
-    shape_of,
+    layout_of,
+    place_of,
     values_of,
 )
 from streamkpca.export.scales import N_LEVELS, Scales, relation_text
@@ -39,6 +34,7 @@ _ROWS_TO_DRAW = 8
 _ROWS_OF_BATCH = 64
 # Fewest batches that judge a candidate.
 _LEAST_BATCHES = 4
+_C_TYPES = {"u": "uint32_t", "f": "float"}
 
 
 def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
@@ -47,11 +43,11 @@ def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
     record = encode(values_of(model, return_period=return_period))
     # As rounded, and refused where single precision cannot hold them.
     values = decode(record)
-    scales = Scales.of(model)
+    scales, source = Scales.of(model), CText("float")
     assert scales is not None
     m, d = values["max_atoms"], values["n_features"]
     half_life, is_rbf = values["half_life"], values["kernel"] == RBF_KERNEL
-    n_constant_words = sum(prod(shape_of(field, m, d)) for field in CONSTANTS)
+    layout = layout_of(m, d)
     sizes = {
         "m": m,
         "d": d,
@@ -74,59 +70,44 @@ def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
         **device_tables(scales, values),
     }
     begun = [field for field in MEMORY if not field.name.startswith(("candidate", "waiting"))]
-    words = [f"{word:#x}u" for word in np.frombuffer(record, "<u4", n_constant_words).tolist()]
-    template = files("streamkpca.export").joinpath("device.c").read_text(encoding="ascii")
-    _, uses, body = re.split(r"/\* @uses@\n|\*/\n\n(?=/\* @tables@ \*/)", template)
-    uses = uses.replace("kpca_d", str(d))
+    for what, number in numbers.items():
+        source.table(what, number)
+    source.table("constants", np.frombuffer(record, "<u4", place_of(layout, "sequence") // 4), "uint32_t")
+    uses, body = read_template("device.c")
+    uses = uses.replace("kpca_d]", f"{d}]")
     tables = [
-        "#include <math.h>\n#include <stdint.h>\n",
-        "".join(f"{line}\n" for line in uses.splitlines() if not line.startswith(" ")),
         f"#define kpca_IS_RBF {int(is_rbf)}\n",
-        "enum { " + ", ".join(f"kpca_{what} = {size}" for what, size in sizes.items()) + " };\n",
-        "".join(_table(what, np.asarray(number, dtype=np.float32)) for what, number in numbers.items()),
-        f"static const uint32_t kpca_constants[{len(words)}] = {{\n{_wrap(words)}\n}};\n",
-        f"typedef struct {{\n{_members(MEMORY, m, d)}}} kpca_memory;\n",
-        f"static const struct {{\n{_members(begun, m, d)}}} kpca_initial = {{\n"
-        + ",\n".join(f"    /* {field.name} */ {_spell(values[field.name], field.kind)}" for field in begun)
+        enum_of(sizes),
+        *source.tables,
+        f"typedef struct {{\n{_members(MEMORY, layout)}}} kpca_memory;\n",
+        f"static const struct {{\n{_members(begun, layout)}}} kpca_initial = {{\n"
+        + ",\n".join(f"    /* {field.name} */ {spell(values[field.name], _C_TYPES[field.kind])}" for field in begun)
         + "\n};\n",
     ]
-    body = body.replace("/* @tables@ */", "\n".join(tables)).replace("/* @relation@ */", relation_text("float"))
-    return (_header(model, values, return_period, uses) + body).replace("kpca_", f"{name}_")
+    body = fill_template(body, uses, {"tables": tables, "relation": [relation_text("float")]})
+    uses, body = (text.replace("kpca_", f"{name}_") for text in (uses, body))
+    return _comment(model, values, return_period, uses) + body
 
 
-def _members(fields: Sequence[StateField], m: int, d: int) -> str:
-    sizes = ["".join(f"[{size}]" for size in shape_of(field, m, d)) for field in fields]
-    kinds = {"u": "uint32_t", "f": "float"}
-    return "".join(f"    {kinds[field.kind]} {field.name}{size};\n" for field, size in zip(fields, sizes, strict=True))
+def _members(fields: Sequence[StateField], layout: np.dtype[np.void]) -> str:
+    sizes = ["".join(f"[{size}]" for size in layout[field.name].shape) for field in fields]
+    return "".join(
+        f"    {_C_TYPES[field.kind]} {field.name}{size};\n" for field, size in zip(fields, sizes, strict=True)
+    )
 
 
-def _spell(value: Any, kind: str = "f") -> str:
-    if np.ndim(value) == 0:
-        return f"{int(value)}u" if kind == "u" else f"{np.float32(value)!s}f"
-    parts = [_spell(number, kind) for number in value]
-    return "{" + (_wrap(parts) if np.ndim(value) == 1 else ",\n".join(parts)) + "}"
-
-
-def _table(name: str, values: Array) -> str:
-    sizes = "".join(f"[{size}]" for size in values.shape)
-    return f"static const float kpca_{name}{sizes} = {_spell(values)};\n"
-
-
-def _wrap(words: list[str]) -> str:
-    return ",\n    ".join(", ".join(words[start : start + 8]) for start in range(0, len(words), 8))
-
-
-def _header(model: StreamingKernelPCA, values: dict[str, Any], return_period: float, uses: str) -> str:
+def _comment(model: StreamingKernelPCA, values: dict[str, Any], return_period: float, uses: str) -> str:
     m, d, half_life = values["max_atoms"], values["n_features"], values["half_life"]
-    n_memory = 4 * sum(prod(shape_of(field, m, d)) for field in MEMORY)
+    layout = layout_of(m, d)
+    n_memory = sum(layout[field.name].itemsize for field in MEMORY)
     names = getattr(model, "feature_names_in_", None)
     forgets = f"a half-life of {half_life:g} rows" if half_life else "no half-life"
     facts = {
         "Kernel": repr(model.kernel_),
         "Atoms": f"{values['n_atoms']} of at most {m}",
-        "Features": f"{d}" + ("" if names is None else f": {comment_safe([str(name) for name in names])}"),
+        "Features": f"{d}" + ("" if names is None else f": {comment_safe(names)}"),
         "Memory": f"{n_memory} bytes of RAM, about as many of constants, {4 * (m + d)} bytes of arrays on the stack "
-        f"and some 200 of calls. A saved state has {record_size(m, d)} bytes, twice. Nothing is allocated.",
+        f"and some 200 of calls. A saved state has {layout.itemsize} bytes, twice. Nothing is allocated.",
         "Learning": f"Rows count with {forgets}, and with 2^-20 or more of the means, whatever came before. Three rows "
         "at a time are candidates, judged by the rows that follow: one replaces the weakest atom if what these would "
         "gain, less one standard error, is 1.5 times what the atom explains alone; more, until a quarter of the "
@@ -138,6 +119,5 @@ def _header(model: StreamingKernelPCA, values: dict[str, Any], return_period: fl
         "-ffp-contract=off and without -ffast-math, every processor has the same bits.",
         "Use": "C99, one caller at a time: the state is one static object.",
     }
-    lines = [f"Kernel PCA that learns row by row, written by streamkpca {__version__}.", "", *list_facts(facts), ""]
-    lines += uses.splitlines()
-    return "/*\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n\n"
+    title = f"Kernel PCA that learns row by row, written by streamkpca {__version__}."
+    return comment_of(title, facts, uses)

@@ -26,6 +26,11 @@ int kpca_slot(void);
     the slot that the next save overwrites, where a state from home belongs; -1 before load.
 */
 
+#include <math.h>
+#include <stdint.h>
+
+/* @heads@ */
+
 /* @tables@ */
 
 enum {

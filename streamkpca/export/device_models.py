@@ -94,7 +94,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
     else:
         earlier = read(since)
         _check_earlier(earlier, device)
-        n_before, n_refused = earlier.n_rows, earlier.n_refused
+        n_before, n_refused = earlier.n_rows, earlier.values["n_refused"]
         old_basis, _, before = _sums_of(earlier, begun.basis)
     basis, kept, every = _sums_of(device, begun.basis)
     n_new = device.n_rows - n_before
@@ -109,7 +109,7 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
         other_removal=removed,
         # One atom a row can be replaced, and lengths of losses add up; no row loses more than it had.
         other_length=min(math.sqrt(removed * n_new), math.sqrt(recorded + removed) + math.sqrt(recorded)),
-        rounding=_SINGLE * basis.rounding_amplification * device.energy,
+        rounding=_SINGLE * basis.rounding_amplification * device.sums.energy,
     )
     age = np.minimum(device.weight_since_admission[kept], own.total_weight)
     empty = model.without_rows()
@@ -122,7 +122,9 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
         schedule=SearchSchedule(),
         trend=ResidualTrend(),
     )
-    empty.state_ = replace_fields(empty.state_, summary=summary, n_rejected=max(device.n_refused - n_refused, 0))
+    empty.state_ = replace_fields(
+        empty.state_, summary=summary, n_rejected=max(device.values["n_refused"] - n_refused, 0)
+    )
     return empty
 
 
@@ -218,11 +220,11 @@ def _check_earlier(earlier: DeviceState, device: DeviceState) -> None:
 def _sums_of(device: DeviceState, begun: Basis) -> tuple[Basis, Positions, RowSums]:
     """Return the basis of a device's atoms, see `_basis_of`, and the sums over all rows that it counts."""
     basis, kept = _basis_of(device, begun)
-    totals = device.total_weight, device.total_squared_weight, device.energy, device.largest_energy
-    if not min(totals) >= 0.0 < device.total_weight:
+    sums = device.sums
+    totals = sums.total_weight, sums.total_squared_weight, sums.energy, sums.largest_energy
+    if not min(totals) >= 0.0 < sums.total_weight:
         raise _refuse("an account of its rows", f"the totals {totals}")
-    change = solve_triangular(basis.factor, device.factor[kept], lower=True)
-    return basis, kept, RowSums(*totals, device.first, device.second).map(change)
+    return basis, kept, sums.map(solve_triangular(basis.factor, device.factor[kept], lower=True))
 
 
 def _basis_of(device: DeviceState, begun: Basis) -> tuple[Basis, Positions]:

@@ -19,12 +19,12 @@ it is the one that was not sent, and of two saved ones that with the higher `seq
 import hashlib
 import zlib
 from dataclasses import dataclass
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamkpca._core.arrays import Array
+from streamkpca.dictionary.moments import RowSums
 from streamkpca.dictionary.selection import Choice
 from streamkpca.export.layout import centre_of
 from streamkpca.export.model import formula_of
@@ -113,15 +113,11 @@ MEMORY = (
 FIELDS = (*CONSTANTS, *MEMORY, StateField("crc", "u", (), "CRC-32 of all words before"))
 
 
-def shape_of(field: StateField, m: int, d: int, p: int = N_CANDIDATES) -> tuple[int, ...]:
-    """Return the shape of a field for m atoms, d features and p candidates."""
-    sizes = {"m": m, "d": d, "p": p, "t": m * (m + 1) // 2, "2": 2}
-    return tuple(sizes[letter] for letter in field.shape)
-
-
-def record_size(m: int, d: int) -> int:
-    """Return the bytes of a record."""
-    return 4 * sum(prod(shape_of(field, m, d)) for field in FIELDS)
+def layout_of(m: int, d: int) -> np.dtype[np.void]:
+    """Return the layout of a record for m atoms and d features."""
+    sizes = {"m": m, "d": d, "p": N_CANDIDATES, "t": m * (m + 1) // 2, "2": 2}
+    kinds = {"u": "<u4", "f": "<f4"}
+    return np.dtype([(field.name, kinds[field.kind], tuple(sizes[one] for one in field.shape)) for field in FIELDS])
 
 
 def encode(values: dict[str, Any]) -> bytes:
@@ -129,22 +125,15 @@ def encode(values: dict[str, Any]) -> bytes:
 
     ValueError if single precision cannot hold a number.
     """
-    m, d = int(values["max_atoms"]), int(values["n_features"])
-    own = {"magic": MAGIC, "version": VERSION, "n_bytes": record_size(m, d), "digest": np.zeros(2), "crc": 0}
-    values = {**values, **own}
-    for field in FIELDS:
+    layout = layout_of(int(values["max_atoms"]), int(values["n_features"]))
+    record = np.zeros((), layout)
+    for name, value in {**values, "magic": MAGIC, "version": VERSION, "n_bytes": layout.itemsize}.items():
         with np.errstate(over="ignore"):
-            fits = np.isfinite(np.asarray(values[field.name], dtype=np.float32)).all()
-        if not fits:
-            raise _beyond(field.name)
-    words = {
-        field.name: np.ascontiguousarray(values[field.name], dtype="<u4" if field.kind == "u" else "<f4")
-        .reshape(shape_of(field, m, d))
-        .tobytes()
-        for field in FIELDS
-    }
-    words["digest"] = digest_of(b"".join(words[field.name] for field in CONSTANTS))
-    body = b"".join(words[field.name] for field in FIELDS[:-1])
+            record[name] = value
+        if not np.isfinite(record[name]).all():
+            raise _beyond(name)
+    record["digest"] = np.frombuffer(_digest(record.tobytes(), layout), "<u4")
+    body = record.tobytes()[:-4]
     return body + zlib.crc32(body).to_bytes(4, "little")
 
 
@@ -152,14 +141,16 @@ def _beyond(name: str) -> ValueError:
     return ValueError(f"expected numbers of single precision but {name} is beyond it; scale the features")
 
 
-_N_HEADER = 4 * 5
+def place_of(layout: np.dtype[np.void], name: str) -> int:
+    """Return the byte at which a field begins."""
+    assert layout.fields is not None
+    return int(layout.fields[name][1])
 
 
-def digest_of(record: bytes) -> bytes:
+def _digest(record: bytes, layout: np.dtype[np.void]) -> bytes:
     """Return the digest of the constants at the beginning of a record, 8 bytes."""
-    m, d = (int.from_bytes(record[at : at + 4], "little") for at in (_N_HEADER + 4, _N_HEADER + 8))
-    end = 4 * sum(prod(shape_of(field, m, d)) for field in CONSTANTS)
-    return hashlib.sha256(record[_N_HEADER:end]).digest()[:8]
+    constants = record[place_of(layout, "kernel") : place_of(layout, "sequence")]
+    return hashlib.sha256(constants).digest()[:8]
 
 
 def decode(record: bytes) -> dict[str, Any]:
@@ -175,23 +166,20 @@ def decode(record: bytes) -> dict[str, Any]:
         raise TypeError(f"expected bytes but got {type(record).__name__}; read the file that holds them")
     if len(record) < 4 * len(FIELDS) or int.from_bytes(record[:4], "little") != MAGIC:
         raise refuse(f"the {len(record)} bytes do not begin as one")
-    if (version := int.from_bytes(record[4:8], "little")) != VERSION:
+    _, version, n_bytes, _, _, kernel, m, d, p = np.frombuffer(record, "<u4", 9).tolist()
+    if version != VERSION:
         raise refuse(f"its layout is version {version}, not {VERSION}")
-    kernel, m, d, p = np.frombuffer(record, "<u4", 4, _N_HEADER).tolist()
-    n_bytes = int.from_bytes(record[8:12], "little")
-    if p != N_CANDIDATES or n_bytes != len(record) or n_bytes != record_size(m, d):
+    # No layout is made of sizes beyond the record's.
+    layout = layout_of(m, d) if 4 * (m + 1) * (m + d) <= len(record) else None
+    if layout is None or p != N_CANDIDATES or not n_bytes == len(record) == layout.itemsize:
         raise refuse(f"it has {len(record)} bytes, and says {n_bytes}")
-    if zlib.crc32(record[:-4]) != int.from_bytes(record[-4:], "little") or digest_of(record) != record[12:20]:
+    if zlib.crc32(record[:-4]) != int.from_bytes(record[-4:], "little") or _digest(record, layout) != record[12:20]:
         raise refuse("its checksum is another")
-    values, at = dict[str, Any](), 0
-    for field in FIELDS:
-        shape = shape_of(field, m, d)
-        found = np.frombuffer(record, "<u4" if field.kind == "u" else "<f4", prod(shape), at)
-        values[field.name] = found.reshape(shape) if shape else found[0].item()
-        at += found.nbytes
+    found = np.frombuffer(record, layout)[0]
+    values = {name: found[name] if found[name].ndim else found[name].item() for name in layout.names or ()}
     if kernel not in (RBF_KERNEL, LINEAR_KERNEL) or not 1 <= values["n_atoms"] <= m:
         raise refuse(f"it holds {values['n_atoms']} of at most {m} atoms, and the kernel {kernel}")
-    if not all(np.isfinite(values[field.name]).all() for field in FIELDS):
+    if not all(np.isfinite(value).all() for value in values.values()):
         raise refuse("it holds NaN or infinity")
     if min(values["unit"], *values["scale"]) <= 0.0:
         raise refuse("its unit or a scale is not positive")
@@ -207,32 +195,28 @@ def triangle(packed: Array, n: int) -> Array:
 
 def pack(lower: Array, m: int) -> Array:
     """Pack a lower triangle (n, n) as that of m rows, with zeros after it: (m (m + 1) / 2,)."""
-    values = lower[np.tril_indices(len(lower))]
-    return np.concatenate([values, np.zeros(m * (m + 1) // 2 - len(values))])
+    return pad(lower[np.tril_indices(len(lower))], m * (m + 1) // 2)
+
+
+def pad(values: Array, count: int) -> Array:
+    """Append zeros to values (n, ...) up to a count."""
+    return np.concatenate([values, np.zeros((count - len(values), *values.shape[1:]))])
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceState:
-    """The atoms and moments of a device, as sums in the caller's units, in float64: n atoms, d features.
+    """The atoms of a device and its sums over rows, in the caller's units, in float64: n atoms, d features.
 
-    The names are those of `streamkpca.dictionary.moments.Moments` and of `AtomStats`; `values` are all fields as saved.
+    `sums` are in the coordinates of `factor`; `values` are all fields as saved.
     """
 
     digest: bytes
-    is_rbf: bool
     atoms: Array
     factor: Array
-    total_weight: float
-    total_squared_weight: float
-    energy: float
-    largest_energy: float
-    first: Array
-    second: Array
-    lost_on_arrival: float
+    sums: RowSums
     lost_by_removal: float
     weight_since_admission: Array
     n_rows: int
-    n_refused: int
     values: dict[str, Any]
 
 
@@ -241,23 +225,21 @@ def read(record: bytes) -> DeviceState:
     values = decode(record)
     n, unit, weight = values["n_atoms"], values["unit"], float(values["total_weight"].sum(dtype=np.float64))
     second = triangle(values["second"], n) * unit * weight
-    atoms = values["atoms"][:n].astype(np.float64)
     return DeviceState(
         digest=record[12:20],
-        is_rbf=values["kernel"] == RBF_KERNEL,
-        atoms=atoms / values["scale"].astype(np.float64) + values["centre"],
+        atoms=values["atoms"][:n] / values["scale"].astype(np.float64) + values["centre"],
         factor=triangle(values["factor"], n) * np.sqrt(unit),
-        total_weight=weight,
-        total_squared_weight=float(values["squared_weight"].sum(dtype=np.float64)),
-        energy=values["energy"] * unit * weight,
-        largest_energy=values["largest_energy"] * unit,
-        first=values["first"][:n].astype(np.float64) * np.sqrt(unit) * weight,
-        second=second + np.tril(second, -1).T,
-        lost_on_arrival=values["lost_on_arrival"] * unit * weight,
+        sums=RowSums(
+            total_weight=weight,
+            total_squared_weight=float(values["squared_weight"].sum(dtype=np.float64)),
+            energy=values["energy"] * unit * weight,
+            largest_energy=values["largest_energy"] * unit,
+            first=values["first"][:n].astype(np.float64) * np.sqrt(unit) * weight,
+            second=second + np.tril(second, -1).T,
+        ),
         lost_by_removal=values["lost_by_removal"] * unit * weight,
         weight_since_admission=values["weight_since_admission"][:n].astype(np.float64),
         n_rows=int(values["n_rows"][0]) + (int(values["n_rows"][1]) << 32),
-        n_refused=values["n_refused"],
         values=values,
     )
 
@@ -295,17 +277,13 @@ def origin_of(summary: Summary) -> int:
 
 
 def values_of(
-    model: StreamingKernelPCA,
-    *,
-    return_period: float = RETURN_PERIOD,
-    like: dict[str, Any] | None = None,
+    model: StreamingKernelPCA, *, return_period: float = RETURN_PERIOD, like: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the values of all fields for a device that begins with what a model has learned.
+    """Return the values of fields for a device that begins with what a model has learned; others are 0.
 
     With the values of a state as `like`, the constants are those of this state, so its device takes the record, once
     it has a higher `sequence` than what the device has saved. Its relation stays that of the device, and its level of
     novelty is that of the device or of the model, the higher one.
-    Atoms whose residuals single precision cannot tell from rounding are left out; their energy counts as lost.
     """
     m = model.settings().max_atoms if isinstance(model, StreamingKernelPCA) else None
     if m is None:
@@ -316,18 +294,11 @@ def values_of(
     # For its refusals: no row was seen, or no atom is kept.
     formula_of(model, language="C", single=None)
     settings = model.settings()
-    summary = record_pending(model.state_, settings).solve()
-    n_rows, kernel, origin = model.n_samples_seen_, summary.basis.kernel, origin_of(summary)
-    d = model.n_features_in_
-    kind, scale, unit = kernel_of_device(kernel, d)
-    while True:
-        pivots = np.diagonal(summary.basis.factor) ** 2 / summary.basis.energy
-        if pivots.min() > LEAST_RESIDUAL:
-            break
-        weakest = np.array([int(pivots.argmin())])
-        summary = summary.apply_choice(Choice(weakest[:0], weakest), summary.basis.atoms[:0], weakest[:0], np.empty(0))
+    begun = record_pending(model.state_, settings)
+    summary, kernel, d = _leave_out_dependent(begun.solve()), begun.basis.kernel, model.n_features_in_
     basis, moments, n = summary.basis, summary.moments, summary.basis.size
-    weight, centre = moments.total_weight, centre_of(basis.atoms) if kind == RBF_KERNEL else np.zeros(d)
+    weight = moments.total_weight
+    kind, scale, unit = kernel_of_device(kernel, d)
     if kind == LINEAR_KERNEL:
         # As shares of the mean, no power of an energy leaves the range of single precision.
         unit, scale = moments.energy / weight, scale * np.sqrt(unit * weight / moments.energy)
@@ -337,7 +308,7 @@ def values_of(
         "max_atoms": m,
         "n_features": d,
         "n_candidates": N_CANDIDATES,
-        "centre": centre,
+        "centre": centre_of(basis.atoms) if kind == RBF_KERNEL else np.zeros(d),
         "scale": scale,
         "unit": unit,
         "half_life": settings.half_life or 0.0,
@@ -373,29 +344,38 @@ def values_of(
     else:
         raise ValueError(
             f"expected a model with a sample of {LEAST_ROWS} rows or more, and of {MOST_FEATURES} features at "
-            f"most, for a device that learns, but got one of {n_rows} rows and {d} features; let it learn more rows, "
-            "or set reservoir_size"
+            f"most, for a device that learns, but got one of {begun.n_rows} rows and {d} features; let it learn more "
+            "rows, or set reservoir_size"
         )
-    values: dict[str, Any] = {field.name: np.zeros(shape_of(field, m, d)) for field in MEMORY}
-    values |= constants | views
-    values |= {
+    return {
+        **constants,
+        **views,
         "n_atoms": n,
-        "n_rows": [n_rows % 2**32, n_rows >> 32],
+        "n_rows": [begun.n_rows % 2**32, begun.n_rows >> 32],
         "seed": 1,
-        "origin": origin,
+        "origin": origin_of(begun),
         "total_weight": in_two(weight),
         "squared_weight": in_two(moments.total_squared_weight),
         "largest_energy": moments.largest_energy / unit,
         "energy": moments.energy / weight / unit,
         "lost_on_arrival": moments.losses.on_arrival / weight / unit,
         "lost_by_removal": moments.losses.by_removal / weight / unit,
+        "first": pad(moments.first / weight / np.sqrt(unit), m),
         "second": pack(moments.second / weight / unit, m),
         "factor": pack(basis.factor / np.sqrt(unit), m),
+        "atoms": pad((basis.atoms - constants["centre"]) * constants["scale"], m),
+        "weight_since_admission": pad(np.minimum(summary.atom_stats.weight_since_admission, weight), m),
     }
-    values["first"][:n] = moments.first / weight / np.sqrt(unit)
-    values["atoms"][:n] = (basis.atoms - constants["centre"]) * constants["scale"]
-    values["weight_since_admission"][:n] = np.minimum(summary.atom_stats.weight_since_admission, weight)
-    return values
+
+
+def _leave_out_dependent(summary: Summary) -> Summary:
+    """Leave out atoms whose residuals single precision cannot tell from rounding; their energy counts as lost."""
+    while True:
+        pivots = np.diagonal(summary.basis.factor) ** 2 / summary.basis.energy
+        if pivots.min() > LEAST_RESIDUAL:
+            return summary
+        weakest = np.array([int(pivots.argmin())])
+        summary = summary.apply_choice(Choice(weakest[:0], weakest), summary.basis.atoms[:0], weakest[:0], np.empty(0))
 
 
 def _levels(scales: Scales, constants: dict[str, Any]) -> Array:

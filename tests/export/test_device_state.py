@@ -2,7 +2,6 @@
 
 import copy
 import json
-import math
 import zlib
 
 import numpy as np
@@ -16,7 +15,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from streamkpca import StreamingKernelPCA, merge, plots
 from streamkpca.export import from_device, to_device
-from streamkpca.export.device_state import FIELDS, decode, encode, shape_of
+from streamkpca.export.device_state import decode, encode, layout_of, place_of
 from streamkpca.kernels import RBF, Linear
 from streamkpca.stream import State
 from streamkpca.stream.step import move_atoms
@@ -278,9 +277,7 @@ def test_a_flipped_bit_or_a_cut_is_refused(saved, bit, cut):
 
 def with_value(data, name, value):
     """Change the first word of a field, and mend the checksum."""
-    place = 0
-    for field in FIELDS[: [field.name for field in FIELDS].index(name)]:
-        place += 4 * math.prod(shape_of(field, 12, 3))
+    place = place_of(layout_of(12, 3), name)
     body = data[:place] + value.tobytes() + data[place + 4 : -4]
     return body + zlib.crc32(body).to_bytes(4, "little")
 

@@ -45,6 +45,10 @@ def reference_of(model):
     return ReferenceDevice(values, device_state.device_tables(Scales.of(model), values))
 
 
+def lost_on_arrival(state):
+    return state.values["lost_on_arrival"] * state.values["unit"] * state.sums.total_weight
+
+
 @pytest.fixture
 def make(tmp_path):
     return partial(started, tmp_path)
@@ -89,12 +93,12 @@ def test_moments_are_those_of_the_stream_while_atoms_stay(half_life, make):
     model.partial_fit(rows[1024:])
     state, moments = device_state.read(device.saved()), model.state_.summary.moments
     np.testing.assert_allclose(state.atoms, model.atoms_, rtol=1e-6)
-    assert state.total_weight == pytest.approx(moments.total_weight, rel=1e-5)
-    assert state.total_squared_weight == pytest.approx(moments.total_squared_weight, rel=1e-5)
-    assert state.energy == pytest.approx(moments.energy, rel=1e-5)
-    assert state.lost_on_arrival == pytest.approx(moments.losses.on_arrival, rel=1e-4)
-    np.testing.assert_allclose(state.first, moments.first, atol=1e-5 * moments.total_weight)
-    np.testing.assert_allclose(state.second, moments.second, atol=1e-5 * moments.total_weight)
+    assert state.sums.total_weight == pytest.approx(moments.total_weight, rel=1e-5)
+    assert state.sums.total_squared_weight == pytest.approx(moments.total_squared_weight, rel=1e-5)
+    assert state.sums.energy == pytest.approx(moments.energy, rel=1e-5)
+    assert lost_on_arrival(state) == pytest.approx(moments.losses.on_arrival, rel=1e-4)
+    np.testing.assert_allclose(state.sums.first, moments.first, atol=1e-5 * moments.total_weight)
+    np.testing.assert_allclose(state.sums.second, moments.second, atol=1e-5 * moments.total_weight)
 
 
 @pytest.mark.engines
@@ -103,10 +107,10 @@ def test_the_account_and_the_factor_hold_through_a_thousand_replacements(make):
     device = make(taught(rows[:1000]))
     device.learn(rows)
     state = device_state.read(device.saved())
-    lost = state.lost_on_arrival + state.lost_by_removal
-    assert np.trace(state.second) + lost == pytest.approx(state.energy, rel=1e-4)
+    lost = lost_on_arrival(state) + state.lost_by_removal
+    assert np.trace(state.sums.second) + lost == pytest.approx(state.sums.energy, rel=1e-4)
     assert state.n_rows == 301_000
-    assert state.total_weight == pytest.approx(1.0 / (1.0 - 2.0 ** (-1 / 800)), rel=1e-5)
+    assert state.sums.total_weight == pytest.approx(1.0 / (1.0 - 2.0 ** (-1 / 800)), rel=1e-5)
     np.testing.assert_allclose(state.factor @ state.factor.T, RBF(0.3).matrix(state.atoms), atol=1e-4)
 
 
@@ -117,9 +121,9 @@ def test_equal_rows_saturate(make):
     for _ in range(3):
         device.learn(rows)
     state = device_state.read(device.saved())
-    assert state.total_weight == state.n_rows == 3_001_000
-    assert np.trace(state.second) + state.lost_on_arrival + state.lost_by_removal == pytest.approx(
-        state.energy, rel=2e-3
+    assert state.sums.total_weight == state.n_rows == 3_001_000
+    assert np.trace(state.sums.second) + lost_on_arrival(state) + state.lost_by_removal == pytest.approx(
+        state.sums.energy, rel=2e-3
     )
 
 
