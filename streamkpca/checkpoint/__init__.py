@@ -61,13 +61,11 @@ def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any
             if value not in kernels:
                 kernels.append(value)
             return kernels.index(value)
-        if isinstance(value, np.ndarray):
-            return [str(name) for name in value]
         return value.item() if isinstance(value, np.generic) else value
 
     values = None if state is None else record_fields(STATE, state)
     if values is not None:
-        arrays |= {key: value for key, value in values.items() if isinstance(value, np.ndarray) and key != "names"}
+        arrays = {key: value for key, value in values.items() if isinstance(value, np.ndarray)}
         values = {key: plain(value) for key, value in values.items() if key not in arrays}
     header: dict[str, Any] = {"parameters": {name: plain(value) for name, value in parameters.items()}, "state": values}
     header["kernels"] = [_text_of(kernel) for kernel in kernels]

@@ -110,47 +110,50 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     Every shape is compared with the length of the file before memory is allocated.
     """
     layout, length = _Layout(), file.seek(0, os.SEEK_END)
-    file.seek(0)
-    header = parse_header(_header_text(file, length, layout))
+    text = bytearray(_header_size(file, length))
+    _read_member(file, layout, HEADER, b"", memoryview(text))
+    header = parse_header(bytes(text))
     listed = header.get("arrays")
     if not isinstance(listed, dict):
         raise CheckpointError("its header lacks the list of arrays")
     arrays: dict[str, AnyArray] = {}
     for name in sorted(listed):
         dtype, shape = _parse_entry(name, listed[name])
-        size = math.prod(shape, start=TYPES[dtype])
-        if size > length - layout.place:
-            left = length - layout.place
+        size, left = math.prod(shape, start=TYPES[dtype]), length - layout.place
+        if size > left:
             raise _damage_error(
                 f"{name!r} of type {dtype} and shape {shape} needs {size} bytes, but only {left} are left"
             )
         array = np.empty(shape, dtype)
-        preamble, data = _preamble(dtype, shape), _bytes_of(array)
-        # As long as the prefix, whatever the checksum.
-        found = file.read(_MEMBER.size + len(name) + 24 + len(preamble))
-        n_read = file.readinto(data)  # type: ignore[attr-defined]
-        checksum = zlib.crc32(data, zlib.crc32(preamble))
-        if n_read != size or found != layout.prefix(f"{name}.npy", preamble, size, checksum):
-            raise _damage_error(f"the bytes of {name!r} are not those that were written")
+        _read_member(file, layout, f"{name}.npy", _preamble(dtype, shape), _bytes_of(array))
         arrays[name] = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     if file.read() != layout.end():
         raise _damage_error("it does not end as a checkpoint does")
     return header, arrays
 
 
-def _header_text(file: IO[bytes], length: int, layout: _Layout) -> bytes:
+def _header_size(file: IO[bytes], length: int) -> int:
+    """Return the length of the header's text in a file of some length, which is at its beginning afterwards."""
+    file.seek(0)
     found = file.read(_HEADER_PREFIX)
+    file.seek(0)
     if length < _HEADER_PREFIX:
         raise CheckpointError(f"this is not a checkpoint: it has only {length} bytes")
     if not found.startswith(b"PK\x03\x04") or found[26:41] != struct.pack("<2H", len(HEADER), 20) + HEADER.encode():
         raise CheckpointError(f"this is not a checkpoint: it does not begin with {HEADER!r}")
-    (size,) = struct.unpack("<Q", found[-8:])
+    size = int.from_bytes(found[-8:], "little")
     if size > min(length - _HEADER_PREFIX, _LARGEST_HEADER):
         raise _damage_error(f"its header of {size} bytes is too long for a file of {length}")
-    text = file.read(size)
-    if found != layout.prefix(HEADER, b"", size, zlib.crc32(text)):
-        raise _damage_error(f"the bytes of {HEADER!r} are not those that were written")
-    return text
+    return size
+
+
+def _read_member(file: IO[bytes], layout: _Layout, name: str, preamble: bytes, data: memoryview) -> None:
+    """Read the next member into `data`; what stands before it is as long as it must be, whatever the checksum."""
+    found = file.read(_MEMBER.size + len(name) + _MEMBER_LENGTHS.size + len(preamble))
+    n_read = file.readinto(data)  # type: ignore[attr-defined]
+    checksum = zlib.crc32(data, zlib.crc32(preamble))
+    if n_read != len(data) or found != layout.prefix(name, preamble, len(data), checksum):
+        raise _damage_error(f"the bytes of {name.removesuffix('.npy')!r} are not those that were written")
 
 
 def _parse_entry(name: str, entry: Any) -> tuple[str, tuple[int, ...]]:

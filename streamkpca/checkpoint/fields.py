@@ -19,7 +19,7 @@ from streamkpca.errors import CheckpointError
 AnyArray = npt.NDArray[Any]
 
 # Counts can be added without overflow.
-_LARGEST = {"integer": 2**60, "real": sys.float_info.max, "time": sys.float_info.max}
+_LARGEST = {int: 2**60, float: sys.float_info.max}
 
 
 def _are_finite(values: AnyArray) -> bool:
@@ -50,12 +50,11 @@ _SCALARS: dict[str, tuple[type, ...]] = {
     "real": (float,),
     "flag": (bool,),
     "text": (str,),
-    "texts": (list,),
     "time": (float,),
-    "times": (list,),
     "feature": (str, int),
-    "features": (list,),
 }
+# Lists of these, and whether one of them may be None.
+_LISTS = {"texts": ("text", False), "times": ("time", True), "features": ("feature", False)}
 
 
 class Field(NamedTuple):
@@ -63,10 +62,9 @@ class Field(NamedTuple):
 
     The kind of arrays is `<f8`, `<i8`, `|b1`, `|u1`, or `rows`: in the precision of the stream. The letters of
     `shape` are lengths of axes, n that of the part, and others the same wherever keys begin with the same word. The
-    kind of scalars is one of `_SCALARS`, `real or null`, where null is infinity, `kernel`, or `data`, which the
-    part itself checks. A `time` is a number, or the text of a ``datetime64``; `times` are a list of times and
-    nulls; a `feature` is a name or a position, `features` a list. The rule is one of `RULES`, the least value of a
-    scalar, or the texts that are allowed.
+    kind of scalars is one of `_SCALARS` or `_LISTS`, `kernel`, or `real or null`, where null is infinity. A `time` is a
+    number, or the text of a ``datetime64``; a `feature` is a name or a position. The rule is one of `RULES`, the least
+    value of a scalar, or the texts that are allowed.
     """
 
     name: str
@@ -152,7 +150,7 @@ def record_fields(part: Part, value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for entry in part.fields:
         kept = getattr(value, entry.name)
-        kept = list(map(_plain, kept)) if entry.kind in ("times", "features") else _plain(kept)
+        kept = list(map(_plain, kept)) if entry.kind in _LISTS and kept is not None else _plain(kept)
         found[part.key(entry.name)] = None if entry.kind == "real or null" and kept == math.inf else kept
     for child in part.children:
         inner = getattr(value, child.name)
@@ -212,33 +210,34 @@ def _plain(value: Any) -> Any:
 
 def _check_value(key: str, entry: Field, value: Any, context: Context) -> Any:
     """Return the value of a field, if it is of the kind, the shape and the range that the table says."""
-    if entry.kind in ("kernel", "data"):
-        return context.kernel(value) if entry.kind == "kernel" else value
-    if value is None and (entry.is_optional or entry.kind == "real or null"):
+    kind = entry.kind
+    if kind == "kernel":
+        return context.kernel(value)
+    if value is None and (entry.is_optional or kind == "real or null"):
         return None if entry.is_optional else math.inf
     if entry.is_array:
         return _check_array(key, entry, value, context)
-    if entry.kind == "time" and isinstance(value, str):
+    if kind in _LISTS and type(value) is list:
+        inner = Field(entry.name, _LISTS[kind][0], is_optional=_LISTS[kind][1])
+        found = [_check_value(key, inner, item, context) for item in value]
+        return found if kind == "texts" else tuple(found)
+    if kind == "time" and isinstance(value, str):
         return _date(key, value)
-    kind = entry.kind.partition(" or ")[0]
-    is_right = type(value) in _SCALARS[kind]
-    if is_right and kind == "times":
-        return tuple(_check_value(key, Field(entry.name, "time", is_optional=True), time, context) for time in value)
-    if is_right and kind == "features":
-        return tuple(_check_value(key, Field(entry.name, "feature"), feature, context) for feature in value)
-    if is_right and kind == "texts":
-        is_right = all(isinstance(text, str) for text in value)
-    elif kind == "feature":
-        is_right &= isinstance(value, str) or 0 <= value <= _LARGEST["integer"]
-    elif is_right and kind == "text" and entry.rule:
-        is_right = value in entry.rule.split(" | ")
-    elif is_right and entry.rule:
-        is_right = value > 0 if entry.rule == "> 0" else value >= int(entry.rule.removeprefix(">= "))
-    if not is_right or (kind in _LARGEST and abs(value) > _LARGEST[kind]):
+    kind = kind.partition(" or ")[0]
+    if type(value) not in _SCALARS.get(kind, ()) or not _is_in_range(value, kind, entry.rule):
         raise CheckpointError(
             f"{key} is {show(value)} but should be of the kind {' '.join((kind, entry.rule)).rstrip()}"
         )
     return value
+
+
+def _is_in_range(value: Any, kind: str, rule: str) -> bool:
+    """Tell whether a scalar is one of the texts, or in the range, that a rule allows."""
+    if isinstance(value, str | bool):
+        return not rule or value in rule.split(" | ")
+    least = 0 if kind == "feature" else int(rule.rpartition(" ")[2]) if rule else -math.inf
+    is_small = kind == "large integer" or abs(value) <= _LARGEST[type(value)]
+    return is_small and bool(value > least if rule.startswith("> ") else value >= least)
 
 
 def _date(key: str, text: str) -> np.datetime64:

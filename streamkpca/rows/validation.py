@@ -151,7 +151,7 @@ def _check_shape(shape: tuple[int, ...], n_features: int | None = None) -> None:
         )
 
 
-def check_finite(rows: Rows, *, gaps: bool = False, learns: bool = False) -> None:
+def check_finite(rows: Rows, *, gaps: bool = False, learns: bool = False, name: str = "X") -> None:
     """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many."""
     first, n_bad = "", 0
     for place, part in parts_of(rows):
@@ -163,7 +163,7 @@ def check_finite(rows: Rows, *, gaps: bool = False, learns: bool = False) -> Non
         if not first:
             row, column = (int(i) for i in np.argwhere(~numbers)[0])
             kind = "NaN" if np.isnan(part[row, column]) else "infinity"
-            first = f"X contains {kind} (first at row {place.start + row}, column {column}; "
+            first = f"{name} contains {kind} (first at row {place.start + row}, column {column}; "
         n_bad += len(part) - int(numbers.all(axis=1).sum())
     if first:
         remedy = "drop or impute such rows first"
@@ -314,10 +314,10 @@ def round_to_single(rows: Rows, *, finite: bool = True) -> Rows:
     Each number moves by at most 6e-8, relative, or by 1e-45. Numbers beyond the range of float32 raise ValueError if
     `finite` is True, and become infinite otherwise. Kernel values are not rounded: that moved distances by up to 0.8%.
     """
+    rounded = _change_rows(rows, _round)
     if finite:
-        for place, part in parts_of(rows):
-            _check_in_range(part, place.start)
-    return _change_rows(rows, _round)
+        check_finite(rounded, gaps=True, name="X in single precision")
+    return rounded
 
 
 def _change_rows(rows: Rows, change: Callable[[Array], Array]) -> Rows:
@@ -332,18 +332,6 @@ def _round(rows: Array) -> Array:
     # Numbers too small become 0, and numbers too large infinity.
     with np.errstate(over="ignore", under="ignore"):
         return rows.astype(np.float32).astype(np.float64)
-
-
-def _check_in_range(rows: Array, first: int) -> None:
-    """Refuse rows (n, d) beyond the range of float32; the first of them is row number `first`."""
-    too_large = np.isinf(_round(rows))
-    if too_large.any():
-        row, column = (int(i) for i in np.argwhere(too_large)[0])
-        raise ValueError(
-            f"expected numbers up to {np.finfo(np.float32).max:.3g}, the range of dtype='float32', but X has "
-            f"{rows[row, column]:.3g} at row {first + row}, column {column}; scale the features down, or use "
-            "dtype='float64'"
-        )
 
 
 def is_plain(X: Any, n_features: int | None) -> bool:
