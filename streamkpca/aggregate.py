@@ -7,8 +7,6 @@ import copy
 import secrets
 from typing import Any, Final, Self
 
-import numpy as np
-
 from streamkpca.errors import CheckpointError, name_errors, text_of
 from streamkpca.kernels import Kernel
 from streamkpca.models.streaming import StreamingKernelPCA, check_template, merge
@@ -29,18 +27,19 @@ class Aggregate:
     Parameters
     ----------
     template : StreamingKernelPCA
-        Its parameters are those of the model to come, and its kernel must be settled: by numbers, or by rows that it
-        has learned. Every state begins with the atoms of the template, if it has any, but counts none of its rows.
+        Its parameters are those of the model to come. Its kernel must be settled, by numbers or by rows that it has
+        learned, and its rows must not fade: let `sample_weight` say what old rows count. Every state begins with the
+        atoms of the template, if it has any, but counts none of its rows.
 
     Raises
     ------
     TypeError, ValueError
-        The template is no StreamingKernelPCA, a parameter is invalid, or the scale of the kernel is not settled.
+        The template is no StreamingKernelPCA, a parameter is invalid, the scale of the kernel is not settled, or there
+        is a `half_life`.
 
     Notes
     -----
-    `merge` numbers the rows of the other state after those of this one, and changes no weight: with a half-life, the
-    newest row of each has its full weight. Empty states are neutral. States with the same
+    `merge` numbers the rows of the other state after those of this one. Empty states are neutral. States with the same
     atoms merge in any order and grouping with the same result, up to rounding; where workers found atoms of their own,
     the result depends on the order within the error bounds that the model reports.
 
@@ -61,6 +60,11 @@ class Aggregate:
 
     def __init__(self, template: StreamingKernelPCA) -> None:
         check_template(template)
+        if template.half_life is not None:
+            raise ValueError(
+                f"expected half_life=None but got {template.half_life!r}, by which a row would count as the rows of "
+                "other workers come later; give rows the weights 0.5 ** (age / half_life)"
+            )
         begun = template.without_rows()
         kernel = begun.settings().kernel
         if not kernel.is_settled:
@@ -143,9 +147,6 @@ class Aggregate:
                     )
         states: list[Aggregate] = [self, *others]
         models = [state._model for state in states if state.n_rows_]
-        half_life = self._parameters["half_life"]
-        if half_life is not None:
-            models = _decay_models(models, half_life)
         if len(models) > 1:
             self._model = merge(*models)
         elif models:
@@ -197,17 +198,6 @@ class Aggregate:
             raise CheckpointError(f"Aggregate.from_bytes: the bytes are not those of an Aggregate: {reason}") from None
         state._model.state_ = getattr(model, "state_", None)
         return state
-
-
-def _decay_models(models: list[StreamingKernelPCA], half_life: float) -> list[StreamingKernelPCA]:
-    """Return copies of models in the order of their rows, whose weights decayed by the number of all later rows."""
-    n_later, decayed = 0, []
-    for model in reversed(models):
-        # The factor may underflow to 0, which `forget` refuses; the smallest normal number takes its place.
-        factor = max(0.5 ** (n_later / half_life), np.finfo(np.float64).tiny)
-        decayed.append(copy.copy(model).forget(factor))
-        n_later += model.n_samples_seen_
-    return decayed[::-1]
 
 
 def _model_of(parameters: dict[str, Any], state: State | None) -> StreamingKernelPCA:

@@ -21,11 +21,11 @@ PACKAGE = ROOT / "streamkpca"
 
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
-    "(top)": 684,
+    "(top)": 678,
     "_core": 754,
-    "adapters": 401,
+    "adapters": 397,
     "changes": 637,
-    "checkpoint": 606,
+    "checkpoint": 600,
     "cli": 3_425,
     "components": 1_703,
     "dictionary": 1_291,
@@ -34,7 +34,7 @@ LINES = {
     "models": 1_302,
     "monitoring": 1_682,
     "plots": 385,
-    "rows": 488,
+    "rows": 479,
     "stream": 1_379,
 }
 # Counts over the whole package, and over the manual for words.

@@ -25,8 +25,8 @@ def fit(template: StreamingKernelPCA, X: Any, *, weight_column: str | int | None
     Parameters
     ----------
     template : StreamingKernelPCA
-        Its parameters are those of the result. If it has learned rows, every partition begins with its kernel and its
-        atoms; otherwise with those of the first rows, which are learned first. It is not changed.
+        Its parameters are those of the result, without a `half_life`. If it has learned rows, every partition begins
+        with its kernel and its atoms; otherwise with those of the first rows, which are learned first. It stays.
     X : dask Array of shape (n, d) or DataFrame
         All columns but that of the weights are features.
     weight_column : str or int, optional
@@ -40,13 +40,13 @@ def fit(template: StreamingKernelPCA, X: Any, *, weight_column: str | int | None
     Raises
     ------
     TypeError, ValueError
-        This is no such collection, it has no row to learn from, or as `StreamingKernelPCA.partial_fit`.
+        This is no such collection, it has no row to learn from, or as `Aggregate` and `StreamingKernelPCA.partial_fit`.
 
     Notes
     -----
-    The result is a function of the rows and their partitions: the same bytes with any scheduler, any number of workers,
-    and whichever of them die. Each partition is read once, and the first ones once more for their first rows. Long
-    partitions are best: a state costs about as much to send and merge as a few thousand rows to learn.
+    The bytes are the same with any scheduler and any number of workers, whichever of them die. Each partition is read
+    once, and the first ones once more for their first rows. Long partitions are best: a state costs about as much to
+    send and merge as a few thousand rows to learn.
 
     Examples
     --------

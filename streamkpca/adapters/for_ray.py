@@ -19,14 +19,11 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
 
     Parameters
     ----------
-    template : StreamingKernelPCA
-        Its parameters are those of the result. If it has learned rows, every block begins with its kernel and its
-        atoms; otherwise with those of the first rows, which are learned in this process. It is not changed.
+    template, weight_column
+        As for `for_dask.fit`.
     dataset : ray.data.Dataset
         All columns but that of the weights are features, of numbers. A missing value is NaN, for which see
         `on_missing`.
-    weight_column : str, optional
-        The column with the weight of each row.
 
     Returns
     -------
@@ -38,15 +35,14 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
     ImportError
         Ray is not installed.
     TypeError, ValueError
-        As `StreamingKernelPCA.partial_fit`, for the first rows; or the template has a `half_life`, or the Dataset no
-        rows.
+        As for `for_dask.fit`.
     ray.exceptions.RayTaskError
         A task refuses later rows; it is also an instance of their error.
 
     Notes
     -----
     Ray promises no order of blocks or merges. So the bytes may differ from run to run where blocks find atoms of their
-    own, by no more than the error bounds that the model reports, and a `half_life`, which needs the order, is refused.
+    own, by no more than the error bounds that the model reports.
 
     Examples
     --------
@@ -62,11 +58,6 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
     except ModuleNotFoundError as error:
         raise ImportError(f'{error.name} is not installed; pip install "streamkpca[ray]"') from error
     check_template(template)
-    if template.half_life is not None:
-        raise ValueError(
-            f"expected half_life=None but got {template.half_life!r}; Ray promises no order of blocks, so fit "
-            "without one, or learn the blocks in order with partial_fit"
-        )
     first = dataset.limit(partition.FIRST_ROWS).to_pandas()
     empty = partition.begin(template, [first], weight_column)
     # Blocks may have their columns in another order.
@@ -94,19 +85,15 @@ def transform(model: Any, dataset: Any, *, keep: Sequence[str] = ()) -> Any:
 
     Parameters
     ----------
-    model : StreamingKernelPCA, KernelPCA, SparseKernelPCA or ApproximateKernelPCA
-        A fitted model; what it learns later does not matter.
+    model, keep
+        As for `for_dask.transform`.
     dataset : ray.data.Dataset
-        With the model's features, by their names if the model knows them. Otherwise the features are all columns but
-        those of `keep`.
-    keep : sequence of str, default=()
-        Columns to keep beside the answers.
+        With the model's features, by their names if the model knows them.
 
     Returns
     -------
     ray.data.Dataset
-        The kept columns, ``novelty``, and a column for each axis, named by the model's `get_feature_names_out`. The
-        answers to rows that the model leaves out when it learns (`on_bad_rows`, `on_missing`) are NaN.
+        The columns that `for_dask.transform` gives.
 
     Raises
     ------

@@ -34,14 +34,11 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
 
     Parameters
     ----------
-    template : StreamingKernelPCA
-        Its parameters are those of the result. If it has learned rows, every partition begins with its kernel and its
-        atoms; otherwise with those of the first rows, which the driver learns first. It is not changed.
+    template, weight_column
+        As for `for_dask.fit`.
     frame : pyspark.sql.DataFrame
         All columns but that of the weights are features, of numbers or booleans. A null is NaN, for which see
         `on_missing`.
-    weight_column : str, optional
-        The column with the weight of each row.
 
     Returns
     -------
@@ -53,23 +50,15 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
     ImportError
         pyspark is not installed.
     TypeError, ValueError
-        A column is missing or not numeric, there is no row to learn from, or as `StreamingKernelPCA.partial_fit`, for
-        the first rows.
+        As for `for_dask.fit`; or a column is missing or not numeric.
     pyspark.errors.PythonException
         An executor refuses later rows; the message ends with that of `StreamingKernelPCA.partial_fit`.
 
     Notes
     -----
-    Every partition is learned in one task, and its state (some megabytes) is merged with those of its neighbours on the
-    executors. The states depend only on the rows of each partition in their order: the same bytes with any number of
-    executors and cores, and whichever tasks are tried again. Long partitions are best: a state costs about as much to
-    send and merge as a few thousand rows to learn.
-
-    The order of the stream is the order of the partitions. Spark packs files into partitions by their sizes, and
-    ``coalesce`` does not keep neighbours together. So a model with a `half_life` needs
-    ``frame.repartitionByRange(n, "time").sortWithinPartitions("time")``, with the time dropped afterwards. Spark
-    samples the bounds of such ranges anew in each run; write or persist the sorted frame where runs must agree to the
-    byte.
+    Each partition is learned in one task, and its state (some megabytes) is merged with those of its neighbours on the
+    executors. The bytes are the same with any number of executors, and whichever tasks are tried again. But Spark
+    samples the bounds of ranges anew in each run: write or persist a sorted frame where runs must agree to the byte.
 
     Examples
     --------
@@ -116,19 +105,15 @@ def transform(model: Any, frame: Any, *, keep: Sequence[str] = ()) -> Any:
 
     Parameters
     ----------
-    model : StreamingKernelPCA, KernelPCA, SparseKernelPCA or ApproximateKernelPCA
-        A fitted model; what it learns later does not matter.
+    model, keep
+        As for `for_dask.transform`.
     frame : pyspark.sql.DataFrame
-        With the model's features, by their names if the model knows them. Otherwise the features are all columns but
-        those of `keep`.
-    keep : sequence of str, default=()
-        Columns to keep beside the answers.
+        With the model's features, by their names if the model knows them.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        The kept columns, ``novelty``, and a column for each axis, named by the model's `get_feature_names_out`. The
-        answers to rows that the model leaves out when it learns (`on_bad_rows`, `on_missing`) are null.
+        The columns that `for_dask.transform` gives, null in place of NaN.
 
     Raises
     ------

@@ -11,6 +11,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Flags
 from streamkpca.aggregate import Aggregate
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
+from streamkpca.rows.validation import usable_rows
 
 # Rows that settle the kernel's scale; all states begin with their atoms. After half as many, every later state took a
 # quarter longer, as its own search had not come to rest; after more, it was no quicker.
@@ -72,8 +73,9 @@ def select_answered(rows: Any, model: Any) -> Flags:
     if not skips and on_missing != "skip":
         return np.ones(len(rows), dtype=bool)
     values = rows.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(rows, "columns") else rows
-    is_bad = np.isnan(values) if not skips else np.isinf(values) if on_missing == "marginal" else ~np.isfinite(values)
-    return np.asarray(~is_bad.any(axis=1))
+    usable = usable_rows(values, gaps=on_missing == "marginal")
+    # Infinity is refused where bad rows are.
+    return usable if skips else usable | np.isinf(values).any(axis=1)
 
 
 def answer_names(model: Any) -> list[str]:

@@ -57,7 +57,7 @@ def _choice(
     return Parameter(name, choices[0], check, help, choices=choices, can_change=can_change, concerns_axes=concerns_axes)
 
 
-# A search compares all rows of a block with each other: so many take 128 MiB.
+# A search compares all rows of a block with each other, in a matrix of at most 128 MiB.
 _LARGEST_BLOCK = 4096
 
 _share = partial(checks.check_real, least=0.0, most=1.0, open_above=True)

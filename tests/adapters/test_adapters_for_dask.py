@@ -65,8 +65,8 @@ def by_hand(parts, **changes):
 
 @pytest.mark.parametrize("chunks", [1000, 130, 40])
 def test_a_fit_is_the_tree_of_merges_of_its_partitions(chunks):
-    model = fitted(array(chunks), half_life=500.0)
-    assert model.to_bytes() == by_hand(np.split(X, range(chunks, 1000, chunks)), half_life=500.0).to_bytes()
+    model = fitted(array(chunks))
+    assert model.to_bytes() == by_hand(np.split(X, range(chunks, 1000, chunks))).to_bytes()
     assert model.n_samples_seen_ == 1000
     assert model.partial_fit(X[:100]).n_samples_seen_ == 1100
 

@@ -61,7 +61,7 @@ def in_process(parts, weights=None, **parameters):
 
 
 def test_states_of_partitions_do_not_depend_on_batches_or_on_the_order_of_the_shuffle():
-    empty = begin(StreamingKernelPCA(**SMALL, half_life=300.0), [named(X)], None)
+    empty = begin(StreamingKernelPCA(**SMALL), [named(X)], None)
     first, *others = (learned(X, empty, size=size) for size in (900, 70, 1))
     assert all(other.equals(first) for other in others)
     parts = [X[:100], X[100:100], X[100:180], X[180:200]]
@@ -143,9 +143,9 @@ def framed(spark, parts, names=NAMES):
 def test_a_fit_is_that_of_the_same_partitions_in_process(spark):
     # Eleven partitions are merged on the executors once, and then by the driver.
     parts = np.split(LONG, [0, 10, 2500, 2500, 2600, 3000, 4000, 5000, 6000, 6999])
-    model, frame = StreamingKernelPCA(**SMALL, half_life=3000.0), framed(spark, parts)
+    model, frame = StreamingKernelPCA(**SMALL), framed(spark, parts)
     found = for_spark.fit(model, frame)
-    assert found.to_bytes() == in_process(parts, half_life=3000.0).to_bytes()
+    assert found.to_bytes() == in_process(parts).to_bytes()
     assert found.n_samples_seen_ == 7000
     assert found.feature_names_in_.tolist() == NAMES
     assert not hasattr(model, "n_features_in_")
@@ -190,7 +190,7 @@ def test_invalid_frames_are_refused_before_a_job_runs(spark):
     model, numbers = StreamingKernelPCA(1), frame.drop("level")
     for error, message, call in (
         (TypeError, r"of numbers but got level \(string\); encode it", lambda: for_spark.fit(model, frame)),
-        (TypeError, "as the template but got KernelPCA", lambda: for_spark.fit(KernelPCA(), numbers)),
+        (TypeError, "expected a StreamingKernelPCA but got KernelPCA", lambda: for_spark.fit(KernelPCA(), numbers)),
         (ValueError, "the column count but", lambda: for_spark.fit(model, numbers, weight_column="count")),
         (ValueError, "n_components", lambda: for_spark.fit(StreamingKernelPCA(0), numbers)),
         (NotFittedError, "needs a fitted StreamingKernelPCA", lambda: for_spark.transform(model, numbers)),
