@@ -32,7 +32,8 @@ OPTIONAL = {
 # Modules that are only imported by those who want these libraries.
 LOADED_AT_ONCE = {
     "__main__": {"click"},
-    "cli": {"click", "pyarrow"},
+    "cli": {"click"},
+    "tables": {"pyarrow"},
     "adapters.for_dask": {"dask"},
     "adapters.for_river": {"river"},
 }

@@ -9,5 +9,4 @@ reading : from options to tables, new models, and batches with progress
 models : models in files, saved while learning goes on
 reports : what a model has learned, how well scores find anomalies, and pictures
 console : facts, tables and JSON on standard output, and signals
-tables : files of rows, read in batches, and results
 """

@@ -21,11 +21,6 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in line)
 
 
-def write_names(names: Iterable[str], mark: str = ",") -> str:
-    """Write names of columns as options take them: with commas between them, and quoted if they hold one."""
-    return mark.join('"' + name.replace('"', '""') + '"' if {*name} & {*',"'} else name for name in names)
-
-
 def print_warning(message: str) -> None:
     """Print a warning as one line on standard error."""
     click.echo(printable(f"Warning: {message}"), err=True)

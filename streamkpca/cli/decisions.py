@@ -9,8 +9,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from streamkpca.cli.console import print_facts, printable, write_names
-from streamkpca.cli.tables import Table
+from streamkpca.cli.console import print_facts, printable
+from streamkpca.tables import Table
+from streamkpca.tables.errors import write_names
 
 _SHOWN_NAMES = 8
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "white space"}

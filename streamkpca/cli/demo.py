@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca.cli.decisions import write_line
-from streamkpca.cli.tables import Writer
+from streamkpca.tables import Writer
 
 SENSORS = ("speed", "flow", "pressure", "power", "temperature")
 _SEED = 7

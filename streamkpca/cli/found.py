@@ -14,8 +14,8 @@ import numpy as np
 from streamkpca import plots
 from streamkpca.cli.console import printable
 from streamkpca.cli.reports import auroc, average_precision
-from streamkpca.cli.tables import Batch, Table
 from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
+from streamkpca.tables import Batch, Table
 
 Facts = dict[str, Any]
 

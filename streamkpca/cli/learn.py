@@ -13,7 +13,7 @@ from streamkpca.cli.models import Autosave, check_target, is_among, n_learned, r
 from streamkpca.cli.options import MODEL_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, make_model, open_tables, tell_bad
 from streamkpca.cli.reports import model_facts, show_model
-from streamkpca.cli.tables import Batch, Table, Writer
+from streamkpca.tables import Batch, Table, Writer
 
 
 def fit(

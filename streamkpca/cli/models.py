@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import click
 
 from streamkpca import CheckpointError, StreamingKernelPCA, load
-from streamkpca.cli.tables import Batch, Reading, Table
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.periods import n_features_of
+from streamkpca.tables import Batch, Reading, Table
 
 # Key of the command's own notes in what is saved beside a model.
 NOTES: Final = "command"

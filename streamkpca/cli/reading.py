@@ -14,9 +14,9 @@ from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_warning
 from streamkpca.cli.models import Saved
 from streamkpca.cli.options import MODEL_PARAMETERS, list_given
-from streamkpca.cli.tables import Batch, Reading, Table, TableError, open_table
 from streamkpca.errors import text_of
 from streamkpca.kernels import kernel_from
+from streamkpca.tables import Batch, Reading, Table, TableError, open_table
 
 _READING = (
     "header delimiter decimal columns drop time time_format differences gaps wide by labels on_bad_rows follow".split()

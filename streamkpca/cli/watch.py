@@ -19,9 +19,9 @@ from streamkpca.cli.models import Autosave, Saved, check_target, read_saved
 from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, list_machines, open_tables, tell_bad
 from streamkpca.cli.reports import check_picture, write_picture
-from streamkpca.cli.tables import Table
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.monitor import LASTING
+from streamkpca.tables import Table
 
 _MANY_ALARMS = 0.1
 _MEASURES = (

@@ -9,10 +9,10 @@ import pytest
 from commands import SMALL, fact, refused, run
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.tables import Reading
 from streamkpca.compilation import Warmth
 from streamkpca.export import to_c
 from streamkpca.monitoring import Monitor
+from streamkpca.tables import Reading
 
 RANDOM = np.random.default_rng(7)
 ANGLES = RANDOM.uniform(0.0, 2.0 * np.pi, 600)

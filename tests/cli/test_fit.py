@@ -14,8 +14,8 @@ from pyarrow import parquet
 
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.cli.models import Autosave
-from streamkpca.cli.tables import open_table
 from streamkpca.monitoring import Monitor
+from streamkpca.tables import open_table
 
 HEADER = "when,a,b,c\n"
 FIT = ["fit", "log.csv", "--time", "when", "--model", "m.npz", "--resume"]

@@ -19,7 +19,7 @@ from streamkpca._core.concurrency import cached_property
 
 ROOT = Path(__file__).parents[2]
 # Gathers names for the command; not meant to be imported by users.
-INTERNAL = {"streamkpca.cli.tables"}
+INTERNAL = {"streamkpca.tables"}
 
 
 def declares_names(path):

@@ -17,8 +17,8 @@ from corruptions import DAMAGES, ROWS, models, repacked, unpacked, with_entry
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.main import cli
-from streamkpca.cli.tables import Reading
 from streamkpca.monitoring import Monitor
+from streamkpca.tables import Reading
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 # Every n-th option with its value, and every n-th odd model file, is tried.

@@ -17,7 +17,7 @@ import pytest
 from apart import in_a_child
 from pyarrow import feather, ipc, parquet
 
-from streamkpca.cli.tables import TableError, open_table
+from streamkpca.tables import TableError, open_table
 
 N_CHANGES = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 60
 # Memory beside that of the process, and seconds for one file.

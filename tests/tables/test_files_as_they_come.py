@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_tables_followed import Log
 
-from streamkpca.cli.tables import TableError, open_table
-from streamkpca.cli.tables.source import recode
-from streamkpca.cli.tables.text import decode
+from streamkpca.tables import TableError, open_table
+from streamkpca.tables.source import recode
+from streamkpca.tables.text import decode
 
 GIVEN = Path(__file__).parents[2] / ".." / "shared" / "data" / "files"
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.cli.tables import TableError, open_table
-from streamkpca.cli.tables import source as sources
+from streamkpca.tables import TableError, open_table
+from streamkpca.tables import source as sources
 
 
 class Stop(BaseException):

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import ipc, parquet
 
-from streamkpca.cli.tables.errors import TableError
-from streamkpca.cli.tables.source import Source
+from streamkpca.tables.errors import TableError
+from streamkpca.tables.source import Source
 
 Counts = npt.NDArray[np.int64]
 Start = Mapping[str, Any] | None

@@ -10,13 +10,13 @@ import numpy.typing as npt
 from pyarrow import compute
 
 from streamkpca._core.arrays import Array
-from streamkpca.cli.tables.cells import Bools, Form, read_numbers
-from streamkpca.cli.tables.choice import Asked, Look, Reading
-from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, reading_errors, short
-from streamkpca.cli.tables.parts import Counts, Part, Reader, Start
-from streamkpca.cli.tables.source import Source
-from streamkpca.cli.tables.text import COMMENT, NAMES_AGAIN
-from streamkpca.cli.tables.times import has_day, join_texts, read_times
+from streamkpca.tables.cells import Bools, Form, read_numbers
+from streamkpca.tables.choice import Asked, Look, Reading
+from streamkpca.tables.errors import TableError, drop_hint, list_names, reading_errors, short
+from streamkpca.tables.parts import Counts, Part, Reader, Start
+from streamkpca.tables.source import Source
+from streamkpca.tables.text import COMMENT, NAMES_AGAIN
+from streamkpca.tables.times import has_day, join_texts, read_times
 
 _SHOWN_BAD_ROWS = 5
 _LISTED_ROWS = 100_000

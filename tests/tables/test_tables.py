@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import feather, ipc, parquet
 
-from streamkpca.cli.tables import WRITTEN, Reading, Table, TableError, Writer, open_table
+from streamkpca.tables import WRITTEN, Reading, Table, TableError, Writer, open_table
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 MATRICES = st.tuples(st.integers(1, 20), st.integers(1, 4)).flatmap(

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow
 
-from streamkpca.cli.tables.errors import TableError
+from streamkpca.tables.errors import TableError
 
 Pieces = Iterator[bytes | None]
 

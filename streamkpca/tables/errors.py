@@ -1,12 +1,8 @@
 """The error of tables, and what its messages quote."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-
-from click import ClickException
-
-from streamkpca.cli.console import write_names
 
 # What libraries raise that did not expect such a file.
 _STUMBLES = (LookupError, TypeError, AttributeError, RecursionError)
@@ -26,8 +22,7 @@ def reading_errors(path: str) -> Iterator[None]:
     """Turn whatever a library raises over damaged bytes into a TableError that names the file."""
     try:
         yield
-    except (TableError, ClickException):
-        # The handler of a signal may raise the second while rows are awaited.
+    except TableError:
         raise
     except Exception as error:
         reason = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0].rstrip(".:")[:200]
@@ -42,6 +37,11 @@ def reading_errors(path: str) -> Iterator[None]:
 def short(text: str) -> str:
     """Cut text from a file to a length that an error can quote."""
     return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
+
+
+def write_names(names: Iterable[str], mark: str = ",") -> str:
+    """Write names of columns as options take them: with commas between them, and quoted if they hold one."""
+    return mark.join('"' + name.replace('"', '""') + '"' if {*name} & {*',"'} else name for name in names)
 
 
 def drop_hint(name: str) -> str:

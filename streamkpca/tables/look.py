@@ -11,8 +11,8 @@ import pyarrow
 from pyarrow import compute
 
 from streamkpca._core.arrays import Array
-from streamkpca.cli.tables.cells import Form, find_forms, read_numbers, trim
-from streamkpca.cli.tables.times import EPOCHS, NUMBER, find_form, has_clock, has_day, join_texts, read_times
+from streamkpca.tables.cells import Form, find_forms, read_numbers, trim
+from streamkpca.tables.times import EPOCHS, NUMBER, find_form, has_clock, has_day, join_texts, read_times
 
 # Fewer numbers show nothing of a column but its kind, and fewer of them not that it is a counter.
 _LEAST = 10

@@ -1,7 +1,7 @@
 """Rows of numbers from files as loggers, historians and spreadsheets write them, and tables of results.
 
-`open_table` finds out how a file is to be read, and returns a `Table`; `Writer` writes results. Bytes become rows of
-numbers in stages, each a function of values:
+It serves the command; nothing here is part of the library's interface. `open_table` finds out how a file is to be read,
+and returns a `Table`; `Writer` writes results. Bytes become rows of numbers in stages, each a function of values:
 
 * `source`: the bytes of files, pipes, compressed files, files that grow, spreadsheets; other codes become UTF-8
 * `layout`: of text, the mark between cells, the names, and where the rows begin
@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca.cli.tables.choice import Asked, Look, Reading, Sample, choose_columns
-from streamkpca.cli.tables.errors import TableError, reading_errors
-from streamkpca.cli.tables.parts import ArrayReader, ArrowReader, Reader, Start
-from streamkpca.cli.tables.source import Source, open_sheet
-from streamkpca.cli.tables.table import Batch, Table
-from streamkpca.cli.tables.text import CsvReader, JsonReader
-from streamkpca.cli.tables.writer import WRITTEN, Writer
+from streamkpca.tables.choice import Asked, Look, Reading, Sample, choose_columns
+from streamkpca.tables.errors import TableError, reading_errors
+from streamkpca.tables.parts import ArrayReader, ArrowReader, Reader, Start
+from streamkpca.tables.source import Source, open_sheet
+from streamkpca.tables.table import Batch, Table
+from streamkpca.tables.text import CsvReader, JsonReader
+from streamkpca.tables.writer import WRITTEN, Writer
 
 __all__ = ["WRITTEN", "Batch", "Look", "Reading", "Table", "TableError", "Writer", "open_table"]
 

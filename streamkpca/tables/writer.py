@@ -14,8 +14,7 @@ import pyarrow
 from pyarrow import compute, csv, parquet
 
 from streamkpca._core.files import SHARED, replace_file
-from streamkpca.cli.console import replace_nan
-from streamkpca.cli.tables.errors import TableError
+from streamkpca.tables.errors import TableError
 
 WRITTEN: Final = ("csv", "jsonl", "parquet")
 # These can be read before they are complete, so they may grow for ever, and be continued.
@@ -81,9 +80,13 @@ class Writer:
         arrays = {name: np.asarray(column) for name, column in columns.items()}
         if self.format in ("csv", "jsonl"):
             arrays = {name: _spell(array) if array.dtype.kind == "M" else array for name, array in arrays.items()}
+        if self.format == "jsonl":
+            # JSON lacks NaN and infinity.
+            odd = {name: ~np.isfinite(array) for name, array in arrays.items() if array.dtype.kind == "f"}
+            arrays = {name: pyarrow.array(array, mask=odd.get(name)) for name, array in arrays.items()}
         table = pyarrow.table(arrays)
         if self.format == "jsonl":
-            self._file.writelines(map(_json_line, table.to_pylist()))
+            self._file.writelines(json.dumps(row).encode() + b"\n" for row in table.to_pylist())
         else:
             header = csv.WriteOptions(include_header=not self._n_kept)
             if self._sink is None and self.format == "csv":
@@ -113,7 +116,3 @@ class Writer:
 def _spell(times: npt.NDArray[Any]) -> Any:
     """Write times as ISO 8601, without the zeros of a fraction of a second."""
     return compute.utf8_rtrim(compute.utf8_rtrim(np.datetime_as_string(times, unit="ns").astype(object), "0"), ".")
-
-
-def _json_line(row: dict[str, Any]) -> bytes:
-    return json.dumps(replace_nan(row)).encode() + b"\n"

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.arrays import Array
-from streamkpca.cli.tables.cells import Form, find_forms, read_numbers
-from streamkpca.cli.tables.errors import TableError, drop_hint, list_names, short
-from streamkpca.cli.tables.look import find_growth, find_key, find_sentinels, find_time, find_time_form, share_back
-from streamkpca.cli.tables.parts import Reader
-from streamkpca.cli.tables.times import ISO, join_texts, read_times
+from streamkpca.tables.cells import Form, find_forms, read_numbers
+from streamkpca.tables.errors import TableError, drop_hint, list_names, short
+from streamkpca.tables.look import find_growth, find_key, find_sentinels, find_time, find_time_form, share_back
+from streamkpca.tables.parts import Reader
+from streamkpca.tables.times import ISO, join_texts, read_times
 
 # Fewer numbers show nothing of a column but its kind, and the first rows of more columns are not looked at.
 _LEAST = 10

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from streamkpca.cli.tables.errors import TableError
+from streamkpca.tables.errors import TableError
 
 # White space, the last, is one mark however much of it there is.
 DELIMITERS = (",", ";", "\t", "|", " ")

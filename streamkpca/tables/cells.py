@@ -10,7 +10,7 @@ import pyarrow
 from pyarrow import compute
 
 from streamkpca._core.arrays import Array
-from streamkpca.cli.tables.layout import MISSING
+from streamkpca.tables.layout import MISSING
 
 Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]

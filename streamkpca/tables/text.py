@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow
 import pyarrow.csv
 
-from streamkpca.cli.tables.errors import TableError, short
-from streamkpca.cli.tables.layout import MARKS, MISSING, cut, find_layout, is_comment, is_missing, is_typed, join_lines
-from streamkpca.cli.tables.parts import Counts, Part, Reader, Start, name_columns
-from streamkpca.cli.tables.source import LONGEST_LINE, READ_BYTES, Source, recode
+from streamkpca.tables.errors import TableError, short
+from streamkpca.tables.layout import MARKS, MISSING, cut, find_layout, is_comment, is_missing, is_typed, join_lines
+from streamkpca.tables.parts import Counts, Part, Reader, Start, name_columns
+from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source, recode
 
 _BOM = b"\xef\xbb\xbf"
 _NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})

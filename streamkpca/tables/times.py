@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute
 
-from streamkpca.cli.tables.cells import trim
+from streamkpca.tables.cells import trim
 
 Times = npt.NDArray[Any]
 
