@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca.tables.choice import Asked, Look, Reading, Sample, choose_columns
+from streamkpca.tables.choice import Asked, Look, Reading, choose_columns
 from streamkpca.tables.errors import TableError, reading_errors
+from streamkpca.tables.look import Sample
 from streamkpca.tables.parts import ArrayReader, ArrowReader, Reader, Start
 from streamkpca.tables.source import Source, open_sheet
 from streamkpca.tables.table import Batch, Table
@@ -31,7 +32,7 @@ __all__ = ["WRITTEN", "Batch", "Look", "Reading", "Table", "TableError", "Writer
 _BEGINNINGS = {
     "npy": re.compile(rb"\x93NUMPY"),
     "parquet": re.compile(rb"PAR1(?![,;\t|\r\n])"),
-    "arrow": re.compile(rb"ARROW1(?![,;\t|\r\n])|\xff\xff\xff\xff"),
+    "arrow": re.compile(rb"ARROW1(?![,;\t|\r\n])"),
     "sheet": re.compile(rb"PK\x03\x04|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
     "jsonl": re.compile(rb"(\xef\xbb\xbf)?\s*[{\[]"),
 }
@@ -65,7 +66,7 @@ def open_table(path: str, **options: Any) -> Table:
         without numbers; rows that are not in order of time are put in order. `Table.look` tells what was found.
 
     Memory is that of a block of text (1 MiB), of some rows or pages, of a batch in Arrow's file, or of all rows if they
-    are put in order. Parquet, npy and Arrow's file that are piped or compressed are copied to a temporary file first.
+    are put in order.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
@@ -80,7 +81,7 @@ def open_table(path: str, **options: Any) -> Table:
     source = Source(path, follow=asked.follow)
     with reading_errors(source.name):
         reader = _open_reader(source, asked)
-        sample = Sample(source.name, reader, decimal=asked.decimal)
+        sample = Sample(reader, decimal=asked.decimal)
         # Steps between numbers may be larger than any number.
         with np.errstate(over="ignore", invalid="ignore"):
             reading, look = choose_columns(sample, asked)
@@ -90,27 +91,21 @@ def open_table(path: str, **options: Any) -> Table:
         if sorts and not can_sort:
             what = "its rows are not in order of time; only a file that is complete is put in order"
             raise TableError(f"{source.name}: {what}; write it to a file, and leave --follow out")
-        start = _check_start(source, reader, asked)
-    return Table(source, reader, reading, sample.forms, look, asked, start=start, sorts=sorts)
+        start = _find_start(reader, asked)
+    return Table(reader, reading, sample.forms, look, asked, start=start, sorts=sorts)
 
 
-def _check_start(source: Source, reader: Reader, asked: Asked) -> Start:
+def _find_start(reader: Reader, asked: Asked) -> Start:
     """Return the position to go on at, if the file is still the one that it belongs to."""
-    if asked.start is None:
-        return None
-    if not reader.rereadable:
-        raise TableError(f"{source.name}: a stream cannot go on at an earlier position; name a file")
     try:
-        reader.check_start(asked.start)
+        if asked.start is not None:
+            reader.check_start(asked.start)
+        return asked.start
     except TableError as error:
         if not asked.follow:
             raise
-        source.notes.append(f"{error}; reading it from its beginning")
+        reader.source.notes.append(f"{error}; reading it from its beginning")
         return None
-    except (LookupError, TypeError, ValueError):
-        what = f"expected a position as Batch.position gives it but got {asked.start!r}"
-        raise TableError(f"{source.name}: {what}; begin anew") from None
-    return asked.start
 
 
 def _open_reader(source: Source, asked: Asked) -> Reader:
@@ -122,10 +117,11 @@ def _open_reader(source: Source, asked: Asked) -> Reader:
     if kind == "npy":
         return ArrayReader(source)
     if kind in ("parquet", "arrow"):
-        return ArrowReader(source, is_parquet=kind == "parquet", is_file=head.startswith(b"ARROW1"))
+        return ArrowReader(source, is_parquet=kind == "parquet")
     if kind == "jsonl":
         more = asked.known.columns if asked.on_missing == "marginal" else ()
         return JsonReader(source, _LOOK_ROWS if asked.looks else 1, more=more)
     n_lines = _LOOK_ROWS if asked.looks else 1 if asked.header is False else 2
-    text = open_sheet(source) if kind == "sheet" else source
-    return CsvReader(text, n_lines, header=asked.header, delimiter=asked.delimiter)
+    if kind == "sheet":
+        open_sheet(source)
+    return CsvReader(source, n_lines, header=asked.header, delimiter=asked.delimiter)

@@ -4,18 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamkpca._core.arrays import Array
-from streamkpca.tables.cells import Form, find_forms, read_numbers
 from streamkpca.tables.errors import TableError, drop_hint, list_names, short
-from streamkpca.tables.look import find_growth, find_key, find_sentinels, find_time, find_time_form, share_back
-from streamkpca.tables.parts import Reader
-from streamkpca.tables.times import ISO, join_texts, read_times
+from streamkpca.tables.look import MOST_COLUMNS, Sample, find_growth, find_key, find_sentinels, find_time, share_back
+from streamkpca.tables.times import ISO, NUMBER, find_form, read_times
 
-# Fewer numbers show nothing of a column but its kind, and the first rows of more columns are not looked at.
+# Fewer numbers show nothing of a column but its kind.
 _LEAST = 10
-_MOST_COLUMNS = 2000
 
 Machines = tuple[str, tuple[str, ...], tuple[str, ...]]
 
@@ -78,40 +74,6 @@ class Look(NamedTuple):
     constants: Mapping[str, float]
     gaps: Mapping[str, float]
     sentinels: Mapping[str, tuple[float, ...]]
-
-
-class Sample:
-    """The first rows of a file: cells by columns, and the forms in which these are read."""
-
-    def __init__(self, path: str, reader: Reader, *, decimal: str | None) -> None:
-        self.path, self.names, self.cells, self.named = path, reader.names, reader.sample().cells, reader.named
-        columns = [self.cells[j] for j in range(len(self.names))]
-        self.n_rows = len(columns[0])
-        mark = reader.dialect.get("delimiter", ",")
-        self.forms = dict(enumerate(find_forms(columns, delimiter=mark, decimal=decimal)))
-        marks = {form.decimal for form in self.forms.values() if form}
-        if "delimiter" in reader.dialect and len(marks) == 1:
-            reader.dialect["decimal"] = marks.pop()
-        self._places = {name: j for j, name in enumerate(self.names)}
-
-    def find(self, name: str) -> int:
-        """Return the position of a column."""
-        if name in self._places:
-            return self._places[name]
-        have = f"it has {len(self.names):,}: {list_names(self.names)}"
-        raise TableError(
-            f"{self.path}: no column {short(name)!r}; {have}; give one of these names, or rename the file's columns"
-        )
-
-    def numbers(self, j: int) -> Array:
-        """Read the numbers of a column, none of very many columns."""
-        if len(self.names) > _MOST_COLUMNS:
-            return np.full(self.n_rows, np.nan)[:0]
-        return read_numbers(self.cells[j], self.forms[j] or Form())[0]
-
-    def texts(self, j: int) -> npt.NDArray[Any]:
-        """Read the text of a column."""
-        return np.array(join_texts([self.cells[j]]).fill_null("").to_pylist(), object)
 
 
 def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
@@ -190,14 +152,18 @@ def _choose_time(sample: Sample, asked: Asked, others: set[int]) -> tuple[tuple[
     columns = tuple(sample.find(name) for name in asked.time)
     if not columns and known.time and set(known.time) <= set(sample.names):
         columns, form = tuple(sample.find(name) for name in known.time), form or known.time_format
-    if columns:
-        form = form or find_time_form([sample.cells[j] for j in columns])
-        # The hour may come before the day, or the year, the month and so on be columns of their own.
-        found = None if form else find_time(sample.names, {j: sample.cells[j] for j in columns}, sample.forms)
-        return found[:2] if found and {*found[0]} == {*columns} else (columns, form or ISO)
-    free = {j: cells for j, cells in sample.cells.items() if j not in others and j < _MOST_COLUMNS}
-    found = find_time(sample.names, free, sample.forms) if asked.looks else None
-    return found[:2] if found else ((), None)
+    if not columns:
+        free = [j for j in sample.cells if j not in others and j < MOST_COLUMNS]
+        found = find_time(sample, free) if asked.looks else None
+        return found[:2] if found else ((), None)
+    if form:
+        return columns, form
+    if (as_text := find_form([sample.cells[j] for j in columns])) is not None:
+        return columns, as_text[0]
+    # The hour may come before the day, or the year, the month and so on be columns of their own.
+    found = find_time(sample, columns)
+    is_number = len(columns) == 1 and sample.forms[columns[0]] is not None
+    return found[:2] if found and {*found[0]} == {*columns} else (columns, NUMBER if is_number else ISO)
 
 
 def _choose_keys(
@@ -218,7 +184,7 @@ def _choose_keys(
             raise TableError(f"{sample.path}: {have}: {list_names([names[j] for j in values])}; --drop the others")
         return key, values[0], None
     clock = np.arange(sample.n_rows) if times is None else times
-    found = find_key(names, sample.cells, clock, rest, {j: sample.numbers(j) for j in numbers}) if is_free else None
+    found = find_key(sample, clock, rest) if is_free else None
     if found is None:
         return None, None, None
     key, values, named = found

@@ -1,7 +1,7 @@
 """What the first rows show of columns: times, tags, machines, counters, and numbers that stand for gaps."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -12,11 +12,15 @@ from pyarrow import compute
 
 from streamkpca._core.arrays import Array
 from streamkpca.tables.cells import Form, find_forms, read_numbers, trim
+from streamkpca.tables.errors import TableError, list_names, short
+from streamkpca.tables.parts import Reader
 from streamkpca.tables.times import EPOCHS, NUMBER, find_form, has_clock, has_day, join_texts, read_times
 
 # Fewer numbers show nothing of a column but its kind, and fewer of them not that it is a counter.
 _LEAST = 10
 _LEAST_COUNTED = 32
+# The first rows of more columns are not looked at.
+MOST_COLUMNS = 2000
 # Columns of dates among which the time is looked for.
 _MOST_DATES = 50
 _TIME_NAME = re.compile(
@@ -59,10 +63,47 @@ _LEAST_PRESENT = 0.5
 _MOST_KEYS = 1000
 
 
-Cells = Mapping[int, Any]
-Forms = Mapping[int, Form | None]
 # The columns of a time, its form, and the times.
 Found = tuple[tuple[int, ...], str, Any]
+
+
+class Sample:
+    """The first rows of a file: cells by columns, and the forms in which these are read."""
+
+    def __init__(self, reader: Reader, *, decimal: str | None) -> None:
+        self.path, self.names, self.named, self.cells = (
+            reader.source.name,
+            reader.names,
+            reader.named,
+            reader.sample().cells,
+        )
+        columns = [self.cells[j] for j in range(len(self.names))]
+        self.n_rows = len(columns[0])
+        mark = reader.dialect.get("delimiter", ",")
+        self.forms = dict(enumerate(find_forms(columns, delimiter=mark, decimal=decimal)))
+        marks = {form.decimal for form in self.forms.values() if form}
+        if "delimiter" in reader.dialect and len(marks) == 1:
+            reader.dialect["decimal"] = marks.pop()
+        self._places = {name: j for j, name in enumerate(self.names)}
+
+    def find(self, name: str) -> int:
+        """Return the position of a column."""
+        if name in self._places:
+            return self._places[name]
+        have = f"it has {len(self.names):,}: {list_names(self.names)}"
+        raise TableError(
+            f"{self.path}: no column {short(name)!r}; {have}; give one of these names, or rename the file's columns"
+        )
+
+    def numbers(self, j: int) -> Array:
+        """Read the numbers of a column, none of very many columns."""
+        if len(self.names) > MOST_COLUMNS:
+            return np.full(self.n_rows, np.nan)[:0]
+        return read_numbers(self.cells[j], self.forms[j] or Form())[0]
+
+    def texts(self, j: int) -> npt.NDArray[Any]:
+        """Read the text of a column."""
+        return np.array(join_texts([self.cells[j]]).fill_null("").to_pylist(), object)
 
 
 class Growth(NamedTuple):
@@ -72,21 +113,12 @@ class Growth(NamedTuple):
     counters: list[str]
 
 
-def find_time(names: Sequence[str], cells: Cells, forms: Forms) -> Found | None:
+def find_time(sample: Sample, columns: Collection[int]) -> Found | None:
     """Find the columns of the time, their form, and the times: of all columns of times, the one that moves most."""
-    found = [*_dates(names, cells, forms), *_numbers_of_time(names, cells, forms)]
+    found = [*_dates(sample, columns), *_numbers_of_time(sample, columns)]
     best = max(found, key=_rate_time, default=None)
     # A date that stands still is no time, if there is more than one row.
     return best if best is None or _rate_time(best)[0] or len(best[2]) == 1 else None
-
-
-def find_time_form(columns: Sequence[Any]) -> str | None:
-    """Find the form of columns that are known to be times, None if most cells are none."""
-    if (found := find_form(columns)) is not None:
-        return found[0]
-    if len(columns) > 1 or find_forms(columns)[0] is None:
-        return None
-    return next((form for _, form, _ in _numbers_of_time([""], {0: columns[0]}, {0: Form()})), NUMBER)
 
 
 def _rate_time(found: Found) -> tuple[bool, bool, bool, int, int]:
@@ -97,36 +129,31 @@ def _rate_time(found: Found) -> tuple[bool, bool, bool, int, int]:
     return n_different > 1, min(back, 1.0 - back) < 0.1, has_day(found[1]), n_different, len(found[0])
 
 
-def _dates(names: Sequence[str], cells: Cells, forms: Forms) -> Iterator[Found]:
+def _dates(sample: Sample, columns: Collection[int]) -> Iterator[Found]:
     """Yield columns of dates, and neighbours that hold a day and an hour, or the year, the month and so on."""
-    days = dict[int, str]()
-    likely = (j for j, column in cells.items() if _may_be_time(column, is_text=forms.get(j) is None))
+    names, cells, forms, days = sample.names, sample.cells, sample.forms, dict[int, str]()
+    likely = (j for j in columns if _may_be_time(cells[j], is_text=forms[j] is None))
     for j in islice(likely, _MOST_DATES):
         if (found := find_form([cells[j]])) is not None:
             days |= {} if has_clock(found[0]) and has_day(found[0]) else {j: found[0]}
             yield (j,), *found
     for j in days:
         for k in (j + 1, j - 1):
-            if k in cells and (forms.get(k) is None or _TIME_NAME.match(names[k])):
+            if k in columns and (forms[k] is None or _TIME_NAME.match(names[k])):
                 found = find_form([cells[j], cells[k]])
                 if found is not None and has_clock(found[0]):
                     yield (j, k), *found
-    for j in cells:
-        # White space cuts such times in five.
-        if forms.get(j) is None and all(k in cells for k in range(j, j + 5)):
-            found = find_form([cells[k] for k in range(j, j + 5)])
-            if found is not None and found[0].startswith("%a"):
-                yield tuple(range(j, j + 5)), *found
+    for j in columns:
         if _YEAR_NAME.fullmatch(names[j]):
             n = 1
-            while n < 6 and j + n in cells and names[j + n].lower().startswith(_DATE_NAMES[n - 1]) and forms.get(j + n):
+            while n < 6 and j + n in columns and names[j + n].lower().startswith(_DATE_NAMES[n - 1]) and forms[j + n]:
                 n += 1
-            columns = tuple(range(j, j + n))
+            parts = tuple(range(j, j + n))
             for year in ("%Y", "%y") if n >= 3 else ():
                 form = " ".join([year, "%m", "%d", "%H", "%M", "%S"][:n])
-                times, _ = read_times([cells[k] for k in columns], form)
+                times, _ = read_times([cells[k] for k in parts], form)
                 if 2 * np.count_nonzero(~np.isnat(times)) > len(times):
-                    yield columns, form, times
+                    yield parts, form, times
 
 
 def _may_be_time(column: Any, *, is_text: bool) -> bool:
@@ -139,20 +166,21 @@ def _may_be_time(column: Any, *, is_text: bool) -> bool:
     return pyarrow.types.is_timestamp(column.type) or (len(few) > 0 and bool(compute.min(few).as_py() > 1e7))
 
 
-def _numbers_of_time(names: Sequence[str], cells: Cells, forms: Forms) -> Iterator[Found]:
+def _numbers_of_time(sample: Sample, columns: Collection[int]) -> Iterator[Found]:
     """Yield the columns of numbers that never fall, or never rise, and are times: since 1970, or by their names."""
-    for j, column in cells.items():
-        if forms.get(j) is None or pyarrow.types.is_timestamp(column.type):
+    for j in columns:
+        cells = sample.cells[j]
+        if sample.forms[j] is None or pyarrow.types.is_timestamp(cells.type):
             continue
-        numbers = read_numbers(column, forms[j] or Form())[0]
+        numbers = sample.numbers(j)
         known = numbers[~np.isnan(numbers)]
         steps = np.diff(known)
         if not len(known) or ((steps < 0.0).mean() > 0.1 < (steps > 0.0).mean() if len(steps) else False):
             continue
         units = (unit for unit, n in EPOCHS.items() if _EPOCH[0] < known[0] * n / EPOCHS["s"] < _EPOCH[1])
         if unit := next(units, None):
-            yield (j,), unit, read_times([column], unit)[0]
-        elif _TIME_NAME.match(names[j]) and known[-1] > known[0]:
+            yield (j,), unit, read_times([cells], unit)[0]
+        elif _TIME_NAME.match(sample.names[j]) and known[-1] > known[0]:
             yield (j,), NUMBER, numbers
 
 
@@ -162,13 +190,12 @@ def share_back(times: npt.NDArray[Any]) -> float:
     return float(np.mean(times[1:] < times[:-1])) if len(times) > 1 else 0.0
 
 
-def find_key(
-    names: Sequence[str], cells: Cells, times: npt.NDArray[Any], rest: Sequence[int], numbers: Mapping[int, Array]
-) -> tuple[int, list[int], list[int]] | None:
+def find_key(sample: Sample, times: npt.NDArray[Any], rest: Sequence[int]) -> tuple[int, list[int], list[int]] | None:
     """Find the column of machines or tags, the columns that vary within one (or all), and those named as a tag's value.
 
     Times repeat then, but not those of one machine or tag. The name is enough for text if one column varies.
     """
+    names, numbers = sample.names, {j: sample.numbers(j) for j in rest if sample.forms[j] is not None}
     n = len(times)
     _, place, counts = np.unique(times, return_inverse=True, return_counts=True)
     repeats = n >= _LEAST and len(counts) < (1.0 - _REPEATED) * n
@@ -177,7 +204,7 @@ def find_key(
     varying = _find_varying(times, numbers)
     ids = [j for j in varying if _KEY_NAME.fullmatch(names[j]) and not (np.nan_to_num(numbers[j]) % 1.0).any()]
     for j in (*(j for j in rest if j not in numbers), *ids):
-        keys = compute.dictionary_encode(join_texts([cells[j]]).fill_null(""))
+        keys = compute.dictionary_encode(join_texts([sample.cells[j]]).fill_null(""))
         n_keys, codes = len(keys.dictionary), keys.indices.to_numpy(zero_copy_only=False)
         if not 2 <= n_keys <= min(_MOST_KEYS, n / 4) or (j in numbers and n_keys > most_numbers):
             continue

@@ -68,8 +68,8 @@ class Reader(ABC):
 
     def __init__(self, source: Source, names: Sequence[str], *, named: bool, total: int | None) -> None:
         check_width(source.name, len(names))
-        self._source, self.names, self.named, self.total = source, list(names), named, total
-        self.rereadable, self.dialect = source.rereadable, dict[str, Any]()
+        self.source, self.names, self.named, self.total = source, list(names), named, total
+        self.dialect = dict[str, Any]()
 
     @abstractmethod
     def check_start(self, start: Mapping[str, Any]) -> None:
@@ -93,36 +93,35 @@ class _RowReader(Reader):
 
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse a position beyond the rows of this file."""
-        row, total = int(start["row"]), self.total
-        if row < 0 or (total is not None and row > total):
-            what = f"expected at least the {row} rows that were read before but it has {total}"
-            raise TableError(f"{self._source.name}: {what}; name that file, or begin anew")
+        if self.total is not None and int(start["row"]) > self.total:
+            what = f"expected at least the {start['row']} rows that were read before but it has {self.total}"
+            raise TableError(f"{self.source.name}: {what}; name that file, or begin anew")
 
     def position(self, after: Counts) -> dict[str, Any] | None:
         """Make the position after a row."""
-        return {"row": int(after[0])} if self.rereadable else None
+        return {"row": int(after[0])}
 
     def sample(self) -> Part:
         """Return the first rows."""
-        wanted = range(len(self.names))
-        return next(
-            self.parts(wanted, _SAMPLE_ROWS, None),
-            _part(0, 0, {j: pyarrow.array([], pyarrow.float64()) for j in wanted}),
-        )
+        first = next(self.parts(range(len(self.names)), _SAMPLE_ROWS, None), None)
+        if first is None:
+            raise TableError(f"{self.source.name}: it has no rows of numbers; give a table with at least one row")
+        return first
 
     def parts(self, wanted: Sequence[int], n_rows: int, start: Start) -> Iterator[Part]:
         """Yield the columns at these positions in parts of at most `n_rows` rows."""
-        n_rows = max(1, min(n_rows, _MOST_NUMBERS // len(self.names)))
-        return self._parts(wanted, n_rows, 0 if start is None else int(start["row"]))
+        begin, first = 0 if start is None else int(start["row"]), 0
+        for columns in self._batches(wanted, max(1, min(n_rows, _MOST_NUMBERS // len(self.names)))):
+            n, n_known = len(columns[0]), max(begin - first, 0)
+            rows = np.arange(first + n_known, first + n)
+            first += n
+            if len(rows):
+                cells = {j: column.slice(n_known) for j, column in zip(wanted, columns, strict=True)}
+                yield Part(rows, cells, np.column_stack([rows + 1, rows + 1]), first)
 
     @abstractmethod
-    def _parts(self, wanted: Sequence[int], n_rows: int, begin: int) -> Iterator[Part]:
-        """Yield the columns at these positions in parts of at most `n_rows` rows, from row `begin` on."""
-
-
-def _part(first: int, n: int, cells: dict[int, Any]) -> Part:
-    rows = np.arange(first, first + n)
-    return Part(rows, cells, np.column_stack([rows + 1, rows + 1]), first + n)
+    def _batches(self, wanted: Sequence[int], n_rows: int) -> Iterator[list[Any]]:
+        """Yield the cells of the columns at these positions, of at most `n_rows` rows at a time."""
 
 
 class ArrayReader(_RowReader):
@@ -139,46 +138,35 @@ class ArrayReader(_RowReader):
         check_width(source.name, shape[1])
         super().__init__(source, list(map(str, range(shape[1]))), named=False, total=shape[0])
 
-    def _parts(self, wanted: Sequence[int], n_rows: int, begin: int) -> Iterator[Part]:
-        for first in range(begin, len(self._rows), n_rows):
+    def _batches(self, wanted: Sequence[int], n_rows: int) -> Iterator[list[Any]]:
+        for first in range(0, len(self._rows), n_rows):
             with np.errstate(over="ignore"):
                 rows = self._rows[first : first + n_rows].astype(np.float64)
-            yield _part(first, len(rows), {j: pyarrow.array(rows[:, j]) for j in wanted})
+            yield [pyarrow.array(rows[:, j]) for j in wanted]
 
 
 class ArrowReader(_RowReader):
-    """Columns of a Parquet file, or of Arrow's file or stream."""
+    """Columns of a file of Parquet or Arrow."""
 
-    def __init__(self, source: Source, *, is_parquet: bool, is_file: bool) -> None:
-        self._path, self._is_parquet, self._is_file = source.on_disk(), is_parquet, is_file
-        opened = self._open()
-        schema = opened.schema_arrow if is_parquet else opened.schema
-        check_width(source.name, len(schema.names))
-        if name_columns(schema.names) != schema.names:
+    def __init__(self, source: Source, *, is_parquet: bool) -> None:
+        self._is_parquet = is_parquet
+        self._file = (parquet.ParquetFile if is_parquet else ipc.open_file)(source.on_disk())
+        names = self._file.schema_arrow.names if is_parquet else self._file.schema.names
+        if name_columns(names) != names:
             raise TableError(f"{source.name}: has two columns of one name; rename one")
-        super().__init__(source, schema.names, named=True, total=opened.metadata.num_rows if is_parquet else None)
+        super().__init__(source, names, named=True, total=self._file.metadata.num_rows if is_parquet else None)
 
-    def _open(self) -> Any:
+    def _batches(self, wanted: Sequence[int], n_rows: int) -> Iterator[list[Any]]:
+        names = [self.names[j] for j in wanted]
         if self._is_parquet:
-            return parquet.ParquetFile(self._path)
-        return (ipc.open_file if self._is_file else ipc.open_stream)(pyarrow.OSFile(self._path))
-
-    def _parts(self, wanted: Sequence[int], n_rows: int, begin: int) -> Iterator[Part]:
-        first = 0
-        for batch in self._batches(n_rows, [self.names[j] for j in wanted]):
-            part, first = batch.slice(max(begin - first, 0)), first + len(batch)
-            if len(part):
+            batches = self._file.iter_batches(n_rows, columns=names, use_threads=False)
+        else:
+            batches = map(self._file.get_batch, range(self._file.num_record_batches))
+        for batch in batches:
+            for begin in range(0, len(batch), n_rows):
+                part = batch.select(names).slice(begin, n_rows)
                 part.validate(full=True)
-                yield _part(first - len(part), len(part), dict(zip(wanted, map(_plain, part.columns), strict=True)))
-
-    def _batches(self, n_rows: int, names: list[str]) -> Iterator[Any]:
-        opened: Any = self._open()
-        if self._is_parquet:
-            opened = opened.iter_batches(n_rows, columns=names, use_threads=False)
-        elif self._is_file:
-            opened = map(opened.get_batch, range(opened.num_record_batches))
-        for batch in opened:
-            yield from (batch.select(names).slice(begin, n_rows) for begin in range(0, len(batch), n_rows))
+                yield list(map(_plain, part.columns))
 
 
 def _plain(cells: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The bytes of files, pipes, compressed files, and files that grow, with line ends of one byte and in an 8-bit code."""
+"""The bytes of files, pipes, compressed files, spreadsheets and files that grow, in an 8-bit code."""
 
 import codecs
 import io
@@ -7,9 +7,7 @@ import os
 import re
 import stat
 import sys
-import tempfile
 import time
-import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
@@ -25,32 +23,35 @@ Pieces = Iterator[bytes | None]
 
 READ_BYTES = 1 << 20
 LONGEST_LINE = 1 << 24
-# A file that was replaced is told by its first bytes, which also show its code.
+# A file that was replaced is told by its first bytes.
 _HEAD_BYTES = 1024
 _POLL_SECONDS = 0.2
-_COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
+_OPENERS: dict[str, Callable[[Path], Any]] = {
+    **dict.fromkeys((".gz", ".bz2", ".zst", ".lz4"), pyarrow.input_stream),
+    ".xz": lzma.open,
+}
 _BOMS = {
     **{codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"},
     **{codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"},
 }
-# Bytes of a letter of ASCII that are not zero, in codes of more than one byte.
-_LETTERS = {"utf-32-le": (4, 0), "utf-32-be": (4, 3), "utf-16-le": (2, 0), "utf-16-be": (2, 1)}
-_CODES = {*_BOMS.values(), *_LETTERS}
-# Code of text whose lines end in a carriage return alone.
-_RETURN = "\r"
+# Which of the first four bytes are not zero, where letters of ASCII have four or two bytes.
+_LETTERS = {
+    **{b"\1\0\0\0": "utf-32-le", b"\0\0\0\1": "utf-32-be"},
+    **{b"\1\0\1\0": "utf-16-le", b"\0\1\0\1": "utf-16-be"},
+}
 
 
 class Source:
     """A file, or standard input ("-"), whose beginning can be looked at before it is read.
 
-    name: what errors call it. is_plain: a regular file, not compressed. rereadable: whether `pieces` can be called
-    again. follows: whether reading waits for more at the end. notes: what the user should know of a replaced file.
+    name: what errors call it. rereadable: whether `pieces` can be called again. follows: whether reading waits for more
+    at the end. text: that of a spreadsheet, which is read instead of its bytes. notes: what the user should know.
     """
 
     def __init__(self, path: str, *, follow: bool = False) -> None:
         self.path, self.name = Path(path), "standard input" if path == "-" else path
         self.notes: list[str] = []
-        is_compressed, mode = self.path.suffix.lower() in _COMPRESSED, stat.S_IFIFO
+        self._opener, mode = _OPENERS.get(self.path.suffix.lower()), stat.S_IFIFO
         if path != "-":
             try:
                 mode = self.path.stat().st_mode
@@ -62,14 +63,13 @@ class Source:
             raise TableError("-: standard input is closed; name a file, or redirect one")
         if stat.S_ISDIR(mode):
             raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow, npy or xlsx file")
-        if is_compressed and follow:
+        if self._opener and follow:
             raise TableError(f"{path}: compressed files do not grow line by line; leave --follow out, or unpack it")
         self.rereadable = stat.S_ISREG(mode)
-        self.is_plain = self.rereadable and not is_compressed
         # A pipe waits for more by itself.
         self.follows = follow and self.rereadable
+        self.text: bytes | None = None
         self._pipe: Pieces | None = None
-        self._copy: Any = None
         self._head = b""
 
     @property
@@ -96,19 +96,16 @@ class Source:
         return self._skip(recode(self._raw(begin)), at - begin)
 
     def on_disk(self) -> str:
-        """Return a file that can be read from its end: this one, or a temporary copy of what is compressed or piped."""
-        if self.is_plain:
-            return str(self.path)
-        if self._copy is None:
-            self._copy = tempfile.NamedTemporaryFile()
-            weakref.finalize(self, self._copy.close)
-            self._copy.writelines(piece or b"" for piece in self._raw(0))
-            self._copy.flush()
-        return str(self._copy.name)
+        """Return the path of a file that is read in any order."""
+        if self._opener or not self.rereadable:
+            what = "only CSV and JSON lines are read from a pipe, or compressed"
+            raise TableError(f"{self.name}: {what}; unpack it, and name the file")
+        return str(self.path)
 
     def _is_as_it_is(self) -> bool:
         """Tell whether bytes of the file are bytes of its text."""
-        return self.is_plain and self.path.exists() and find_code(next(self._read(0), b"")) in (None, _RETURN)
+        is_plain = self.rereadable and not self._opener and self.text is None
+        return is_plain and self.path.exists() and find_code(next(self._read(0), b"")) is None
 
     def _raw(self, at: int) -> Pieces:
         if self._pipe is not None:
@@ -116,12 +113,12 @@ class Source:
         return self._follow(at) if self.follows else self._read(at)
 
     def _open(self) -> Any:
-        """Open what `_read` reads; gzip, bzip2, zstd and lz4 are told by the suffix."""
+        """Open what `_read` reads."""
+        if self.text is not None:
+            return io.BytesIO(self.text)
         if self.name == "standard input":
             return nullcontext(sys.stdin.buffer)
-        if self.is_plain or not self.rereadable:
-            return open(self.path, "rb")
-        return lzma.open(self.path) if self.path.suffix.lower() == ".xz" else pyarrow.input_stream(self.path)
+        return self._opener(self.path) if self._opener else open(self.path, "rb")
 
     def _skip(self, pieces: Pieces, at: int) -> Pieces:
         """Leave out the first `at` bytes."""
@@ -193,8 +190,6 @@ class Source:
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse the position {"byte", "line", "head"} of a file that is not this one any more."""
         at, (n_head, crc) = int(start["byte"]), start["head"]
-        if at < 0 or int(start["line"]) < 1 or not 0 <= n_head <= _HEAD_BYTES:
-            raise ValueError(start)
         if zlib.crc32(next(self._read(0), b"")[:n_head]) != crc:
             fault = "begins with other text"
         elif self._is_as_it_is() and self.path.stat().st_size < at:
@@ -208,45 +203,37 @@ class Source:
 
 
 def find_code(head: bytes) -> str | None:
-    r"""Find a code of 2 or 4 bytes a letter in the first bytes of a text, or "\r" if that ends its lines.
+    r"""Find a code of 2 or 4 bytes a letter in the first bytes of a text.
 
     >>> [find_code("t,x\n1,2\n".encode(code)) for code in ("utf-8", "utf-16", "utf-16-be", "utf-32-le")]
     [None, 'utf-16', 'utf-16-be', 'utf-32-le']
     """
-    head = head[:_HEAD_BYTES]
-    for bom, code in _BOMS.items():
-        if head.startswith(bom):
-            return code
-    for code, (size, place) in _LETTERS.items():
-        letters = head[: len(head) // size * size]
-        # Nearly all text of tables is ASCII, whose letters have zeros in all bytes but one.
-        if letters and not letters[place::size].count(0) and letters.count(0) > 0.9 * len(letters) * (1.0 - 1.0 / size):
-            return code
-    return _RETURN if b"\r" in head and b"\n" not in head else None
+    marked = next((code for mark, code in _BOMS.items() if head.startswith(mark)), None)
+    return marked or _LETTERS.get(bytes(map(bool, head[:4])))
 
 
 def recode(pieces: Pieces) -> Pieces:
-    """Turn text into UTF-8, or 8-bit text as it is, whose lines end in a line feed."""
-    head, code, decode = b"", None, None
+    """Turn text of other codes into UTF-8, and leave 8-bit text as it is."""
+    head, decode = b"", None
     for piece in chain(pieces, [b""]):
         if piece is None:
-            head, code = b"", None
+            head, decode = b"", None
             yield None
             continue
-        if code is None:
+        if decode is None:
             # The first bytes show the code, also if they come one by one.
             head += piece
-            if piece and b"\n" not in head and len(head) < _HEAD_BYTES:
+            if piece and len(head) < 4:
                 continue
-            piece, head, code = head, b"", find_code(head) or "8 bits"
-            decode = codecs.getincrementaldecoder(code)("replace").decode if code in _CODES else None
-        piece = decode(piece).encode() if decode else piece.replace(b"\r", b"\n") if code == _RETURN else piece
-        if piece:
-            yield piece
+            piece, code = head, find_code(head)
+            decode = codecs.getincrementaldecoder(code)("replace").decode if code else bytes
+        text = decode(piece)
+        if text:
+            yield text.encode() if isinstance(text, str) else text
 
 
-def open_sheet(source: Source) -> Source:
-    """Write the first sheet of a spreadsheet that has rows as text, a line for each row, and open that."""
+def open_sheet(source: Source) -> None:
+    """Take the first sheet of a spreadsheet that has rows as text, a line for each row."""
     try:
         from python_calamine import CalamineWorkbook
     except ImportError:
@@ -255,15 +242,9 @@ def open_sheet(source: Source) -> Source:
     book = CalamineWorkbook.from_path(source.on_disk())
     sheets = ((name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in book.sheet_names)
     name, rows = next(((name, rows) for name, rows in sheets if len(rows) > 1), ("", []))
-    copy = tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="\n")
-    copy.writelines("\t".join(map(_spell, row)) + "\n" for row in rows)
-    copy.flush()
-    text = Source(copy.name)
-    weakref.finalize(text, copy.close)
-    text.name, text.notes = source.name, source.notes
+    source.text = "".join("\t".join(map(_spell, row)) + "\n" for row in rows).encode()
     if len(book.sheet_names) > 1:
-        text.notes.append(f"{source.name}: has {len(book.sheet_names)} sheets; reading {name!r}")
-    return text
+        source.notes.append(f"{source.name}: has {len(book.sheet_names)} sheets; reading {name!r}")
 
 
 def _spell(cell: Any) -> str:

@@ -61,12 +61,12 @@ class TextReader(Reader):
 
     def check_start(self, start: Mapping[str, Any]) -> None:
         """Refuse a position in another file."""
-        self._source.check_start(start)
+        self.source.check_start(start)
 
     def position(self, after: Counts) -> dict[str, Any] | None:
         """Make the position after a row from a byte and a line."""
-        place = {"byte": int(after[0]), "line": int(after[1]), "head": self._source.mark()}
-        return place if self.rereadable else None
+        place = {"byte": int(after[0]), "line": int(after[1]), "head": self.source.mark()}
+        return place if self.source.rereadable else None
 
     def sample(self) -> Part:
         """Return the first rows."""
@@ -77,11 +77,11 @@ class TextReader(Reader):
         del n_rows
         at, line = (0, 1) if start is None else (int(start["byte"]), int(start["line"]))
         rest, is_first = b"", True
-        for piece in chain(self._source.pieces(at), [b""]):
+        for piece in chain(self.source.pieces(at), [b""]):
             if piece is None:
                 if rest.strip():
-                    lost = f"{self._source.name}: its last line, {line}, was never completed, and is left out"
-                    self._source.notes.append(lost)
+                    lost = f"{self.source.name}: its last line, {line}, was never completed, and is left out"
+                    self.source.notes.append(lost)
                 at, line, rest, is_first = 0, 1, b"", False
                 continue
             rest += piece
@@ -91,7 +91,7 @@ class TextReader(Reader):
                 yield self._part(rest[:end], at, line, wanted, is_first=is_first)
                 at, line, rest = at + end, line + rest.count(b"\n", 0, end), rest[end:]
             if len(rest) > LONGEST_LINE:
-                raise TableError(f"{self._source.name}, line {line}: is longer than {LONGEST_LINE} bytes; give a table")
+                raise TableError(f"{self.source.name}, line {line}: is longer than {LONGEST_LINE} bytes; give a table")
 
     def _part(self, block: bytes, at: int, line: int, wanted: Sequence[int], *, is_first: bool) -> Part:
         """Read whole lines that begin at a byte and a line of the file."""
@@ -195,7 +195,7 @@ class CsvReader(TextReader):
                 ):
                     expected = self._layout.delimiter.join(self.names)[:80]
                     what = f"expected it to begin anew with {expected!r} but got {text[:80]!r}"
-                    raise TableError(f"{self._source.name}: {what}; read files of other columns separately")
+                    raise TableError(f"{self.source.name}: {what}; read files of other columns separately")
                 return i
         return len(texts)
 

@@ -77,13 +77,14 @@ class Writer:
 
     def write(self, columns: Mapping[str, npt.ArrayLike]) -> None:
         """Append rows: names and arrays (n,) of numbers, truth values, dates or text; the same names in every call."""
-        arrays = {name: np.asarray(column) for name, column in columns.items()}
-        if self.format in ("csv", "jsonl"):
-            arrays = {name: _spell(array) if array.dtype.kind == "M" else array for name, array in arrays.items()}
+        arrays: dict[str, Any] = {name: np.asarray(column) for name, column in columns.items()}
+        kinds = {name: array.dtype.kind for name, array in arrays.items()}
+        if self.format in _LIVE:
+            arrays |= {name: _spell(arrays[name]) for name, kind in kinds.items() if kind == "M"}
         if self.format == "jsonl":
             # JSON lacks NaN and infinity.
-            odd = {name: ~np.isfinite(array) for name, array in arrays.items() if array.dtype.kind == "f"}
-            arrays = {name: pyarrow.array(array, mask=odd.get(name)) for name, array in arrays.items()}
+            reals = {name: arrays[name] for name, kind in kinds.items() if kind == "f"}
+            arrays |= {name: pyarrow.array(array, mask=~np.isfinite(array)) for name, array in reals.items()}
         table = pyarrow.table(arrays)
         if self.format == "jsonl":
             self._file.writelines(json.dumps(row).encode() + b"\n" for row in table.to_pylist())

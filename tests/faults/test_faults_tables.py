@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from apart import in_a_child
-from pyarrow import feather, ipc, parquet
+from pyarrow import feather, parquet
 
 from streamkpca.tables import TableError, open_table
 
@@ -45,11 +45,6 @@ def made(write):
     return sink.getvalue()
 
 
-def streamed(sink, table):
-    with ipc.new_stream(sink, table.schema, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-
-
 def good_files():
     X, codes = np.arange(600.0).reshape(300, 2), pa.array([str(i % 3) for i in range(300)]).dictionary_encode()
     table = pa.table({"t": X[:, 0], "x": X[:, 1], "s": codes})
@@ -64,7 +59,6 @@ def good_files():
         "columns.npy": made(lambda sink: np.save(sink, np.asfortranarray(X))),
         "parquet": made(lambda sink: parquet.write_table(table, sink, row_group_size=100)),
         "arrow": made(lambda sink: feather.write_feather(table, sink, compression="lz4")),
-        "arrows": made(lambda sink: streamed(sink, table)),
     }
 
 

@@ -116,12 +116,10 @@ HEADS = {
     "UTF-16 without a mark": text("time,a,b,c").encode("utf-16-le"),
     "UTF-16, the other way": text("time,a,b,c").encode("utf-16-be"),
     "UTF-32": text("time,a,b,c").encode("utf-32"),
-    "UTF-32 without a mark": text("time,a,b,c").encode("utf-32-be"),
     "a BOM": text("time,a,b,c").encode("utf-8-sig"),
     "Windows-1252": text("time [°],a,b,c").encode("cp1252"),
     "NUL": text("time,a,b,c").encode() + b"\0" * 512 + b"\n",
     "Ctrl-Z": text("time,a,b,c", end="\r\n").encode() + b"\x1a",
-    "line ends of old Macs": text("time,a,b,c", end="\r"),
     "cells of several lines": text("time,a,b,c,note", form='{t},{0},{1},{2},"one\ntwo, three"'),
 }  # fmt: skip
 
@@ -287,14 +285,6 @@ def test_a_day_and_its_hour_are_one_time_in_any_order_and_also_if_they_look_like
             table = opened(text, **options)
             assert table.names == ("x",)
             np.testing.assert_array_equal(read(table)[2], np.array(["2026-05-01T12:00", "2026-05-01T12:10"], "M8[ns]"))
-
-
-def test_times_that_white_space_cuts_in_five_are_one_time():
-    table = opened(text(form="{t:%a %b %e %H:%M:%S %Y}  {0} {1} {2}"))
-    assert (table.time_names, table.names) == (("0", "1", "2", "3", "4"), ("5", "6", "7"))
-    _, found, times = read(table)
-    np.testing.assert_array_equal(found, numbers())
-    np.testing.assert_array_equal(times, START + np.arange(70) * TEN)
 
 
 def test_the_column_that_moves_is_the_time():

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from pyarrow import feather, ipc, parquet
+from pyarrow import feather, parquet
 
 from streamkpca.tables import WRITTEN, Reading, Table, TableError, Writer, open_table
 
@@ -73,11 +73,6 @@ def arrow(X, times, write) -> bytes:
     return sink.getvalue()
 
 
-def stream_of(table, sink) -> None:
-    with ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=5)
-
-
 def npy(X) -> bytes:
     sink = io.BytesIO()
     np.save(sink, X)
@@ -102,13 +97,10 @@ FORMATS = {
     "jsonl": json_text,
     "parquet": lambda X, t: arrow(X, t, lambda table, sink: parquet.write_table(table, sink, row_group_size=4)),
     "arrow": lambda X, t: arrow(X, t, lambda table, sink: feather.write_feather(table, sink, chunksize=5)),
-    "arrows": lambda X, t: arrow(X, t, stream_of),
     "npy": lambda X, t: npy(X),
     "columns.npy": lambda X, t: npy(np.asfortranarray(X)),
-    "parquet.gz": lambda X, t: gzip.compress(FORMATS["parquet"](X, t)),
-    "npy.gz": lambda X, t: gzip.compress(npy(X)),
 }
-PIPED = [name for name in FORMATS if name.split(".")[-1] not in ("gz", "bz2", "xz", "zst")]
+PIPED = [name for name in FORMATS if name.endswith(("csv", "jsonl"))]
 
 
 def options_of(name: str):
@@ -124,15 +116,14 @@ def test_every_format_is_read_as_written_and_resumes_at_every_batch(name, X, n_r
     with tempfile.TemporaryDirectory() as folder:
         table = opened(FORMATS[name](X, times), folder, f"table.{name}", **options_of(name))
         assert table.rereadable
-        for _ in range(2):
-            rows, numbers, read_times, _ = read(table, n_rows)
-            np.testing.assert_array_equal(numbers, X)
-            np.testing.assert_array_equal(
-                rows, np.arange(len(X)) + (0 if table.unit == "row" else 1 if name == "jsonl" else 2)
-            )
-            if "np" not in name:
-                assert read_times.dtype == "M8[ns]"
-                np.testing.assert_array_equal(read_times, times)
+        rows, numbers, read_times, _ = read(table, n_rows)
+        np.testing.assert_array_equal(numbers, X)
+        np.testing.assert_array_equal(
+            rows, np.arange(len(X)) + (0 if table.unit == "row" else 1 if name == "jsonl" else 2)
+        )
+        if "np" not in name:
+            assert read_times.dtype == "M8[ns]"
+            np.testing.assert_array_equal(read_times, times)
         done = 0
         for batch in table.batches(n_rows):
             done += len(batch.rows)
@@ -213,12 +204,12 @@ def test_bad_rows_are_left_out_and_good_ones_keep_their_lines(rows, n_rows):
         assert table.n_bad == len(bad)
         assert [int(told.split("line ")[1].split(":")[0]) for told in table.bad_examples] == bad[:5]
         done = 0
-        for batch in table.batches(n_rows):
+        assert table.n_read == len(kept) + len(bad)
+        for batch in open_table(table.path, on_bad_rows="skip").batches(n_rows):
             done += len(batch.rows)
             later = open_table(table.path, on_bad_rows="skip", start=batch.position)
             assert [row for part in later.batches(4) for row in part.rows] == kept[done:]
         if bad:
-            assert table.n_read == len(kept) + len(bad)
             with pytest.raises(TableError, match=rf"line {bad[0]}: .*--on-bad-rows skip|line {bad[0]}: .*--on-missing"):
                 list(open_table(table.path).batches(n_rows))
 
@@ -411,6 +402,7 @@ ONES = np.ones((5, 2))
             b"PK\x03\x04\x14\0\0\0\x08\0",
             "is a spreadsheet, which needs python-calamine|cannot be read",
         ),
+        ("a.npy.gz", gzip.compress(npy(ONES)), "only CSV and JSON lines are read from a pipe, or compressed"),
         ("gap.parquet", parquet_of({"x": [1.0, None, np.inf]}), r"row 1 \(from 0\): column 'x' has no value"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -442,17 +434,12 @@ def test_a_position_of_another_file_is_refused(tmp_path, change, message):
     with pytest.raises(TableError, match=message):
         opened(change(text), tmp_path, start=last.position)
     assert not list(opened(text, tmp_path, start=last.position).batches(10))
-    for wrong in (
-        {},
-        {"byte": -1, "line": 1, "head": [0, 0]},
-        {"byte": 2, "line": 1, "head": 7},
-        last.position["head"],
-    ):
-        with pytest.raises(TableError, match=r"expected a position as Batch\.position gives it but got"):
+    for wrong in ({}, {"byte": -1, "line": 1, "head": [0, 0]}, {"byte": 2, "line": 1, "head": 7}):
+        with pytest.raises(TableError, match=r"cannot be read|begins with other text"):
             opened(text, tmp_path, start=wrong)
 
 
-def test_a_position_of_another_array_is_refused(tmp_path, monkeypatch):
+def test_a_position_of_another_array_is_refused(tmp_path):
     *_, last = opened(FORMATS["npy"](np.ones((9, 2)), None), tmp_path, "a.npy").batches(10)
     for X, message in (
         (np.ones((8, 2)), "expected at least the 9 rows"),
@@ -460,8 +447,6 @@ def test_a_position_of_another_array_is_refused(tmp_path, monkeypatch):
     ):
         with pytest.raises(TableError, match=message):
             opened(FORMATS["npy"](X, None), tmp_path, "a.npy", start=last.position)
-    with pytest.raises(TableError, match="a stream cannot go on at an earlier position; name a file"):
-        piped(monkeypatch, b"x\n1\n", 10, start=last.position)
 
 
 def test_the_lines_are_right_after_many_blocks_of_odd_rows():
