@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import wraps
+from traceback import walk_tb
 from types import FrameType, FunctionType
 from typing import Any, TypeVar, cast
 
@@ -36,8 +37,8 @@ class NotFittedError(ValueError, AttributeError):
 class IndefiniteKernelWarning(UserWarning):
     """Issued when kernel values cannot be inner products.
 
-    A positive definite kernel never gives a row a negative squared distance to the span of other rows. If that
-    happens beyond rounding, the energy account stays exact, but tolerances and bounds no longer hold.
+    They give a row a negative squared distance to the span of other rows. The energy account stays exact then, but
+    tolerances and bounds no longer hold.
 
     Examples
     --------
@@ -148,44 +149,41 @@ def name_errors(target: Target) -> Target:
 
 
 def _name_errors_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    add = _add_place
-
+    @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            add(error, function, args[0] if args else kwargs.get("self"))
+            if type(error) in _REFUSALS and error.args and isinstance(error.args[0], str):
+                _add_place(error, function, args[0] if args else kwargs.get("self"))
             raise
 
-    # doctest runs the examples of functions whose globals are their module's, and those of `call` are this module's. So
-    # `call` is made again with the globals of the function, where it finds `add` as a variable of this function alone.
-    return wraps(function)(FunctionType(call.__code__, function.__globals__, None, None, call.__closure__))
+    return call
 
 
 def _add_place(error: Exception, function: Callable[..., Any], first: Any) -> None:
-    """Put the name of a function, called with this first argument, before the text of an error of this package."""
-    raised = error.__traceback__
-    while raised is not None and raised.tb_next is not None:
-        raised = raised.tb_next
-    if raised is None or not _is_of_package(raised.tb_frame):
-        return
-    if type(error) not in _REFUSALS or not error.args or not isinstance(error.args[0], str):
-        return
+    """Put the place, a function called with this first argument, before the text of an error of this package."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
     text = error.args[0].removeprefix(getattr(error, "place", ""))
-    # Python names the function itself where it refuses wrong arguments, and calls come from this file.
-    if raised.tb_frame.f_code.co_filename == __file__ or text.startswith(f"{function.__qualname__}("):
+    # Python names the function itself where it refuses wrong arguments.
+    if not _is_of_package(frame) or text.startswith(f"{function.__qualname__}("):
         return
-    place = function.__name__
-    if "." in function.__qualname__:
-        owner = first.__name__ if isinstance(first, type) else type(first).__name__
-        place = owner if place in _UNNAMED else f"{owner}.{place}"
-    elif function.__module__.startswith("streamkpca.adapters."):
-        # Each adapter has functions of the same names.
-        place = f"{function.__module__.rpartition('.')[2]}.{place}"
-    vars(error)["place"] = f"{place}: "
-    error.args = (f"{place}: {text}", *error.args[1:])
+    place = f"{_name_of(function, first)}: "
+    vars(error)["place"] = place
+    error.args = (place + text, *error.args[1:])
     if isinstance(error, ImportError):
         error.msg = error.args[0]
+
+
+def _name_of(function: Callable[..., Any], first: Any) -> str:
+    """Return what users call: a function, a method of the class of the first argument, or that class."""
+    name = function.__name__
+    if "." in function.__qualname__:
+        owner = first.__name__ if isinstance(first, type) else type(first).__name__
+        return owner if name in _UNNAMED else f"{owner}.{name}"
+    # Each adapter has functions of the same names.
+    package, _, module = function.__module__.rpartition(".")
+    return f"{module}.{name}" if package == "streamkpca.adapters" else name
 
 
 def _is_of_package(frame: FrameType) -> bool:
@@ -231,8 +229,7 @@ _CALLS = {
 def not_fitted(estimator: str, request: str) -> NotFittedError:
     """Make the error for a request, a method or attribute, that needs a fitted model.
 
-    If scikit-learn is loaded, the error is also an instance of its class of the same name, so that code written for
-    scikit-learn catches it. scikit-learn is never imported for this.
+    If scikit-learn is loaded, the error is one of its class of the same name, too, so that code for that catches it.
     """
     calls = _CALLS.get(estimator, "'fit'")
     message = f"{request} needs a fitted {estimator}, but this one has seen no rows yet; call {calls} first"
