@@ -76,11 +76,8 @@ def _check_target(path: FileName) -> os.stat_result | None:
         if not os.path.basename(name):
             raise
         found = None
-    folder = os.path.dirname(os.path.realpath(name))
     if found is not None and not os.access(name, os.W_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), name)
-    if (found is None or stat.S_ISREG(found.st_mode)) and os.path.isdir(folder) and not os.access(folder, os.W_OK):
-        raise OSError(errno.EACCES, "no file can be created in its folder", name)
     return found
 
 

@@ -48,9 +48,9 @@ class StreamingKernelPCA(Estimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"contrast"``,
-        ``"spread"``, ``"scale"`` or ``"median"`` is computed from the first block, and again after 2, 4, 8 ... blocks,
-        for the last time after 4,096 rows. If it is clearly different by then, the stream is learned anew with it.
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width that is a rule, such
+        as ``"contrast"``, is computed from the first block, and again after 2, 4, 8 ... blocks, for the last time after
+        4,096 rows. If it is clearly different by then, the stream is learned anew with it.
     max_atoms : int or None, default=256
         Maximum number of atoms. None: as many as the tolerance requires.
     atoms : {"moved", "rows"}, default="moved"
@@ -63,9 +63,9 @@ class StreamingKernelPCA(Estimator):
         `max_atoms`, whether a row is worth becoming an atom.
     noise_variance : float, "auto" or None, default="auto"
         Tipping's noise variance sigma^2, in units of k(x, x): the larger it is, the fewer atoms are active. "auto"
-        keeps the fewest atoms that hold at least 99% of the variance that all atoms hold on the q axes (99.67% of the
-        rows seen, as a margin for others). None makes all atoms active, and so does "auto" where ``tolerance=0`` and
-        ``max_atoms=None`` ask for batch kernel PCA.
+        keeps the fewest that hold at least 99% of the variance of all atoms on the q axes (99.67% of that of the rows
+        seen, as a margin). None makes all atoms active, and so does "auto" where ``tolerance=0`` and ``max_atoms=None``
+        ask for batch kernel PCA.
     n_active : int or None, default=None
         Number of active atoms; the noise variance is then chosen to give it.
     axes : {"ritz", "likelihood"}, default="ritz"
@@ -78,8 +78,8 @@ class StreamingKernelPCA(Estimator):
         Number of rows that are processed together, at most 4,096. Results depend on it, but not on how calls cut the
         stream. Use at least some dozens: the rows of a block decide which of them become atoms.
     refit_every : int or "auto", default="auto"
-        Rows between refits of the axes, which happen at the end of a block; a young stream also refits whenever it has
-        grown by a half. "auto": 128 rows per atom and at least 16,384, but at most a quarter of the half-life.
+        Rows between refits of the axes, at the end of a block; a young stream also refits whenever it has grown by a
+        half. "auto": 128 rows per atom and at least 16,384, but at most a quarter of the half-life.
     reservoir_size : int, default=512
         Size of a random sample of the stream, which `captured_energy` and `novelty_threshold` use; 0 for none.
     on_bad_rows : {"raise", "skip"}, default="raise"
@@ -289,7 +289,8 @@ class StreamingKernelPCA(Estimator):
         Parameters
         ----------
         other : StreamingKernelPCA
-            With the same kernel (scale included), features, `half_life` and `dtype`. It does not change.
+            With the same kernel, features, `half_life` and `dtype`. It does not change. Let all shards have one scale
+            of the kernel: ``kernel=kernel.settled(rows)``.
 
         Raises
         ------
@@ -301,10 +302,6 @@ class StreamingKernelPCA(Estimator):
         The bases are united and the moments expressed in the union, which is exact; then the weakest atoms are removed
         until at most `max_atoms` are left. Counts, weights and energies add up; positions in the other stream follow
         the last one of this stream. With a half-life, the newest row of each has its full weight. O(m^3).
-
-        Shards must agree on the kernel's scale: settle it once, ``kernel=kernel.settled(rows)``, and give it to all of
-        them. If neither model has filled a block and the scale is not settled, the other's rows are appended to this
-        stream.
 
         Examples
         --------
@@ -360,8 +357,8 @@ class StreamingKernelPCA(Estimator):
         Returns
         -------
         ndarray of shape (2,)
-            Ends of an interval for the share of the stream's energy sum a_n k(x_n, x_n) that lies in the span of the
-            published atoms. They coincide while the sample holds every row.
+            Ends of an interval for the share of the stream's energy sum a_n k(x_n, x_n) in the span of the published
+            atoms. They coincide while the sample holds every row.
 
         Raises
         ------
@@ -411,11 +408,10 @@ class StreamingKernelPCA(Estimator):
 
         Notes
         -----
-        A split-conformal level [1]_ of the scores of rows that the model has not learned from: sampled rows that the
-        atoms were not chosen from, and rows that came after the last refit. While there are too few, runs of rows are
-        scored without the atoms that they became. A share `quantile` of later rows stays below it if they are
-        exchangeable with those of the stream, up to chance: 3 of 300 rows decide about 0.99. `Monitor` has thresholds
-        for streams that change.
+        A split-conformal level [1]_ of the scores of rows that the model has not learned from, see
+        `streamkpca.stream.calibrate`. A share `quantile` of later rows stays below it if they are exchangeable with
+        those of the stream, up to chance: 3 of 300 rows decide about 0.99. `Monitor` has thresholds for streams that
+        change.
 
         References
         ----------
@@ -488,9 +484,8 @@ class StreamingKernelPCA(Estimator):
         Parameters
         ----------
         path : path-like
-            An existing file is replaced in one step, once the new one is complete and on the disk; it keeps its mode. A
-            new one can be read by its owner only, because it holds rows of the data. The file at the end of a link is
-            replaced. A device or a FIFO is written into.
+            An existing file is replaced in one step, once the new one is complete and on the disk, and keeps its mode.
+            A new one can be read by its owner only, because it holds rows of the data.
         extra : object, optional
             JSON data, bytes and arrays, which `load` returns as `extra_`, such as the offset in the source from which a
             consumer continues. Keys are strings, tuples come back as lists, nested at most 64 deep.
@@ -499,10 +494,9 @@ class StreamingKernelPCA(Estimator):
         ------
         OSError
             The file cannot be written; it is then the old one or the complete new one.
-        TypeError, ValueError
-            JSON cannot express `extra`, a parameter is invalid, or no file can have this name.
-        CheckpointError
-            The contents could not be loaded again; nothing is written then.
+        CheckpointError, TypeError, ValueError
+            JSON cannot express `extra`, a parameter is invalid, no file can have this name, or the contents could not
+            be loaded again. Then nothing is written.
 
         Notes
         -----
@@ -539,11 +533,6 @@ class StreamingKernelPCA(Estimator):
         ----------
         extra : object, optional
             As for `save`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `save`.
         """
         file = io.BytesIO()
         self._checkpoint(extra).write(file)
@@ -557,8 +546,7 @@ class StreamingKernelPCA(Estimator):
         ----------
         path : path-like
         kernel : Kernel, optional
-            The settled kernel, needed only if it has functions of the caller, which are never stored. Its scale is
-            final, also where a younger stream would have settled it again.
+            The settled kernel, needed only if it has functions of the caller, which are never stored.
 
         Returns
         -------
@@ -575,7 +563,7 @@ class StreamingKernelPCA(Estimator):
         Notes
         -----
         Files from untrusted sources are safe to load: nothing is unpickled or evaluated, and no more memory is taken
-        than the file is long. `docs/checkpoint-format.md` describes the format, `SECURITY.md` what is promised.
+        than the file is long.
 
         Examples
         --------
@@ -603,11 +591,6 @@ class StreamingKernelPCA(Estimator):
         data : bytes
         kernel : Kernel, optional
             As for `load`.
-
-        Raises
-        ------
-        CheckpointError
-            As `load`.
         """
         return cls._read(io.BytesIO(data), "from_bytes", kernel)
 

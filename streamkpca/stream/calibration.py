@@ -45,7 +45,6 @@ class Calibration(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Calibration
     >>> Calibration(np.arange(99.0), np.ones(99), np.arange(99), np.ones((99, 2))).level(10.0)
     89.0
@@ -62,11 +61,7 @@ class Calibration(NamedTuple):
         Parameters
         ----------
         rarity : float
-            Above 1; `StreamingKernelPCA.novelty_threshold`, which describes the rule, asks for 1 / (1 - quantile).
-
-        Returns
-        -------
-        float
+            Above 1.
         """
         order = np.argsort(self.novelty, kind="stable")
         below = np.cumsum(self.weights[order])
@@ -82,7 +77,7 @@ def rows_for_level(rarity: float) -> int:
 
 
 def calibrate(state: State, settings: Settings, *, n_least: int = _ENOUGH) -> Calibration:
-    """Score rows of a stream as if its latest axes had not seen them.
+    """Return scores of rows of a stream as if its latest axes had not seen them.
 
     Parameters
     ----------
@@ -92,10 +87,6 @@ def calibrate(state: State, settings: Settings, *, n_least: int = _ENOUGH) -> Ca
     n_least : int
         This many unseen rows, or more, decide alone.
 
-    Returns
-    -------
-    Calibration
-
     Notes
     -----
     Rows that came after the last refit, and sampled rows that had no part in the choice of the atoms, are unseen. While
@@ -104,7 +95,6 @@ def calibrate(state: State, settings: Settings, *, n_least: int = _ENOUGH) -> Ca
 
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.kernels import RBF
     >>> from streamkpca.stream import Settings, State, advance, calibrate, latest_axes
     >>> settings, random = Settings.make(kernel=RBF(0.5), max_atoms=16), np.random.default_rng(0)

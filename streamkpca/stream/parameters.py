@@ -138,10 +138,10 @@ class Settings:
 
     Parameters
     ----------
-    kernel, max_atoms, tolerance, half_life, block_size, refit_every, reservoir_size, random_state, atoms, on_bad_rows
+    kernel, max_atoms, atoms, tolerance, half_life, block_size, refit_every, reservoir_size, random_state, dtype
         As of `StreamingKernelPCA`.
-    on_missing, dtype
-        As of `StreamingKernelPCA`.
+    on_bad_rows, on_missing
+        As of `StreamingKernelPCA`; the rows of `advance` are usable already.
     refit : RefitSettings
         The parameters that decide the axes and nothing else.
 
@@ -186,10 +186,6 @@ class Settings:
         ----------
         **parameters
             By their names; those that are not given have their defaults.
-
-        Returns
-        -------
-        Settings
 
         Raises
         ------

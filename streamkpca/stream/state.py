@@ -47,15 +47,8 @@ class State:
     n_features : int
         Width d of the rows.
     names : ndarray of shape (d,) of str, or None
-    block_size : int
-        Rows that advance the summary together.
-    reservoir_size : int
-    dtype : {"float64", "float32"}
-        Precision in which rows are kept.
-    has_gaps : bool
-        Whether rows may have gaps.
-    seed : int
-        Seed of the samples.
+    block_size, reservoir_size, dtype, has_gaps, seed
+        As `Settings` has them.
     pending : RowBuffer
         Rows and weights that do not fill a block yet.
     settling : RowBuffer or None
@@ -73,7 +66,6 @@ class State:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Settings, State, advance
     >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = State.begin(settings, n_features=2)
@@ -110,13 +102,8 @@ class State:
         ----------
         settings : Settings
         n_features : int
-            At least 1.
+            At least 1; anything else is refused by TypeError or ValueError.
         names : ndarray of shape (d,) of str, optional
-
-        Raises
-        ------
-        TypeError, ValueError
-            The number of features is no such number.
         """
         n_features = check_integer("n_features", n_features, least=1)
         # Without a random_state the seed is drawn once, and then belongs to the stream.
@@ -232,21 +219,15 @@ def holds_all_rows(state: State) -> bool:
 
 
 def latest_axes(state: State, settings: Settings) -> Snapshot:
-    """Return the published axes, or before the first refit those of all rows so far.
+    """Return the published axes, or before the first refit those of all rows so far, which the state keeps.
 
     Parameters
     ----------
     state : State
     settings : Settings
 
-    Returns
-    -------
-    Snapshot
-        It answers queries: projections, novelty, reconstruction errors. The state keeps it until more rows come.
-
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Settings, State, advance, latest_axes
     >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = advance(State.begin(settings, 2), np.array([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]]), 1.0, settings)
@@ -269,21 +250,17 @@ def publish_axes(state: State, settings: Settings) -> State:
 
 
 def axes(state: State, settings: Settings) -> Snapshot:
-    """Fit weights and axes to all rows of a state, including pending ones; O(m^3).
+    """Return weights and axes of all rows of a state, including pending ones; O(m^3).
+
+    The fit starts from the last scheduled snapshot, so a refit on demand does not affect later ones.
 
     Parameters
     ----------
     state : State
     settings : Settings
 
-    Returns
-    -------
-    Snapshot
-        The fit starts from the last scheduled snapshot, so a refit on demand does not affect later ones.
-
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Settings, State, advance, axes
     >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = advance(State.begin(settings, 2), np.array([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]]), 1.0, settings)
@@ -388,7 +365,6 @@ def check_range(state: State, rows: Rows, weights: Array | float) -> None:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Settings, State, check_range
     >>> settings = Settings.make(kernel="linear")
     >>> check_range(State.begin(settings, 1), np.array([[1e200]]), 1.0)

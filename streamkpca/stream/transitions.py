@@ -61,7 +61,7 @@ _RUN = 64
 
 @name_errors
 def advance(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:
-    """Learn the next rows: every full block advances the summary, and refits the axes if that is due.
+    """Return the state after the next rows: every full block advances the summary, and refits the axes if that is due.
 
     Parameters
     ----------
@@ -74,10 +74,6 @@ def advance(state: State, rows: Rows, weights: Array | float, settings: Settings
     n_rejected : int
         How many of the rows were left out.
 
-    Returns
-    -------
-    State
-
     Raises
     ------
     TypeError, ValueError
@@ -86,7 +82,6 @@ def advance(state: State, rows: Rows, weights: Array | float, settings: Settings
 
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Settings, State, advance
     >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = advance(State.begin(settings, 2), np.array([[1.0, 2.0], [3.0, 4.0]]), 0.5, settings)
@@ -111,7 +106,9 @@ def with_rows(state: State, rows: Rows, weights: Array | float, settings: Settin
 
 @name_errors
 def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *, n_rejected: int = 0) -> State:
-    """Learn the first rows of a stream in two passes: the first chooses atoms, from a sample, the second records.
+    """Return the state after two passes over the first rows: one chooses atoms, from a sample, the other records.
+
+    Its axes are published.
 
     Parameters
     ----------
@@ -120,11 +117,6 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *,
     rows, weights, settings, n_rejected
         As for `advance`.
 
-    Returns
-    -------
-    State
-        With its axes published.
-
     Raises
     ------
     TypeError, ValueError
@@ -132,7 +124,6 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *,
 
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Settings, State, fit
     >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> fit(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings).published.eigenvalues
@@ -175,20 +166,15 @@ def fit(state: State, rows: Rows, weights: Array | float, settings: Settings, *,
 
 
 def refit(state: State, settings: Settings) -> State:
-    """Publish axes of all rows, outside the schedule of refits and without changing it.
+    """Return the state with axes of all rows published, outside the schedule of refits and without changing it.
 
     Parameters
     ----------
     state : State
     settings : Settings
 
-    Returns
-    -------
-    State
-
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Settings, State, advance, refit
     >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0], [6.0]]), 1.0, settings)
@@ -200,25 +186,16 @@ def refit(state: State, settings: Settings) -> State:
 
 @name_errors
 def forget(state: State, factor: float) -> State:
-    """Multiply the weights of all rows by a factor from 0 to 1.
+    """Return the state with the weights of all rows multiplied by a factor.
 
     Parameters
     ----------
     state : State
     factor : float
-
-    Returns
-    -------
-    State
-
-    Raises
-    ------
-    TypeError, ValueError
-        The factor is not such a number.
+        From 0 to 1; anything else is refused by TypeError or ValueError.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Settings, State, advance, forget
     >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> state = advance(State.begin(settings, 1), np.array([[1.0], [2.0]]), 1.0, settings)
@@ -249,7 +226,7 @@ def without_rows(state: State, settings: Settings) -> State:
 
 @name_errors
 def merge(own: State | None, others: Iterable[tuple[State, Settings]], settings: Settings) -> State | None:
-    """Unite states of several streams, and publish axes of all their rows.
+    """Return the union of the states of several streams, its axes published; None if none has seen a row.
 
     Rows of a state are numbered after those of the states before it. All streams end at the union: with a half-life,
     the newest row of each has its full weight.
@@ -261,11 +238,6 @@ def merge(own: State | None, others: Iterable[tuple[State, Settings]], settings:
     settings : Settings
         Those of the union.
 
-    Returns
-    -------
-    State or None
-        None if none has seen a row.
-
     Raises
     ------
     ValueError
@@ -273,7 +245,6 @@ def merge(own: State | None, others: Iterable[tuple[State, Settings]], settings:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from streamkpca.stream import Settings, State, advance, merge
     >>> settings = Settings.make(n_components=1, kernel="linear")
     >>> parts = [advance(State.begin(settings, 1), np.array(x), 1.0, settings) for x in ([[1.0]], [[2.0], [6.0]])]
