@@ -106,10 +106,10 @@ class Aggregate:
         sample_weight : array-like of shape (n,), float or None
             Weight of each row; 1 by default.
 
-        Returns
-        -------
-        Aggregate
-            This state; as before the call if that raises, as `StreamingKernelPCA.partial_fit` does.
+        Raises
+        ------
+        TypeError, ValueError
+            As `StreamingKernelPCA.partial_fit`; then this state is as before.
         """
         if len(X):
             self._model.partial_fit(X, sample_weight=sample_weight)
@@ -118,15 +118,12 @@ class Aggregate:
     def merge(self, *others: "Aggregate") -> Self:
         """Add the rows of other states to this one, numbered after its own.
 
+        O(m^2) where the atoms are the same, O(m^3) otherwise.
+
         Parameters
         ----------
         *others : Aggregate
             States of the same template, in the order of their rows; they stay.
-
-        Returns
-        -------
-        Aggregate
-            This state. O(m^2) where the atoms are the same, O(m^3) otherwise.
 
         Raises
         ------
@@ -164,9 +161,7 @@ class Aggregate:
         """
         model = _model_of(self._parameters, getattr(self._model, "state_", None))
         if not self.n_rows_ or not model.refit().total_weight_:
-            raise ValueError(
-                "Aggregate.finish: found no rows to learn from; add at least 1 finite row of positive weight"
-            )
+            raise ValueError("found no rows to learn from; add at least 1 finite row of positive weight")
         return model
 
     def to_bytes(self) -> bytes:

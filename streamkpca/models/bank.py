@@ -45,8 +45,8 @@ class Bank:
         Where the bank is stored, on a disk of this machine; it is made if its parent exists. One bank may use it at a
         time, and one thread a bank.
     make : callable
-        Makes what a new key begins with, such as ``Monitor``, or ``template.without_rows`` of a model. Everything that
-        it returns is of one class, which has `to_bytes`, `from_bytes`, and `update` or `partial_fit`.
+        Makes what a new key begins with, such as ``Monitor``, or ``template.without_rows`` of a model: always of one
+        class, which has `to_bytes`, `from_bytes`, and `update` or `partial_fit`.
     max_in_memory : int, default=1000
         Most monitors or models in memory.
 
@@ -67,31 +67,36 @@ class Bank:
     Notes
     -----
     A key is a string of at most 1,000 characters or an integer. What a key has learned depends on its rows in their
-    order alone, however many are in memory.
-
-    `save` makes a generation: all keys as they are then, with `extra`, whole or not at all. A bank that is opened again
-    is at its last generation, whatever killed the process: a source that repeats the rows since, from the offset in
-    `extra_`, loses none and counts none twice. If the disk is full, a call raises OSError, everything stays in memory
-    or in the file, and the bank goes on once there is room.
+    order alone, however many are in memory. A bank that is opened again is at its last generation, see `save`, whatever
+    killed the process: a source that repeats the rows since, from the offset in `extra_`, loses none and counts none
+    twice. If the disk is full, a call raises OSError, everything stays in memory or in the file, and the bank goes on
+    once there is room.
 
     A call takes the keys in memory first, and reads and writes every other one once: calls with many rows of few keys
     are the fastest.
 
     Examples
     --------
+    Two pumps whose readings rise, one monitor in memory at a time:
+
     >>> import tempfile
-    >>> import numpy as np
-    >>> from streamkpca import Bank, StreamingKernelPCA
-    >>> random = np.random.default_rng(0)
-    >>> keys, rows = random.integers(20, size=4000), random.normal(size=(4000, 3))
-    >>> template = StreamingKernelPCA(2, max_atoms=8, block_size=64, reservoir_size=0).partial_fit(rows)
-    >>> with tempfile.TemporaryDirectory() as folder, Bank(folder, template.without_rows, max_in_memory=5) as bank:
-    ...     found = bank.update(keys, rows)
-    ...     bank.put(7, bank.get(7).forget(0.5))  # `get` returns a copy
-    ...     bank.remove(3)
-    ...     len(bank), found[7].shape == ((keys == 7).sum(),), bank.events(), bank.save({"offset": 4000}).extra_
-    (19, True, {}, {'offset': 4000})
-    >>> bank.close()  # as leaving the block has done
+    >>> from streamkpca import Bank
+    >>> from streamkpca.monitoring import Monitor
+    >>> folder, keys, rows = tempfile.TemporaryDirectory(), ["north", "south"] * 200, np.arange(800.0).reshape(400, 2)
+    >>> bank = Bank(folder.name, Monitor, max_in_memory=1)
+    >>> records = bank.update(keys, rows)
+    >>> len(bank), records["north"].rarity.shape, [len(events) for events in bank.events().values()]
+    (2, (200,), [1, 1])
+
+    A copy is changed and put back, another key removed, and all stored with the next offset of the source:
+
+    >>> bank.put("north", bank.get("north").reset_context())
+    >>> bank.remove("south")
+    >>> bank.save({"offset": 400}).close()
+    >>> with Bank(folder.name, Monitor) as bank:
+    ...     list(bank), bank.extra_
+    (['north'], {'offset': 400})
+    >>> folder.cleanup()
     """
 
     def __init__(self, folder: str | os.PathLike[str], make: Callable[[], Any], *, max_in_memory: int = 1000) -> None:
@@ -187,24 +192,17 @@ class Bank:
         self._keep(_check_key(key), value)
 
     def events(self) -> dict[Key, list[Any]]:
-        """Return the events of all monitors that have some, by key.
-
-        Returns
-        -------
-        dict
-            The `events_` of each, which is read if it is not in memory.
-        """
+        """Return the `events_` of all monitors that have some, by key; those that are not in memory are read."""
         stored = ((json.loads(key), state) for key, state in self._run(f"SELECT key, state {_NEWEST}", (1,)))
         found = {key: self._kind.from_bytes(state) for key, state in stored if key not in self._values} | self._values
         return {key: value.events_ for key, value in found.items() if getattr(value, "n_events_", 0)}
 
     def remove(self, key: Key) -> None:
-        """Remove a key, from the disk with the next `save`.
+        """Remove a key, if it has something; from the disk with the next `save`.
 
         Parameters
         ----------
         key : str or int
-            It need not have anything.
         """
         self._write(_check_key(key), None)
         self._values.pop(key, None)
@@ -216,11 +214,6 @@ class Bank:
         ----------
         extra : object, optional
             JSON data, such as the offset of the next row in its source; `extra_` has it when the bank is opened again.
-
-        Returns
-        -------
-        Bank
-            This bank.
 
         Raises
         ------

@@ -14,25 +14,13 @@ from streamkpca.models.streaming import StreamingKernelPCA
 
 
 def load(path: FileName, *, kernel: Kernel | None = None) -> StreamingKernelPCA:
-    """Read a model that `StreamingKernelPCA.save` wrote, see `StreamingKernelPCA.load`.
+    """Read a model that `StreamingKernelPCA.save` wrote, as `StreamingKernelPCA.load` does.
 
     Parameters
     ----------
     path : path-like
     kernel : Kernel, optional
         The settled kernel, needed only if it has functions of the caller, which are never stored.
-
-    Returns
-    -------
-    StreamingKernelPCA
-        With the `extra_` that it was saved with.
-
-    Raises
-    ------
-    CheckpointError
-        The file is damaged, no checkpoint, or of another format.
-    OSError
-        The file cannot be read.
 
     Examples
     --------
@@ -120,23 +108,15 @@ class Checkpointer:
         return time.monotonic() - self._saved_at
 
     def save(self, model: Any, extra: Any = None) -> Path:
-        """Save a new generation, then remove the oldest ones beyond `keep`.
+        """Write a new generation, return its file, and remove the oldest ones beyond `keep`.
+
+        If that fails, as `StreamingKernelPCA.save` does, the older ones stay.
 
         Parameters
         ----------
         model : StreamingKernelPCA or Monitor
         extra : object, optional
             As for `StreamingKernelPCA.save`.
-
-        Returns
-        -------
-        Path
-            The new file.
-
-        Raises
-        ------
-        OSError, TypeError, ValueError
-            As `StreamingKernelPCA.save`; then the older generations stay.
         """
         older = self.generations
         number = self._number(older[0]) + 1 if older else 1
@@ -153,19 +133,13 @@ class Checkpointer:
 
         Parameters
         ----------
-        model : StreamingKernelPCA or Monitor
-        extra : object, optional
-            As for `StreamingKernelPCA.save`.
+        model, extra
+            As for `save`.
 
         Returns
         -------
         Path or None
             None if no save was due.
-
-        Raises
-        ------
-        OSError, TypeError, ValueError
-            As `save`.
         """
         new = _rows_of(model) - self._saved_rows
         enough = self._every_rows is not None and new >= self._every_rows
@@ -173,7 +147,7 @@ class Checkpointer:
         return self.save(model, extra) if enough or (late and new) else None
 
     def latest(self, of: Any = StreamingKernelPCA, *, kernel: Kernel | None = None) -> Any:
-        """Read the newest generation that can be read.
+        """Read the newest generation that can be read; None if there is none.
 
         Parameters
         ----------
@@ -181,11 +155,6 @@ class Checkpointer:
             The class that was saved; or `Monitor`.
         kernel : Kernel, optional
             As for `load`.
-
-        Returns
-        -------
-        object or None
-            Of the class `of`; None if there is no generation.
 
         Raises
         ------

@@ -160,7 +160,9 @@ class OutlierDetector(Parameterised):
     """Find the outliers of a table among its own rows, and of other rows like them.
 
     The detector is fitted to rows of which some are outliers, and ranks these rows and others. To watch for rows that
-    are unlike healthy ones, learn healthy ones by `StreamingKernelPCA` and ask for their `novelty`.
+    are unlike healthy ones, learn healthy ones by `StreamingKernelPCA` and ask for their `novelty`. Questions raise
+    `NotFittedError` before the first row, and TypeError or ValueError if X is not a finite real array with the columns
+    of the table.
 
     Parameters
     ----------
@@ -199,21 +201,26 @@ class OutlierDetector(Parameterised):
 
     Examples
     --------
-    >>> import numpy as np
+    A circle, and two rows that are not on it:
+
+    >>> import pandas as pd
     >>> from streamkpca import OutlierDetector
     >>> angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 500)
-    >>> rows = np.column_stack([np.cos(angle), np.sin(angle)])
-    >>> rows[:2] = [0.0, 0.0], [1.1, 1.1]
-    >>> detector = OutlierDetector(contamination=0.004).fit(rows)
-    >>> np.flatnonzero(detector.predict(rows) == -1), np.flatnonzero(detector.labels_), detector.fit_predict(rows)[:3]
-    (array([0, 1]), array([0, 1]), array([-1, -1,  1]))
-    >>> detector.decision_function([[0.0, 0.0]]) < 0.0, detector.score_samples([[0.0, 0.0]]) < detector.offset_
-    (array([ True]), array([ True]))
-    >>> detector.n_samples_seen_, detector.n_features_in_, bool(detector.decision_scores_.max() > detector.threshold_)
-    (500, 2, True)
-    >>> import pandas as pd
-    >>> OutlierDetector().fit(pd.DataFrame(rows, columns=["load", "heat"])).feature_names_in_
-    array(['load', 'heat'], dtype=object)
+    >>> table = pd.DataFrame({"load": np.cos(angle), "heat": np.sin(angle)})
+    >>> table.iloc[:2] = [[0.0, 0.0], [1.1, 1.1]]
+    >>> detector = OutlierDetector(contamination=0.004)
+    >>> np.flatnonzero(detector.fit_predict(table) == -1)
+    array([0, 1])
+    >>> detector.n_samples_seen_, detector.n_features_in_, detector.feature_names_in_
+    (500, 2, array(['load', 'heat'], dtype=object))
+
+    Other rows, by scikit-learn's names and signs, and the fitted ones by PyOD's:
+
+    >>> row = [[0.1, 0.0]]
+    >>> detector.predict(row), detector.decision_function(row) < 0.0, detector.score_samples(row) < detector.offset_
+    (array([-1]), array([ True]), array([ True]))
+    >>> np.flatnonzero(detector.labels_), np.flatnonzero(detector.decision_scores_ > detector.threshold_)
+    (array([0, 1]), array([0, 1]))
     """
 
     contamination: float | Literal["auto"] = "auto"
@@ -285,11 +292,6 @@ class OutlierDetector(Parameterised):
         -------
         ndarray of shape (n,)
             Minus the score of the Notes.
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            The detector has seen no rows, or X is not a finite real array with the columns of the table.
         """
         table, rows = self._ask("score_samples", X)
         return -table.score.of(rows)
@@ -306,11 +308,6 @@ class OutlierDetector(Parameterised):
         Returns
         -------
         ndarray of shape (n,)
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            As `score_samples`.
         """
         table, rows = self._ask("decision_function", X)
         return table.threshold - table.score.of(rows)
@@ -325,11 +322,6 @@ class OutlierDetector(Parameterised):
         Returns
         -------
         ndarray of shape (n,)
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            As `score_samples`.
         """
         table, rows = self._ask("predict", X)
         return np.where(table.score.of(rows) > table.threshold, -1, 1)

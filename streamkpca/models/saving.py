@@ -41,11 +41,6 @@ class SavedWithModel(ABC, Generic[Known]):
         extra : object, optional
             JSON data, which `load` returns as `extra_`.
 
-        Raises
-        ------
-        OSError, TypeError, ValueError
-            As `StreamingKernelPCA.save` raises them.
-
         Examples
         --------
         >>> import pathlib, tempfile
@@ -71,11 +66,6 @@ class SavedWithModel(ABC, Generic[Known]):
         ----------
         extra : object, optional
             As for `save`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `save`.
         """
         with self.model.write_lock:
             return self.model.to_bytes(self._beside(extra))
@@ -89,11 +79,6 @@ class SavedWithModel(ABC, Generic[Known]):
         path : path-like
         kernel : Kernel, optional
             As for `StreamingKernelPCA.load`.
-
-        Returns
-        -------
-        Monitor or ChangeDetector
-            With the `extra_` that it was saved with.
 
         Raises
         ------
@@ -112,11 +97,6 @@ class SavedWithModel(ABC, Generic[Known]):
         data : bytes
         kernel : Kernel, optional
             As for `StreamingKernelPCA.load`.
-
-        Raises
-        ------
-        CheckpointError
-            As `load`.
         """
         model = StreamingKernelPCA.from_bytes(data, kernel=kernel)
         return cls._restore(model, model.extra_, "from_bytes")
