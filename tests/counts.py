@@ -21,8 +21,8 @@ PACKAGE = ROOT / "streamkpca"
 
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
-    "(top)": 678,
-    "_core": 754,
+    "(top)": 674,
+    "_core": 751,
     "adapters": 397,
     "changes": 637,
     "checkpoint": 600,
