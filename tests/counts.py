@@ -32,7 +32,7 @@ LINES = {
     "export": 1_257,
     "kernels": 1_792,
     "models": 1_302,
-    "monitoring": 1_682,
+    "monitoring": 1_558,
     "plots": 385,
     "rows": 479,
     "stream": 1_379,

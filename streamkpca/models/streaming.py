@@ -706,7 +706,8 @@ class StreamingKernelPCA(Estimator):
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-        if not name.startswith("_"):
+        # Others are no parameters, but what was learned.
+        if not (name.startswith("_") or name.endswith("_")):
             self.__dict__.pop("_checked", None)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,10 +8,10 @@ learning : what is learned, what is held out, and the scales made of it
 young : the numbers by which a monitor that has learned little differs
 state : the state of a monitor beside its model, and its record in a file
 causes : the features that explain an event
-periods : the phase of a cycle, as columns beside the features
+periods : lengths of time, and the phase of a cycle, as columns beside the features
 bound : the level that keeps a promised rate of false alarms
 events : runs of alarms, and changes that last
-rules : which events are not reported
+parameters : what checks each parameter, and which events are not reported
 """
 
 from streamkpca.monitoring.bound import FalseAlarmBound

@@ -1,16 +1,12 @@
 """Runs of alarms, and changes that last."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import xlogy
 
 from streamkpca._core.arrays import Array, Flags, Positions
-from streamkpca._core.concurrency import cached_property
-from streamkpca._core.parameters import check_choice
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.rows.times import Time, Times
 
@@ -89,11 +85,6 @@ class Event:
     feedback: str | None = None
     is_open: bool = True
 
-    @cached_property
-    def _likeness(self) -> tuple[Any, ...]:
-        """What events that are alike share."""
-        return self.kind, *((cause.feature, cause.direction) for cause in self.features[:_LEADING])
-
 
 @dataclass(frozen=True)
 class Change:
@@ -141,17 +132,14 @@ class Change:
 class AlarmRun:
     """A cumulative sum of rows that exceed the threshold, which tells when there have been many for long.
 
-    It is positive since position `start`, at `start_time`. `excess` are the rows since then that exceed it, less one in
-    twenty rows. They are counted in bins of `width` rows: those numbered `bins` (b,) have `counts` (b,) of them, the
-    first at the positions `firsts` (b,) and at `first_times`.
+    It is positive since position `start`. `excess` are the rows since then that exceed it, less one in twenty rows.
+    They are counted in bins of `width` rows: those with any have `counts` (b,) of them, the first at the positions
+    `firsts` (b,) and at `first_times`.
     """
 
     start: int = 0
     excess: float = 0.0
-    n_alarms: int = 0
-    start_time: Time | None = None
     width: int = _BIN
-    bins: Positions = field(default_factory=_no_positions)
     counts: Positions = field(default_factory=_no_positions)
     firsts: Positions = field(default_factory=_no_positions)
     first_times: tuple[Time | None, ...] = ()
@@ -160,46 +148,29 @@ class AlarmRun:
         """Count the alarms among rows (n,) from position `first` on."""
         if not self.excess and not np.count_nonzero(is_alarm):
             return self
-        alarms = np.flatnonzero(is_alarm).tolist()
+        alarms, run, since, n_seen = np.flatnonzero(is_alarm), self, 0, 0
         # In rows that pay for it: whole numbers, whatever the cuts.
-        left, n_alarms, n_seen = round(self.excess * ROWS_FOR_ALARM), self.n_alarms, 0
-        start, start_time = self.start, self.start_time
-        counted = self
-        since = 0
-        for k, i in enumerate((*alarms, len(is_alarm))):
-            left = max(left - (i - n_seen), 0)
-            if not left:
-                start, n_alarms, start_time = 0, 0, None
-                counted, since = type(self)(), k
-            if i < len(is_alarm):
-                if not left:
-                    start, start_time = first + i, time_of(times, i)
-                left, n_alarms, n_seen = left + ROWS_FOR_ALARM - 1, n_alarms + 1, i + 1
-        counted = counted._count(np.array(alarms[since:], dtype=np.int64), first, times)
-        return replace(counted, start=start, excess=left / ROWS_FOR_ALARM, n_alarms=n_alarms, start_time=start_time)
+        left = round(self.excess * ROWS_FOR_ALARM)
+        for k, i in enumerate(alarms.tolist()):
+            left -= i - n_seen
+            if left <= 0:
+                run, since, left = type(self)(start=first + i), k, 0
+            left, n_seen = left + ROWS_FOR_ALARM - 1, i + 1
+        left -= len(is_alarm) - n_seen
+        if left <= 0:
+            return type(self)()
+        return replace(run._count(alarms[since:], first, times), excess=left / ROWS_FOR_ALARM)
 
     def _count(self, alarms: Positions, first: int, times: Times | None) -> Self:
         """Count alarms (a,), given by their places behind position `first`, in bins."""
-        if not len(alarms):
-            return self
-        position = np.concatenate([self.firsts, first + alarms])
-        at = (*self.first_times, *(time_of(times, int(i)) for i in alarms))
-        number = np.concatenate([self.counts, np.ones(len(alarms), dtype=np.int64)])
+        positions = np.concatenate([self.firsts, first + alarms])
+        at = (*self.first_times, *(time_of(times, i) for i in alarms.tolist()))
+        numbers = np.concatenate([self.counts, np.ones(len(alarms), dtype=np.int64)])
         width = self.width
-        while True:
-            bins, places = np.unique(position // width, return_index=True)
-            if len(bins) <= _MOST_BINS:
-                break
+        while len(places := np.unique(positions // width, return_index=True)[1]) > _MOST_BINS:
             width *= 2
-        sums = np.add.reduceat(number, places)
-        return replace(
-            self,
-            width=width,
-            bins=bins,
-            counts=sums,
-            firsts=position[places],
-            first_times=tuple(at[i] for i in places.tolist()),
-        )
+        counts, first_times = np.add.reduceat(numbers, places), tuple(at[i] for i in places.tolist())
+        return replace(self, width=width, counts=counts, firsts=positions[places], first_times=first_times)
 
     def n_alarms_since(self, position: int) -> int:
         """Return how many alarms there were from the first one of a bin on."""
@@ -268,7 +239,7 @@ class EventLog(NamedTuple):
         event = replace(self.current, features=features, ranking=ranking)
         if not features:
             return event
-        own, others = event._likeness, [one._likeness for one in self.closed]
+        own, others = _likeness(event), [_likeness(one) for one in self.closed]
         return replace(event, group=self.closed[others.index(own)].group if own in others else event.start)
 
     def end(self, event: Event | None, most: int) -> Self:
@@ -305,33 +276,14 @@ class EventLog(NamedTuple):
         return self._replace(closed=tuple(noted))
 
 
+def _likeness(event: Event) -> tuple[Any, ...]:
+    """Return what events that are alike share."""
+    return event.kind, *((cause.feature, cause.direction) for cause in event.features[:_LEADING])
+
+
 def time_of(times: Times | None, i: int) -> Time | None:
     """Return one of the times, if there are any."""
     if times is None:
         return None
     time = times[i]
     return time if isinstance(time, np.datetime64) else float(time)
-
-
-_OF_FEATURE = "feature direction value expected".split()
-_COLUMNS = "start end start_time end_time n_alarms severity kind group feedback peak peak_row peak_time is_open".split()
-
-
-def events_frame(events: Sequence[Event], to: str) -> Any:
-    """Return events as a table of pandas or polars, with the first of their features."""
-    check_choice("to", to, choices=("pandas", "polars"))
-    try:
-        library = import_module(to)
-    except ImportError:
-        raise ImportError(f"{to} is not installed; pip install {to}, or read monitor.events_") from None
-    columns = {name: [getattr(event, name) for event in events] for name in _COLUMNS}
-    first = [next(iter(event.features), None) for event in events]
-    columns |= {name: [getattr(cause, name, None) for cause in first] for name in _OF_FEATURE}
-    return library.DataFrame({name: _column(values) if "time" in name else values for name, values in columns.items()})
-
-
-def _column(times: list[Time | None]) -> Times:
-    """Return times, some of which may be missing, as an array."""
-    # polars takes no seconds and no minutes.
-    missing = np.datetime64("NaT", "ms") if any(isinstance(time, np.datetime64) for time in times) else np.nan
-    return np.array([missing, *(missing if time is None else time for time in times)])[1:]

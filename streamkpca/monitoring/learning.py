@@ -1,19 +1,20 @@
 """What a monitor learns of the rows that it judged, and the scales that it makes of rows it holds out."""
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
 from streamkpca.components.relation import Relation
+from streamkpca.kernels import Kernel
 from streamkpca.monitoring.events import AlarmRun
 from streamkpca.monitoring.periods import has_passed
 from streamkpca.monitoring.rarity import RarityScale, count_views
 from streamkpca.monitoring.scoring import MOST_RELATED, Scorer, smooth
 from streamkpca.monitoring.state import MonitorState, ScoredRows
 from streamkpca.monitoring.young import YOUNG
-from streamkpca.stream.calibration import calibrate
+from streamkpca.stream import advance, calibrate, refit
 
 LEARN = ("normal", "all", "none")
 # Rows that are judged by one model and one scale, at least.
@@ -35,30 +36,35 @@ _DRIFTED = 0.9
 _FEW_UNUSUAL = 0.6
 # Neighbours that are learned, or held out, together when a change is accepted.
 _RUN = 16
-# Most numbers kept of rows that are held out, and of rows that were left out until a change is accepted.
-_MOST_HELD_NUMBERS, _MOST_LEFT_NUMBERS = 1_000_000, 100_000
+# Most numbers kept of rows that are held out.
+_MOST_HELD_NUMBERS = 1_000_000
+# Most numbers kept of rows that were left out until a change is accepted.
+_MOST_LEFT_NUMBERS = 100_000
 # Scores of learned rows that are enough to begin with, where a model was given.
 _ENOUGH = 250
 
 
-def learn_chunk(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
+def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> MonitorState:
     """Learn the usual rows of a chunk, or hold it out, and renew the scales when it is time."""
-    kernel, n_chunks = scorer.kernel, state.n_chunks + 1
-    rows = ScoredRows.join(state.waiting)
+    before, n_chunks, rows = state.model.summary, state.n_chunks + 1, ScoredRows.join(state.waiting)
     share_odder = _average(state.share_odder, rows.is_odder)
     share_unusual = _average(state.share_unusual, ~rows.is_usual)
     state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder, share_unusual=share_unusual)
-    is_usual = (rows.is_usual | _drifts(state)) & _needs_rows(state, scorer) | (learn == "all")
+    is_usual = (rows.is_usual | _drifts(state)) & _needs_rows(state, scorer) | learns_all
     # The second chunk is held out, too, so that there is a scale soon.
     if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
         is_whole = np.count_nonzero(is_usual) >= (1.0 - _MOST_UNUSUAL) * len(is_usual)
         state = _hold_out(state, rows.stacked if is_whole else rows.stacked[is_usual], n_chunks)
     elif is_usual.any():
-        state = _learn(state, scorer, rows.stacked[is_usual])
+        state = learn(state, scorer, rows.stacked[is_usual])
     state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~is_usual]))
     # Scores in another scale of the kernel cannot be compared with those in the last one.
-    has_moved = state.n_renewed > 0 and scorer.kernel != kernel
+    has_moved = state.n_renewed > 0 and _kernel_of(state.model.summary) != _kernel_of(before)
     return renew(state, scorer) if has_moved or _is_due(state, scorer) else state
+
+
+def _kernel_of(summary: Any) -> Kernel | None:
+    return None if summary is None else summary.basis.kernel
 
 
 def _average(share: float, flags: Flags) -> float:
@@ -69,7 +75,7 @@ def _average(share: float, flags: Flags) -> float:
 
 def _needs_rows(state: MonitorState, scorer: Scorer) -> bool:
     """Tell whether a model has more to learn: it is not settled, is to forget, or the bulk of the stream has moved."""
-    is_settled = state.n_learned - state.n_before >= YOUNG.n_settled and scorer.model.half_life is None
+    is_settled = state.n_learned - state.n_before >= YOUNG.n_settled and scorer.settings.half_life is None
     return not is_settled or state.share_odder >= _MOVED
 
 
@@ -78,12 +84,13 @@ def _drifts(state: MonitorState) -> bool:
     return state.n_learned >= YOUNG.n_grown and state.share_odder >= _DRIFTED and state.share_unusual <= _FEW_UNUSUAL
 
 
-def _learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
-    scorer.model.partial_fit(rows)
+def learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
+    """Learn rows (n, D): their moments, and by the model."""
     related, moments = scorer.leave_phases_out(rows), state.moments
     if related.shape[1] <= MOST_RELATED:
         moments = moments.add(related)
-    return replace_fields(state, moments=moments, n_learned=state.n_learned + len(rows))
+    model = advance(state.model, rows, 1.0, scorer.settings)
+    return replace_fields(state, model=model, moments=moments, n_learned=state.n_learned + len(rows))
 
 
 def _hold_out(state: MonitorState, rows: Array, run: int) -> MonitorState:
@@ -109,39 +116,28 @@ def _is_due(state: MonitorState, scorer: Scorer) -> bool:
 
 def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
     """Make the scales of both views anew, from the rows that are held out, if there are any."""
-    known = scorer.known
     if not len(state.held):
         return state
-    if state.n_learned < YOUNG.n_refitted or known is None or known.scheduled is None:
-        scorer.model.refit()
-    held = scorer.leave_phases_out(state.held)
-    predictor = None
+    if state.n_learned < YOUNG.n_refitted or state.model.scheduled is None:
+        state = replace_fields(state, model=refit(state.model, scorer.settings))
+    held, predictor = scorer.leave_phases_out(state.held), None
     if held.shape[1] <= MOST_RELATED and state.moments.weights.max() >= YOUNG.n_first:
         predictor = Relation.fit(state.moments, held)
-    edges = np.flatnonzero(np.diff(state.held_runs)) + 1
-    scores = [scorer.score(run, predictor, None) for run in np.split(state.held, edges)]
-    found = [np.concatenate([score.place for score in scores])]
-    if predictor is not None:
-        found.append(np.concatenate([score.relation for score in scores if score.relation is not None]))
-    scales = [RarityScale.fit(given) for given in found]
-    return replace(
-        state,
-        place=replace(state.place, scale=scales[0]),
-        relation=replace(state.relation, scale=None if predictor is None else scales[1]),
-        predictor=predictor,
-        n_views=count_views(scales, found),
-        n_renewed=state.n_learned,
-        # Scores of another relation are nothing to go on from.
-        last_scores=None,
-    )
+    # Scores of another relation are nothing to go on from.
+    state = replace_fields(state, predictor=predictor, last_scores=None)
+    runs = np.split(state.held, np.flatnonzero(np.diff(state.held_runs)) + 1)
+    scores = zip(*(scorer.score(state, run, learns=True).views for run in runs), strict=True)
+    views = [np.concatenate(parts) for parts in scores]
+    scales = tuple(map(RarityScale.fit, views))
+    return replace_fields(state, scales=scales, n_views=count_views(scales, views), n_renewed=state.n_learned)
 
 
 def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
     """Take the first scale from a model that has learned rows: scores of rows that it leaves out in turn."""
-    found = calibrate(scorer.model.state_, scorer.model.settings(), n_least=_ENOUGH)
+    found = calibrate(state.model, scorer.settings, n_least=_ENOUGH)
     runs = np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1)
-    scale = RarityScale.fit(np.concatenate([smooth(run, scorer.smoothing, None) for run in runs]))
-    return replace(state, place=replace(state.place, scale=scale), n_renewed=state.n_learned)
+    scale = RarityScale.fit(np.concatenate([smooth(run, None, scorer.smoothing) for run in runs]))
+    return replace_fields(state, scales=(scale,), n_renewed=state.n_learned)
 
 
 def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
@@ -149,17 +145,12 @@ def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
     # In the new state the model learns as many rows as in the first before it stands still: on five streams, average
     # precision after 14 changes was 0.43; where it stood still at once, or began anew, 0.40.
     rows = state.left_out
-    state = replace(state, run=AlarmRun(), left_out=rows[:0], n_before=state.n_learned)
+    state = replace_fields(state, run=AlarmRun(), left_out=rows[:0], n_before=state.n_learned)
     if len(rows) < 2 * _RUN:
         # A young monitor has learned them already, but its scales do not know it yet.
         return renew(state, scorer)
     runs = np.arange(len(rows)) // _RUN
     is_held = runs % _HELD_OUT == 1
-    state = _learn(state, scorer, rows[~is_held])
-    state = replace(state, held=rows[is_held], held_runs=-1 - runs[is_held])
+    state = learn(state, scorer, rows[~is_held])
+    state = replace_fields(state, held=rows[is_held], held_runs=-1 - runs[is_held])
     return renew(state, scorer)
-
-
-def learn_event(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
-    """Learn the rows (n, D) of an event that was fine."""
-    return renew(_learn(state, scorer, rows), scorer)

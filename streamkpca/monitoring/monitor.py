@@ -1,45 +1,46 @@
 """The monitor: scores the rows of a stream, raises alarms, and learns what is normal."""
 
 import copy
-import functools
 import html
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
-from streamkpca._core.parameters import check_choice, check_integer, check_real
+from streamkpca._core.parameters import check_integer
 from streamkpca.errors import RowError, name_errors
 from streamkpca.kernels import RBF
 from streamkpca.models.saving import SavedWithModel
-from streamkpca.models.streaming import StreamingKernelPCA, check_model
-from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
+from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.bound import FalseAlarmBound, renew_level
 from streamkpca.monitoring.causes import Cause, EventRows, find_causes
-from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, events_frame, time_of
-from streamkpca.monitoring.judging import compare, judge
-from streamkpca.monitoring.learning import CHUNK, LEARN, accept_change, begin_with_model, learn_chunk, learn_event
-from streamkpca.monitoring.periods import Period, check_period, n_features_of, with_phases
-from streamkpca.monitoring.rules import as_seconds, check_known, check_rules, is_count, is_ignored, is_short
+from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
+from streamkpca.monitoring.judging import judge
+from streamkpca.monitoring.learning import CHUNK, accept_change, begin_with_model, learn, learn_chunk, renew
+from streamkpca.monitoring.parameters import PARAMETERS, QUANTILE, check_bound, check_known, is_ignored, is_short
+from streamkpca.monitoring.periods import check_stacked, kernel_with_phases, n_features_of, n_phases, with_phases
 from streamkpca.monitoring.scoring import Scorer, with_predecessors
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
 from streamkpca.monitoring.young import YOUNG
 from streamkpca.rows.times import Times, as_times, without_times
 from streamkpca.rows.validation import Rows, check_parts, feature_names, parts_of, round_to_single
+from streamkpca.stream import State
 
 # Most rows that are judged by one model and one scale, which results must not depend on how calls cut: one for so many
 # rows that came before, rounded down to a power of two.
 _LONG_CHUNK = 128
+# Rows that came before, for each row of a chunk.
 _ROWS_FOR_ONE = 16
+# Closed events that are kept.
 _MOST_EVENTS = 1000
 # Rows of a change, beyond one in twenty, after which it is reported where it is not learned.
 LASTING = 4096
-_QUANTILE = 0.99
-# Rarer false alarms would need more than five million healthy rows.
-_RAREST = 1e-7
 # On 28 families of streams, mean average precision was within .002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
 # Events that the display in a notebook lists.
@@ -188,8 +189,9 @@ class Monitor(SavedWithModel[MonitorState]):
 
     _entry = _noun = "monitor"
     # What their checks return.
-    period: Period
-    min_duration: float | None
+    period: Any
+    max_gap: Any
+    min_duration: Any
     ignore: Any
 
     def __init__(
@@ -199,7 +201,7 @@ class Monitor(SavedWithModel[MonitorState]):
         period: float | timedelta | np.timedelta64 | None = None,
         lags: int = 1,
         smoothing: float | None = None,
-        quantile: float = _QUANTILE,
+        quantile: float = QUANTILE,
         false_alarms: float | None = None,
         learn: str = "normal",
         accept_after: int | None = None,
@@ -215,41 +217,34 @@ class Monitor(SavedWithModel[MonitorState]):
             # Its kernel will be another one.
             model = copy.copy(model)
         self.model = model
-        self.period, self.lags, self.smoothing = check_period(period), lags, smoothing
+        self.period, self.lags, self.smoothing = period, lags, smoothing
         self.quantile, self.false_alarms = quantile, false_alarms
         self.learn, self.accept_after = learn, accept_after
         self.max_gap, self.end_after = max_gap, end_after
-        self.min_duration, self.ignore = _check_length("min_duration", min_duration), ignore
+        self.min_duration, self.ignore = min_duration, ignore
         check_bound(self.false_alarms, self.quantile)
+        self._check_learns()
+        if self._known is not None:
+            check_stacked(self._known, self.period, self.lags)
         self._answers: MonitorRecord | None = None
         self._explained: tuple[MonitorState | None, Event | None] = (None, None)
-        self._scorer = Scorer(self.model, self.period, self.lags, self.smoothing)
-        self._check_learns()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in PARAMETERS:
-            check, is_fixed = PARAMETERS[name]
+            check, is_optional, is_fixed = PARAMETERS[name]
             if is_fixed and name in self.__dict__:
                 raise AttributeError(
                     f"Monitor: {name} cannot change, as rows were scored and judged with the present one; begin a new "
                     f"Monitor({'' if name in ('model', 'period') else 'monitor.model, '}{name}=...)"
                 )
-            value = check(name, value)
+            if value is not None or not is_optional:
+                value = check(name, value)
         object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        # The rows that the model has learned and the thresholds belong together, so no update may come between.
+        # What the model has learned and the thresholds belong together, so no update may come between.
         with self.model.write_lock:
-            scorer = copy.copy(self._scorer)
-            return vars(self) | {"model": scorer.model, "_scorer": scorer}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
-        twin = object.__new__(type(self))
-        memo[id(self)] = twin
-        with self.model.write_lock:
-            vars(twin).update(copy.deepcopy(vars(self).copy(), memo))
-        return twin
+            return vars(self) | {"model": copy.copy(self.model)}
 
     def __copy__(self) -> Self:
         # Two monitors that share a model would learn its rows twice.
@@ -291,37 +286,37 @@ class Monitor(SavedWithModel[MonitorState]):
         """
         with self.model.write_lock:
             self._check_learns()
-            state, before = self._state, self._scorer.states
             X, time = without_times(X, time)
             rows, names = self._check_rows(X)
             times, breaks = self._breaks(rows, time)
-            n = len(rows)
+            n, start = len(rows), 0
             is_planned = _check_planned(planned, n)
             record = MonitorRecord(np.ones(n), np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), np.zeros(n), times)
-            try:
-                if state is None:
-                    state = self._start(rows.shape[1], names)
-                if self.ignore:
-                    check_known(self.ignore, state.n_features, state.names)
-                start = 0
-                while start < n:
-                    chunk = 1 << max(state.n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1
-                    chunk = min(max(chunk, CHUNK), _LONG_CHUNK)
-                    stop = min(n, start + chunk - state.n_rows % chunk)
+            scorer, state = self._scorer, self._latest
+            if state is None:
+                scorer, state = self._start(rows.shape[1], names)
+            if self.ignore:
+                check_known(self.ignore, state.n_features, state.names)
+            while start < n:
+                chunk = 1 << max(state.n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1
+                chunk = min(max(chunk, CHUNK), _LONG_CHUNK)
+                stop = min(n, start + chunk - state.n_rows % chunk)
+                part = rows[start:stop]
+                for first, end, is_good in scorer.cut_runs(part, breaks[start:stop], is_planned[start:stop]):
+                    if breaks[start + first] or not is_good:
+                        state = state.begin_anew()
+                    answers = _part(record, start + first, start + end)
                     try:
-                        part = slice(start, stop)
-                        state = self._judge_chunk(
-                            state, rows[part], breaks[part], is_planned[part], _part(record, start, stop)
-                        )
+                        state = self._judge_run(state, scorer, part[first:end], is_good, answers)
                     except RowError as error:
-                        raise error.at(start + error.row) from None
-                    if state.n_rows % chunk == 0:
-                        state = self._finish_chunk(state)
-                    start = stop
-            except BaseException:
-                self._scorer.states = before
-                raise
-            self._state, self._answers = state, record
+                        raise error.at(start + first + error.row) from None
+                if state.log.is_over(state.n_rows, self.end_after):
+                    state = self._close(state, scorer)
+                if state.n_rows % chunk == 0:
+                    state = self._finish_chunk(state, scorer)
+                start = stop
+            self._publish(state)
+            self._answers = record
         return record
 
     def stacked(self, X: Any, *, first: int = 0, time: Any = None) -> Array:
@@ -361,7 +356,7 @@ class Monitor(SavedWithModel[MonitorState]):
             out[place], before = with_predecessors(part, before)
         first = check_integer("first", first, least=0)
         times = None if time is None else as_times(time, n, None)[0]
-        return with_phases(out, self.period, first, times)
+        return out if self.period is None else with_phases(out, self.period, first, times)
 
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event.
@@ -380,7 +375,7 @@ class Monitor(SavedWithModel[MonitorState]):
         """
         with self.model.write_lock:
             if self._state is not None:
-                state = self._close(self._state).begin_anew()
+                state = self._close(self._state, self._scorer).begin_anew()
                 self._state = replace(state, time_passed=state.all_time_passed, first_time=None, last_time=None)
         return self
 
@@ -475,23 +470,19 @@ class Monitor(SavedWithModel[MonitorState]):
     def _judge_event(self, event: Event, feedback: str) -> Self:
         """Take in what a user says of an event."""
         with self.model.write_lock:
-            state, before = self._state, self._scorer.states
+            state, scorer = self._latest, self._scorer
             if state is not None and state.log.current is not None and state.log.current.start == event.start:
-                state = self._close(state)
+                state = self._close(state, scorer)
             rows = None if state is None else state.log.rows_of(event)
             if state is None or rows is None:
                 raise ValueError(
                     f"of the event at row {event.start:,} no rows are kept; take one of the latest of monitor.events_"
                 )
             known = state.known.add(rows, feedback == "confirmed")
-            state = replace(state, log=state.log.note(event, feedback), known=known)
-            try:
-                if feedback == "accepted" and self.learn != "none":
-                    state = learn_event(state, self._scorer, rows)
-            except BaseException:
-                self._scorer.states = before
-                raise
-            self._state = state
+            state = replace_fields(state, log=state.log.note(event, feedback), known=known)
+            if feedback == "accepted" and self.learn != "none":
+                state = renew(learn(state, scorer, rows), scorer)
+            self._publish(state)
         return self
 
     def _record(self) -> dict[str, Any]:
@@ -508,16 +499,16 @@ class Monitor(SavedWithModel[MonitorState]):
         names = [name for name in PARAMETERS if name != "model"]
         monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
         if record["state"] is not None:
-            scorer = monitor._scorer
-            state = state_from_record(record["state"], scorer.record_context)
+            has_gaps, known = model.on_missing == "marginal", monitor._known
+            state = state_from_record(record["state"], monitor.lags, n_phases(monitor.period), has_gaps)
+            width = monitor._scorer.width(state.n_features)
             if monitor.false_alarms != (None if state.bound is None else state.bound.false_alarms):
                 raise ValueError("its bound is another one")
-            if scorer.known is None:
-                if state.n_learned or state.place.scale is not None:
-                    raise ValueError("it has learned rows, but its model has not")
-            elif model.n_features_in_ != scorer.width(state.n_features):
+            if known is None and (state.n_learned or state.scales):
+                raise ValueError("it has learned rows, but its model has not")
+            if known is not None and known.n_features != width:
                 raise ValueError("its model has another number of features")
-            monitor._state = state
+            monitor._state = replace_fields(state, model=known or State.begin(monitor.model.settings(), width))
         return monitor
 
     @property
@@ -525,41 +516,14 @@ class Monitor(SavedWithModel[MonitorState]):
         """Runs of alarms that are reported, the oldest first; the last may be open. The latest 1,000 are kept."""
         if self._state is None:
             return []
-        opened = self._explain(self._state)
+        opened = self._explain(self._state, self._scorer)
         return [*self._state.log.closed, *([opened] if opened else [])]
 
     @property
     def n_events_(self) -> int:
         """Number of events so far, the open one included."""
-        return 0 if self._state is None else self._state.log.n_closed + (self._explain(self._state) is not None)
-
-    def events_frame(self, to: str = "pandas") -> Any:
-        """Return the events as a table, a row each, the oldest first.
-
-        Parameters
-        ----------
-        to : {"pandas", "polars"}
-
-        Returns
-        -------
-        DataFrame
-            The columns `start` to `peak_time` and `is_open` of `Event`, and of the first of its features `feature`,
-            `direction`, `value` and `expected`.
-
-        Raises
-        ------
-        ImportError, ValueError
-            pandas or polars is not installed, or `to` is another word.
-
-        Examples
-        --------
-        >>> monitor = Monitor()
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
-        >>> record = monitor.update([[0.0, 9.0, 0.0]])
-        >>> monitor.events_frame().nlargest(1, "severity")[["start", "n_alarms", "feature"]].values.tolist()
-        [[1000, 1, 1]]
-        """
-        return events_frame(self.events_, to)
+        state = self._state
+        return 0 if state is None else state.log.n_closed + (self._explain(state, self._scorer) is not None)
 
     def __repr__(self) -> str:
         state = self._state
@@ -585,28 +549,6 @@ class Monitor(SavedWithModel[MonitorState]):
         head = "".join(f"<th>{name}</th>" for name in ("start", "rows", "severity", "kind", "features"))
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
         return f"<p>{html.escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>"
-
-    def _threshold(self, state: MonitorState) -> float:
-        """Return the rarity from which on rows are alarms, infinite before there is a scale."""
-        return float("inf") if state.place.scale is None else 1.0 / (1.0 - self.quantile)
-
-    def _explain(self, state: MonitorState) -> Event | None:
-        """Return the open event with its causes, if there is one that is reported; found once for each state."""
-        explained, found = self._explained
-        if explained is state:
-            return found
-        event, rows, scale, found = state.log.current, state.log.rows, state.place.scale, None
-        if event is not None and rows is not None and scale is not None and not is_short(event, self.min_duration):
-            causes, ranking = find_causes(rows, self._scorer.healthy(state.predictor), state.names)
-            found = None if is_ignored(causes, self.ignore) else state.log.explain(causes, ranking)
-        self._explained = (state, found)
-        return found
-
-    def _close(self, state: MonitorState) -> MonitorState:
-        """End the open event, if there is one."""
-        if state.log.current is None:
-            return state
-        return replace_fields(state, log=state.log.end(self._explain(state), _MOST_EVENTS))
 
     @property
     def change_detected_(self) -> Change | None:
@@ -653,160 +595,192 @@ class Monitor(SavedWithModel[MonitorState]):
 
     # One chunk: score, judge, log; at its end learn
 
-    def _judge_chunk(
-        self, state: MonitorState, rows: Array, breaks: Flags, is_planned: Flags, record: MonitorRecord
-    ) -> MonitorState:
-        """Judge the rows (n, d) of one chunk into their record; the model and the scales stay the same."""
-        threshold = self._threshold(state)
-        record.threshold[:] = threshold
-        for start, stop, is_good in self._scorer.runs(rows, breaks, is_planned):
-            part, first = _part(record, start, stop), state.n_rows
-            if breaks[start] or not is_good:
-                state = state.begin_anew()
-            if is_good:
-                try:
-                    state, exceeds = self._judge_run(state, rows[start:stop], threshold, part)
-                except RowError as error:
-                    raise error.at(start + error.row) from None
-            else:
-                state, exceeds = state.count_rows(stop - start, part.time), part.is_alarm
-                part.novelty[:] = part.smoothed[:] = part.rarity[:] = np.nan
-            run = state.run.advance(exceeds, first, part.time)
-            if run is not state.run:
-                state = replace_fields(state, run=run)
-        return self._close(state) if state.log.is_over(state.n_rows, self.end_after) else state
+    @property
+    def _known(self) -> State | None:
+        """What the model has learned, None before it has."""
+        known: State | None = getattr(self.model, "state_", None)
+        return known
+
+    @property
+    def _scorer(self) -> Scorer:
+        return Scorer(self.model.settings(), self.period, self.lags, self.smoothing)
+
+    @property
+    def _latest(self) -> MonitorState | None:
+        """The state with what the model knows, of which a user may have made something else."""
+        state, known = self._state, self._known
+        if state is None or known is None or known is state.model:
+            return state
+        return replace_fields(state, model=known)
+
+    def _publish(self, state: MonitorState) -> None:
+        """Let the model and the monitor know what they have learned."""
+        if self._state is None or state.model is not self._state.model:
+            if self.period is not None and self._known is None:
+                self.model.kernel = state.model.kernel
+            if state.model.n_rows:
+                self.model.state_ = state.model
+        self._state = state
+
+    def _start(self, d: int, names: list[str] | None) -> tuple[Scorer, MonitorState]:
+        """Return how rows (d,) are scored, and the state before the first, with a scale if the model can give one."""
+        scorer, known = self._scorer, self._known
+        width = scorer.width(d)
+        if known is None and self.period is not None:
+            kernel = kernel_with_phases(scorer.settings.kernel, d * self.lags)
+            scorer = scorer._replace(settings=replace(scorer.settings, kernel=kernel))
+        if known is None:
+            scorer.settings.kernel.check_width(width)
+        state = MonitorState.begin(known or State.begin(scorer.settings, width), names, d, d * self.lags)
+        if self.false_alarms is not None:
+            state = replace_fields(state, bound=FalseAlarmBound(self.false_alarms))
+        state = replace_fields(state, n_learned=state.model.n_rows)
+        is_enough = state.n_learned >= YOUNG.n_first or self.learn == "none"
+        return scorer, begin_with_model(state, scorer) if is_enough else state
 
     def _judge_run(
-        self, state: MonitorState, rows: Array, threshold: float, record: MonitorRecord
-    ) -> tuple[MonitorState, Flags]:
-        """Judge rows (n, d) that follow each other into their record; tell also which count for a lasting change."""
-        scorer, learns, first, is_new = self._scorer, self.learn != "none", state.n_rows, state.last_scores is None
-        stacked, context, n_padded = scorer.stack(state, rows, record.time)
-        scores = scorer.score(stacked, state.predictor, state.last_scores, learns)
-        is_fine, is_fault = compare(state, scores, stacked, functools.partial(scorer.healthy, state.predictor))
-        state, verdict = judge(state, scores, threshold, learns, is_fine, is_fault)
-        verdict.is_usual[:n_padded] = False
-        record.novelty[:], record.smoothed[:] = scores.novelty, scores.place
-        record.rarity[:], record.is_alarm[:] = verdict.rarity, verdict.is_alarm
-        bound = state.bound
-        if bound is not None:
-            bound, record.is_alarm[:], record.threshold[:] = judge_by_bound(
-                bound, verdict.rarity, threshold, is_new, is_fault
+        self, state: MonitorState, scorer: Scorer, rows: Array, is_good: bool, record: MonitorRecord
+    ) -> MonitorState:
+        """Judge rows (n, d) that follow each other into their record; the model and the scales stay the same."""
+        first, threshold, learns = state.n_rows, self._threshold(state), self.learn != "none"
+        if is_good:
+            stacked, context, n_padded = scorer.stack(state, rows, record.time)
+            scores = scorer.score(state, stacked, learns)
+            healthy = partial(scorer.describe_healthy, state)
+            state, verdict = judge(state, scores, stacked, threshold, learns, healthy)
+            verdict.is_usual[:n_padded] = False
+            record.novelty[:], record.smoothed[:] = scores.novelty, scores.views[0]
+            record.rarity[:], record.threshold[:], record.is_alarm[:] = verdict[:3]
+            state = state.count_rows(
+                len(rows),
+                record.time,
+                context=context,
+                n_padded=max(n_padded - len(rows), 0),
+                last_scores=np.array([view[-1] for view in scores.views]),
+                waiting=(*state.waiting, ScoredRows(stacked, verdict.is_usual, verdict.is_odder)),
             )
-        state = state.count_rows(
-            len(rows),
-            record.time,
-            context=context,
-            n_padded=max(n_padded - len(rows), 0),
-            last_scores=np.array([scores.place[-1], 0.0 if scores.relation is None else scores.relation[-1]]),
-            bound=bound,
-            waiting=(*state.waiting, ScoredRows(stacked, verdict.is_usual, verdict.is_odder)),
-        )
-        if np.count_nonzero(record.is_alarm):
-            state = self._log(state, first, stacked, record, verdict.is_relation)
-        return state, verdict.exceeds
+            if np.count_nonzero(record.is_alarm):
+                state = self._log(state, scorer, first, stacked, record, verdict.is_relation)
+            exceeds = verdict.exceeds
+        else:
+            record.threshold[:] = threshold
+            record.novelty[:] = record.smoothed[:] = record.rarity[:] = np.nan
+            state, exceeds = state.count_rows(len(rows), record.time), record.is_alarm
+        run = state.run.advance(exceeds, first, record.time)
+        return state if run is state.run else replace_fields(state, run=run)
 
     def _log(
-        self, state: MonitorState, first: int, rows: Array, record: MonitorRecord, is_relation: Flags
+        self, state: MonitorState, scorer: Scorer, first: int, rows: Array, record: MonitorRecord, is_relation: Flags
     ) -> MonitorState:
         """Add the alarms among rows (n, D) from position `first` on to the events."""
         for i in np.flatnonzero(record.is_alarm).tolist():
             if state.log.is_over(first + i, self.end_after):
-                state = self._close(state)
+                state = self._close(state, scorer)
             found = float(record.novelty[i]), float(record.rarity[i]), "relation" if is_relation[i] else "place"
             log = state.log.add_alarm(first + i, rows[i], *found, time_of(record.time, i))
             state = replace_fields(state, log=log)
         return state
 
-    def _finish_chunk(self, state: MonitorState) -> MonitorState:
-        """Learn the rows of a chunk, and accept a change that has lasted."""
+    def _close(self, state: MonitorState, scorer: Scorer) -> MonitorState:
+        """End the open event, if there is one."""
+        if state.log.current is None:
+            return state
+        return replace_fields(state, log=state.log.end(self._explain(state, scorer), _MOST_EVENTS))
+
+    def _explain(self, state: MonitorState, scorer: Scorer) -> Event | None:
+        """Return the open event with its causes, if there is one that is reported; found once for each state."""
+        explained, found = self._explained
+        if explained is state:
+            return found
+        event, rows, found = state.log.current, state.log.rows, None
+        if event is not None and rows is not None and state.scales and not is_short(event, self.min_duration):
+            causes, ranking = find_causes(rows, scorer.describe_healthy(state), state.names)
+            found = None if is_ignored(causes, self.ignore) else state.log.explain(causes, ranking)
+        self._explained = (state, found)
+        return found
+
+    def _finish_chunk(self, state: MonitorState, scorer: Scorer) -> MonitorState:
+        """Learn the rows of a chunk, and report a change that has lasted; if it is accepted, learn its rows."""
         if state.bound is not None:
             state = replace_fields(state, bound=renew_level(state.bound))
         if self.learn == "none":
             state = replace_fields(state, waiting=())
         elif state.waiting:
-            state = learn_chunk(state, self._scorer, self.learn)
-        return self._report_change(state) if state.run.excess >= (self.accept_after or LASTING) else state
-
-    def _report_change(self, state: MonitorState) -> MonitorState:
-        """Report a lasting change and, if normal rows are learned, learn the rows since as such."""
-        run, log, scale = state.run, state.log, state.place.scale
+            state = learn_chunk(state, scorer, self.learn == "all")
+        run, most = state.run, self.accept_after or LASTING
+        if run.excess < most:
+            return state
         accepts = self.learn != "none" and self.accept_after is not None
         if not accepts and state.change is not None and state.change.start >= run.start:
             # It lasts. Its sum stays where it is, so that its end is noticed soon.
-            return replace(state, run=replace(run, excess=float(self.accept_after or LASTING)))
-        start, start_time = run.find_start(state.n_rows)
-        rows = state.left_out if len(state.left_out) or log.rows is None else log.rows.rows
-        features: tuple[Cause, ...] = ()
-        if len(rows) and scale is not None:
-            kept = EventRows.of_run(rows, start, start_time)
-            features, _ = find_causes(kept, self._scorer.healthy(state.predictor), state.names)
-        elif log.closed and log.closed[-1].end > start:
-            # A young monitor learns the rows of a change; its events were explained before.
-            features = tuple(cause._replace(since=start, since_time=start_time) for cause in log.closed[-1].features)
-        change = Change(
-            start=start,
-            detected=state.n_rows,
-            share=run.n_alarms_since(start) / (state.n_rows - start),
-            features=features,
-            is_accepted=accepts,
-            start_time=start_time,
-            detected_time=state.last_time,
-        )
-        state = replace(state, change=change)
+            return replace_fields(state, run=replace(run, excess=float(most)))
+        state = replace_fields(state, change=_describe_change(state, scorer, accepts))
         # Its alarms are explained by the model that raised them.
-        return accept_change(self._close(state), self._scorer) if accepts else state
+        return accept_change(self._close(state, scorer), scorer) if accepts else state
+
+    def _threshold(self, state: MonitorState) -> float:
+        """Return the rarity from which on rows are alarms, infinite before there is a scale."""
+        return 1.0 / (1.0 - self.quantile) if state.scales else math.inf
 
     def _check_rows(self, X: Any) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
-        state, stream, skips = self._state, self._scorer.known, self.model.on_bad_rows == "skip"
-        width, names = (None, None) if state is None else (state.n_features, state.names)
-        if state is None and stream is not None:
-            width = n_features_of(stream.n_features, self.lags, self.period)
-            names = stream.names.tolist()[:width] if stream.names is not None and self.lags == 1 else None
-        known = None if names is None else np.array(names, dtype=object)
-        rows = check_parts(X, width, known, finite=not skips, gaps=self.model.on_missing != "raise", learns=True)
-        if self.model.dtype == "float32":
+        state, settings = self._state, self.model.settings()
+        width, names, skips = None, None, settings.on_bad_rows == "skip"
+        if state is not None:
+            width, names = state.n_features, state.names
+        elif (known := self._known) is not None:
+            width = n_features_of(known.n_features, self.lags, self.period)
+            names = known.names.tolist()[:width] if known.names is not None and self.lags == 1 else None
+        expected = None if names is None else np.array(names, dtype=object)
+        gaps = settings.on_missing != "raise"
+        rows = check_parts(X, width, expected, finite=not skips, gaps=gaps, learns=True)
+        if settings.dtype == "float32":
             rows = round_to_single(rows, finite=not skips)
-        if names is None and state is None:
-            given = feature_names(X)
-            names = None if given is None else [str(name) for name in given]
+        if state is None and names is None and (given := feature_names(X)) is not None:
+            names = [str(name) for name in given]
         return rows, names
-
-    def _start(self, n_features: int, names: list[str] | None) -> MonitorState:
-        """Return the state before the first row, with thresholds if the model has learned enough rows."""
-        scorer = self._scorer
-        scorer.begin(n_features)
-        state = MonitorState.begin(n_features, names, scorer.width(n_features), n_features * self.lags)
-        if self.false_alarms is not None:
-            state = replace(state, bound=FalseAlarmBound(self.false_alarms))
-        if scorer.known is None:
-            return state
-        state = replace(state, n_learned=self.model.n_samples_seen_)
-        is_enough = state.n_learned >= YOUNG.n_first or self.learn == "none"
-        return begin_with_model(state, scorer) if is_enough else state
 
     def _breaks(self, rows: Rows, time: Any) -> tuple[Times | None, Flags]:
         """Return the times of rows, if they have any, and tell before which rows lags and smoothing start anew."""
-        breaks = np.zeros(len(rows), dtype=bool)
         if time is None:
             if isinstance(self.min_duration, float):
                 raise ValueError(
                     f"min_duration is a time, {self.min_duration:g}, but rows have none; pass time=, or a "
                     "whole number of rows"
                 )
-            return None, breaks
+            return None, np.zeros(len(rows), dtype=bool)
         times, steps = as_times(time, len(rows), None if self._state is None else self._state.last_time)
-        gap: Any = self.max_gap
-        return times, breaks if gap is None else np.asarray(steps > gap)
+        return times, steps > (math.inf if self.max_gap is None else self.max_gap)
 
     def _check_learns(self) -> None:
         """Refuse to score without a model that has learned or will learn rows."""
-        if self.learn == "none" and self._scorer.known is None:
+        if self.learn == "none" and self._known is None:
             raise ValueError(
                 "learn='none' needs a model that has learned rows, but it has seen none; call its "
                 "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
             )
+
+
+def _describe_change(state: MonitorState, scorer: Scorer, accepts: bool) -> Change:
+    """Return the change that has lasted: since when, and the features of its rows that were not learned."""
+    start, start_time = state.run.find_start(state.n_rows)
+    log, features = state.log, tuple[Cause, ...]()
+    rows = state.left_out if len(state.left_out) or log.rows is None else log.rows.rows
+    if len(rows) and state.scales:
+        kept = EventRows.of_run(rows, start, start_time)
+        features, _ = find_causes(kept, scorer.describe_healthy(state), state.names)
+    elif log.closed and log.closed[-1].end > start:
+        # A young monitor learns the rows of a change; its events were explained before.
+        features = tuple(cause._replace(since=start, since_time=start_time) for cause in log.closed[-1].features)
+    return Change(
+        start=start,
+        detected=state.n_rows,
+        share=state.run.n_alarms_since(start) / (state.n_rows - start),
+        features=features,
+        is_accepted=accepts,
+        start_time=start_time,
+        detected_time=state.last_time,
+    )
 
 
 def _part(record: MonitorRecord, start: int, stop: int) -> MonitorRecord:
@@ -827,75 +801,3 @@ def _check_planned(planned: Any, n: int) -> Flags:
             f"{found.dtype}"
         )
     return found
-
-
-def _check_model(name: str, model: Any) -> StreamingKernelPCA:
-    check_model(model)
-    if model.max_atoms is None and model.reservoir_size == 0:
-        raise ValueError(
-            "with max_atoms=None, thresholds come from the model's random sample, but reservoir_size is 0; "
-            "give the model reservoir_size=512 or a number of atoms"
-        )
-    found: StreamingKernelPCA = model
-    return found
-
-
-def _check_smoothing(name: str, value: Any) -> float | None:
-    return None if value is None else check_real(name, value, least=0.0, most=1.0, open_below=True)
-
-
-def _check_false_alarms(name: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, int | float) and 1.0 < value <= 1.0 / _RAREST:
-        raise ValueError(
-            f"expected false_alarms as a rate below 1 but got {value!r}; for one false alarm in {value:,.0f} "
-            f"healthy rows, pass 1 / {value:_.0f}"
-        )
-    return check_real(name, value, least=_RAREST, most=1.0, open_above=True)
-
-
-def _check_accept_after(name: str, value: Any) -> int | None:
-    return None if value is None else check_integer(name, value, least=CHUNK)
-
-
-def _check_duration(name: str, value: Any) -> float | None:
-    return None if value is None else as_seconds(name, value)
-
-
-def _check_length(name: str, value: Any) -> float | None:
-    return check_integer(name, value, least=1) if is_count(value) else _check_duration(name, value)
-
-
-def check_bound(false_alarms: float | None, quantile: float) -> None:
-    """Refuse a bound of false alarms beside a quantile, or above the alarms of the usual one."""
-    if false_alarms is None:
-        return
-    if quantile != _QUANTILE:
-        raise ValueError("expected false_alarms or quantile but got both; with false_alarms, leave quantile out")
-    if false_alarms > 1.0 - quantile:
-        raise ValueError(
-            f"expected false_alarms of at most {1.0 - quantile:.2g} a row but got {false_alarms:g}; for more "
-            f"alarms, pass quantile={1.0 - false_alarms:g} instead"
-        )
-
-
-# The parameters of a monitor: what checks each, and whether rows were scored or judged by it, so that it cannot change.
-# Files hold them all, but for the model, which has its own fields.
-PARAMETERS: dict[str, tuple[Callable[[str, Any], Any], bool]] = {
-    "model": (_check_model, True),
-    "period": (lambda _, value: check_period(value), True),
-    "lags": (lambda name, value: check_integer(name, value, least=1), True),
-    "smoothing": (_check_smoothing, True),
-    "quantile": (
-        lambda name, value: check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True),
-        True,
-    ),
-    "false_alarms": (_check_false_alarms, True),
-    "learn": (lambda name, value: check_choice(name, value, choices=LEARN), False),
-    "accept_after": (_check_accept_after, False),
-    "max_gap": (_check_duration, False),
-    "end_after": (lambda name, value: check_integer(name, value, least=1), False),
-    "min_duration": (_check_length, False),
-    "ignore": (lambda _, value: check_rules(value), False),
-}

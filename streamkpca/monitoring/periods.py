@@ -1,17 +1,17 @@
-"""The phase of a cycle: a condition that rows are compared under, as two columns behind their features."""
+"""Lengths in rows or in time, and the phase of a cycle: two columns behind the features, as a condition of rows."""
 
 import math
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
 from streamkpca._core.arrays import Array
-from streamkpca._core.parameters import check_integer
+from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.kernels import RBF, Kernel
 from streamkpca.kernels.base import OnColumns, Product
-from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.rules import as_seconds, is_count
-from streamkpca.rows.times import Times
+from streamkpca.rows.times import Time, Times
+from streamkpca.stream import State
 
 Period = int | float | None
 
@@ -23,13 +23,27 @@ _WIDTH = 1.0 / 24.0
 _PHASES = 2
 
 
-def check_period(period: Any) -> Period:
-    """Return a period in rows as an integer, and one in time as a float, in seconds if it is a timedelta."""
-    if period is None:
-        return None
-    if is_count(period):
-        return check_integer("period, in rows,", period, least=2)
-    return as_seconds("period", period)
+def check_length(name: str, value: Any, *, least: int) -> int | float:
+    """Return a length in rows as an integer, and one in time as a float, in seconds if it is a timedelta."""
+    # numpy takes its durations for integers.
+    if isinstance(value, timedelta | np.timedelta64) or not isinstance(value, int | np.integer):
+        return as_seconds(name, value)
+    return check_integer(f"{name}, in rows,", value, least=least)
+
+
+def as_seconds(name: str, value: Any) -> float:
+    """Return a positive duration, in seconds if it is a timedelta."""
+    if isinstance(value, timedelta | np.timedelta64):
+        if np.datetime_data(np.timedelta64(value).dtype)[0] in ("Y", "M"):
+            raise TypeError(f"{name} must have a length, but months and years differ, got {value!r}; give days")
+        value = float(np.timedelta64(value) / np.timedelta64(1, "s"))
+    return check_real(name, value, least=0.0, open_below=True)
+
+
+def time_passed(first: Time | None, last: Time | None) -> float:
+    """Return the time from one row to another, in seconds if these are dates; 0 without times."""
+    passed: Any = 0.0 if first is None or last is None else last - first  # type: ignore[operator]
+    return float(passed / np.timedelta64(1, "s") if isinstance(passed, np.timedelta64) else passed)
 
 
 def n_phases(period: Period) -> int:
@@ -42,10 +56,8 @@ def n_features_of(n_seen: int, lags: int, period: Period) -> int:
     return (n_seen - n_phases(period)) // lags
 
 
-def with_phases(rows: Array, period: Period, first: int, times: Times | None) -> Array:
-    """Append the phases to rows (n, d), from position `first` on: (n, d + 2); without a period, return the rows."""
-    if period is None:
-        return rows
+def with_phases(rows: Array, period: int | float, first: int, times: Times | None) -> Array:
+    """Append the phases to rows (n, d), from position `first` on: (n, d + 2)."""
     if isinstance(period, int):
         shares = (first + np.arange(len(rows))) % period / period
     elif times is None:
@@ -88,11 +100,17 @@ def kernel_with_phases(kernel: Kernel, d: int) -> Kernel:
     return kernel.on(range(d)) * RBF(0.5 / (2.0 * math.pi * _WIDTH) ** 2).on((d, d + 1))
 
 
-def check_knows_phases(model: StreamingKernelPCA) -> None:
-    """Refuse a model that has learned rows without phases, whose kernel cannot change any more."""
-    if not has_phases(model.kernel_, model.n_features_in_ - _PHASES):
+def check_stacked(model: State, period: Period, lags: int) -> None:
+    """Refuse a model that has learned rows without phases or predecessors, as its kernel cannot change any more."""
+    n_known = model.n_features - n_phases(period)
+    if period is not None and not has_phases(model.settled_kernel, n_known):
         raise ValueError(
-            f"with a period the model should see phases, but it has learned rows of {model.n_features_in_} "
-            f"features with the kernel {model.kernel_!r}, which compares none; pass a model that has learned nothing, "
-            "or the model of a monitor with a period"
+            f"with a period the model should see phases, but it has learned rows of {model.n_features} "
+            f"features with the kernel {model.settled_kernel!r}, which compares none; pass a model that has learned "
+            "nothing, or the model of a monitor with a period"
+        )
+    if n_known % lags:
+        raise ValueError(
+            f"with lags={lags} the model should have learned stacked rows, but {n_known} features are no multiple of "
+            f"{lags}; pass it Monitor(lags={lags}).stacked(rows)"
         )

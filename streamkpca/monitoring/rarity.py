@@ -1,14 +1,15 @@
 """Rarity: in how many healthy rows one as odd is found, the one scale of scores, thresholds and severities."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
-from streamkpca._core.concurrency import cached_property, replace_fields
-from streamkpca.monitoring._loops import EXTRAPOLATED, N_LEVELS, rank_scores, take_logarithms
+from streamkpca._core.concurrency import cached_property
+from streamkpca.monitoring._loops import EXTRAPOLATED, rank_scores, take_logarithms
 
 # Share of the highest healthy scores that may be of anomalies.
 _MOST_ANOMALIES = 0.125
@@ -84,13 +85,19 @@ class RarityScale:
 
     def rarity_of(self, scores: Array) -> Array:
         """Return in how many healthy rows one has such scores (k,) or higher ones: (k,), at least 1."""
-        rarity, unlimited = np.empty(len(scores)), np.empty(len(scores))
-        self.rank(scores, np.zeros(len(scores), dtype=bool), 1.0, np.empty(0), rarity, unlimited)
-        return rarity
+        return self.rank(scores, np.zeros(len(scores), dtype=bool), np.empty(0))[0]
 
-    def rank(self, scores: Array, is_counted: Flags, most: float, counts: Array, rarity: Array, limited: Array) -> None:
-        """Write the rarities (k,) of scores, as they are and limited by ranks, as `_loops.rank_scores` says."""
-        rank_scores(scores, is_counted, self.logs, self._tail[1], most, counts, rarity, limited)
+    def rank(self, scores: Array, is_counted: Flags, counts: Array) -> tuple[Array, Array]:
+        """Rank the next scores (k,) of a stream: their rarities (k,), and these limited by all scores so far.
+
+        Where a stream has moved on, all its rows would be rare among the healthy ones. So a row is at most five times
+        rarer than among all rows so far, of which the latest 16,000 to 32,000 count most: a model that stands still
+        needs no new threshold, and an event that lasts or returns becomes more common. Scores that are not counted are
+        not limited either. Their numbers are added to `counts` (N_LEVELS + 1,), a Fenwick tree with the total first.
+        """
+        rarity, limited = np.empty(len(scores)), np.empty(len(scores))
+        rank_scores(scores, is_counted, self.logs, self._tail[1], _MOST_TIMES_RARER, counts, rarity, limited)
+        return rarity, limited
 
     def level(self, rarity: float) -> float:
         """Return the highest score that is not rarer than once in so many rows."""
@@ -110,54 +117,7 @@ class RarityScale:
         return gross
 
 
-@dataclass(frozen=True)
-class ViewScale:
-    """The rarity of one view's scores: among healthy ones, and among all rows that the stream has brought so far.
-
-    Parameters
-    ----------
-    scale : RarityScale or None
-        None while there are no healthy scores.
-    counts : ndarray of shape (N_LEVELS + 1,)
-        Fenwick tree of the numbers of earlier scores at each level, the total first.
-
-    Notes
-    -----
-    The scale knows rows like those that were learned. Where the stream has moved on, all its rows would be rare: so a
-    row is at most five times rarer than among all rows so far, those with a part in events included and the latest
-    16,000 to 32,000 counting most. A model that
-    stands still then needs no new threshold, and an event that lasts or returns becomes more common.
-    """
-
-    scale: RarityScale | None
-    counts: Array
-
-    @classmethod
-    def none(cls) -> Self:
-        """Return the scale of a view that has scored no row."""
-        return cls(None, np.zeros(N_LEVELS + 1))
-
-    def rarity_of(self, scores: Array) -> Array:
-        """Return how rare scores (k,) are among healthy ones, 1 while there are none."""
-        return np.ones(len(scores)) if self.scale is None else self.scale.rarity_of(scores)
-
-    def rank(self, scores: Array, is_counted: Flags) -> tuple[Array, Array, Self]:
-        """Rank the next scores (k,) of a stream: their rarities (k,) among healthy ones, and limited by all so far.
-
-        Those that are not counted are not limited either.
-        """
-        if self.scale is None:
-            return np.ones(len(scores)), np.ones(len(scores)), self
-        counts, rarity, limited = self.counts.copy(), np.empty(len(scores)), np.empty(len(scores))
-        self.scale.rank(scores, is_counted, _MOST_TIMES_RARER, counts, rarity, limited)
-        return rarity, limited, replace_fields(self, counts=counts)
-
-    def is_gross(self, scores: Array, rarity: float) -> Flags:
-        """Tell which scores (k,) are gross by the scale; none is without one."""
-        return np.zeros(len(scores), dtype=bool) if self.scale is None else self.scale.is_gross(scores, rarity)
-
-
-def count_views(scales: list[RarityScale], scores: list[Array]) -> float:
+def count_views(scales: Sequence[RarityScale], scores: Sequence[Array]) -> float:
     """Return how many times as many healthy rows are rare by the rarer view as by one: 1 to the number of views.
 
     From the scores (n,) of the rows that the scales were made of. Views that agree count once.

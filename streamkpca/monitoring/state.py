@@ -1,6 +1,6 @@
 """The state of a monitor beside its model, as a value, and as data of its checkpoint."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -11,13 +11,15 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.relation import Relation, RowMoments
+from streamkpca.monitoring._loops import N_LEVELS
 from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
 from streamkpca.monitoring.feedback import KnownEvents
-from streamkpca.monitoring.rarity import RarityScale, ViewScale
-from streamkpca.monitoring.rules import time_passed
+from streamkpca.monitoring.periods import time_passed
+from streamkpca.monitoring.rarity import RarityScale
 from streamkpca.rows.times import Time, Times
+from streamkpca.stream import State
 
 
 class ScoredRows(NamedTuple):
@@ -36,14 +38,15 @@ class ScoredRows(NamedTuple):
 
 @dataclass(frozen=True)
 class MonitorState:
-    """The state of a monitor besides that of its model; replaced as a whole.
+    """The state of a monitor and its model; replaced as a whole.
 
-    `place` and `relation` are the scales of the two views, `moments` those of the learned rows, and `predictor` the
-    relation that they had when the scales were made. `log` has the events, and `known` those that a user has judged.
+    `scales` are those of the place and, once numbers are predicted, of the relation, and `counts` (2, N_LEVELS + 1) how
+    many scores there were at each level. `moments` are those of the learned rows, and `predictor` is the relation that
+    they had when the scales were made. `log` has the events, and `known` those that a user has judged.
     `held` (m, D) are rows held out, in chunks of the numbers `held_runs` (m,), and `left_out` (k, D) rows that were not
     learned since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row, the latest first,
-    and `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores` (2,) are the latest
-    smoothed ones of both views, and `waiting` parts of the present chunk. By the rarer view, `n_views` times as many
+    and `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores` are the latest
+    smoothed ones of each view, and `waiting` parts of the present chunk. By the rarer view, `n_views` times as many
     healthy rows are rare as by one. Of the recent rows, `share_odder` are odder than the healthy row in the middle, and
     `share_unusual` too rare to be learned. `n_before` rows were learned before the change that was accepted last.
     """
@@ -53,11 +56,11 @@ class MonitorState:
     held: Array
     held_runs: Positions
     left_out: Array
-    place: ViewScale
-    relation: ViewScale
+    counts: Array
     moments: RowMoments
     log: EventLog
     known: KnownEvents
+    scales: tuple[RarityScale, ...] = ()
     predictor: Relation | None = None
     run: AlarmRun = field(default_factory=AlarmRun)
     change: Change | None = None
@@ -77,14 +80,15 @@ class MonitorState:
     n_padded: int = 0
     bound: FalseAlarmBound | None = None
     waiting: tuple[ScoredRows, ...] = ()
+    # Files hold it beside the monitor.
+    model: State = None  # type: ignore[assignment]
 
     @classmethod
-    def begin(cls, n_features: int, names: list[str] | None, width: int, n_related: int) -> Self:
-        """Return the state before the first row, of rows that become `width` numbers, so many of them related."""
-        rows, scale = np.empty((0, width)), ViewScale.none()
-        runs = np.empty(0, dtype=np.int64)
-        log, known = EventLog.none(width), KnownEvents.none(width)
-        return cls(n_features, names, rows, runs, rows, scale, scale, RowMoments.none(n_related), log, known)
+    def begin(cls, model: State, names: list[str] | None, d: int, n_related: int) -> Self:
+        """Return the state before the first row (d,), of which a model sees `n_related` numbers and the phases."""
+        rows, counts = np.empty((0, model.n_features)), np.zeros((2, N_LEVELS + 1))
+        parts = RowMoments.none(n_related), EventLog.none(model.n_features), KnownEvents.none(model.n_features)
+        return cls(d, names, rows, np.empty(0, dtype=np.int64), rows, counts, *parts, model=model)
 
     @property
     def all_time_passed(self) -> float:
@@ -109,32 +113,29 @@ def state_record(state: MonitorState) -> dict[str, Any]:
     return record_fields(_STATE, replace(state, waiting=waiting))
 
 
-def state_from_record(record: dict[str, Any], context: Callable[[int], Context]) -> MonitorState:
-    """Make the state that `state_record` recorded; ValueError where it makes no sense."""
+def state_from_record(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bool) -> MonitorState:
+    """Make the state that `state_record` recorded, but for the model; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1)
-    state: MonitorState = restore_part(_STATE, record, context(d))
-    if state.names is not None and len(state.names) != d:
-        raise ValueError("there are too many or too few names")
-    scales = [view.scale for view in (state.place, state.relation)]
-    if any(scale is not None and not len(scale.logs) for scale in scales):
-        raise ValueError("a scale has no scores")
-    if (scales[1] is None) != (state.predictor is None):
-        raise ValueError("a relation has no scale, or a scale no relation")
-    if any(view.counts.shape != ViewScale.none().counts.shape for view in (state.place, state.relation)):
-        raise ValueError("its counts of scores have another length")
-    if state.last_scores is not None and len(state.last_scores) != 2:
-        raise ValueError("there is a score too many or too few")
-    log = state.log
-    if (log.current is None) != (log.rows is None) or (log.rows and not len(log.rows.rows) == len(log.rows.times) > 0):
-        raise ValueError("the open event has no rows, or too many times")
-    if log.sizes.sum() != len(log.kept) or len(log.sizes) > len(log.closed):
-        raise ValueError("closed events have too many or too few rows")
-    if len(state.run.firsts) != len(state.run.first_times):
-        raise ValueError("alarms have too many or too few times")
-    last = max((event.end for event in [*log.closed, *([log.current] if log.current else [])]), default=0)
-    last = max(last, state.run.start, state.change.detected if state.change else 0)
-    if last > state.n_rows or state.log.n_closed < len(state.log.closed):
-        raise ValueError("an event, a change or a count is outside of the stream")
+    lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": d * lags, "c": N_LEVELS + 1}
+    context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
+    state: MonitorState = restore_part(_STATE, record, context)
+    log, run, n_views = state.log, state.run, 1 + (state.predictor is not None)
+    rows, opened = log.rows, [] if log.current is None else [log.current]
+    last = max([run.start, state.change.detected if state.change else 0, *(e.end for e in (*log.closed, *opened))])
+    holds = {
+        "there are too many or too few names": len(state.names or range(d)) == d,
+        "a scale has no scores": all(len(scale.logs) for scale in state.scales),
+        "a relation has no scale, or a scale no relation": len(state.scales) in (0 if n_views == 1 else 2, n_views),
+        "there is a score too many or too few": state.last_scores is None or len(state.last_scores) == n_views,
+        "the open event has no rows, or too many times": len(opened) == (rows is not None)
+        and (rows is None or 0 < len(rows.rows) == len(rows.times)),
+        "closed events have too many or too few rows": log.sizes.sum() == len(log.kept)
+        and len(log.sizes) <= len(log.closed) <= log.n_closed,
+        "alarms have too many or too few times": len(run.firsts) == len(run.first_times),
+        "an event or a change is outside of the stream": last <= state.n_rows,
+    }
+    if wrong := [problem for problem, is_right in holds.items() if not is_right]:
+        raise ValueError(wrong[0])
     return replace(state, waiting=(state.waiting,) if isinstance(state.waiting, ScoredRows) else ())
 
 
@@ -145,6 +146,7 @@ _STATE = whole_of(
         n_features n_rows n_learned n_renewed n_before n_chunks n_padded / integer / / >= 0
         names / texts?
         last_scores / <f8? / s / >= 0
+        counts / <f8 / 2c / >= 0
         time_passed / real / / >= 0
         n_views / real / / >= 1
         share_odder share_unusual / real / / >= 0
@@ -153,13 +155,7 @@ _STATE = whole_of(
         held / <f8 / mD / or NaN
         held_runs / <i8 / m
         left_out / <f8 / kD / or NaN
-    ViewScale: place
-        counts / <f8 / c / >= 0
-    RarityScale: place.scale?
-        logs / <f8 / n / ascending
-    ViewScale: relation
-        counts / <f8 / c / >= 0
-    RarityScale: relation.scale?
+    RarityScale: scales*
         logs / <f8 / n / ascending
     RowMoments: moments
         weights / <f8 / vv / >= 0
@@ -170,11 +166,10 @@ _STATE = whole_of(
         scale units / <f8 / R / > 0
         precision / <f8 / RR / symmetric
     AlarmRun: run
-        start n_alarms / integer / / >= 0
+        start / integer / / >= 0
         width / integer / / >= 1
         excess / real / / >= 0
-        start_time / time?
-        bins counts firsts / <i8 / b
+        counts firsts / <i8 / b
         first_times / times
     EventLog: log
         n_closed / integer / / >= 0
@@ -225,7 +220,6 @@ _STATE = whole_of(
     """,
     (
         MonitorState,
-        ViewScale,
         RarityScale,
         RowMoments,
         Relation,

@@ -81,37 +81,12 @@ def test_the_severity_of_an_event_is_its_highest_rarity() -> None:
         assert event.peak == record.novelty[event.peak_row]
 
 
-def test_a_table_has_a_row_for_each_event() -> None:
+def test_events_make_a_table() -> None:
     monitor = Monitor(small_model())
     monitor.update(pd.DataFrame(eventful_rows(), columns=["a", "b", "c"], index=MINUTES))
-    events = monitor.events_
-    for frame in (monitor.events_frame(), monitor.events_frame("polars").to_pandas()):
-        assert frame["start"].tolist() == [event.start for event in events]
-        assert frame["severity"].tolist() == [event.severity for event in events]
-        assert frame["feature"].tolist() == [event.features[0].feature for event in events]
-        np.testing.assert_array_equal(frame["end_time"].to_numpy(), [event.end_time for event in events])
-    assert isinstance(monitor.events_frame("polars"), pl.DataFrame)
-
-
-def test_a_table_needs_neither_times_nor_events() -> None:
-    monitor = Monitor(small_model())
-    monitor.update(normal_rows(10))
-    columns = list(monitor.events_frame().columns)
-    assert monitor.events_frame().empty
-    assert monitor.events_frame("polars").columns == columns
-    monitor.update(eventful_rows())
-    assert list(monitor.events_frame().columns) == columns
-    assert monitor.events_frame("polars")["start_time"].is_nan().all()
-
-
-def test_tables_of_other_kinds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor = Monitor(small_model())
-    monitor.update(normal_rows(10))
-    with pytest.raises(ValueError, match="to must be one of 'pandas', 'polars'"):
-        monitor.events_frame("arrow")
-    monkeypatch.setitem(__import__("sys").modules, "polars", None)
-    with pytest.raises(ImportError, match="polars is not installed; pip install polars"):
-        monitor.events_frame("polars")
+    table = pd.DataFrame(monitor.events_)
+    assert table["severity"].tolist() == [event.severity for event in monitor.events_]
+    np.testing.assert_array_equal(table["end_time"].to_numpy(), [event.end_time for event in monitor.events_])
 
 
 def test_a_monitor_shows_what_it_has_seen() -> None:

@@ -152,7 +152,6 @@ def test_a_refused_first_call_leaves_a_model_that_has_learned_as_it_was() -> Non
 def test_before_the_first_row_there_is_nothing_to_report() -> None:
     monitor = Monitor()
     assert (monitor.events_, monitor.n_events_, monitor.change_detected_, monitor.bound_) == ([], 0, None, None)
-    assert monitor.events_frame().empty
     assert monitor.reset_context().forget_alarms() is monitor
     with pytest.raises(NotFittedError, match="n_rows_"):
         _ = monitor.n_rows_
@@ -175,7 +174,7 @@ def test_before_the_first_row_there_is_nothing_to_report() -> None:
         ({"model": "rbf"}, "expected a StreamingKernelPCA but got str"),
         ({"model": StreamingKernelPCA(max_atoms=None, reservoir_size=0)}, "reservoir_size is 0"),
         ({"end_after": 0}, "end_after must be at least 1"),
-        ({"min_duration": 0}, "min_duration must be at least 1"),
+        ({"min_duration": 0}, "min_duration, in rows, must be at least 1"),
         ({"min_duration": timedelta(0)}, "min_duration must be a finite number"),
         ({"min_duration": "long"}, "min_duration must be a number"),
         ({"ignore": {"disk": "down"}}, r"ignore\['disk'\] should be 'above', 'below' or.*got 'down'"),

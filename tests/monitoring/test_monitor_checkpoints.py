@@ -107,8 +107,7 @@ def test_the_record_has_all_parts() -> None:
         "change.start",
         "change.features",
         "waiting.stacked",
-        "place.scale.logs",
-        "relation.scale.logs",
+        "scales",
         "predictor.precision",
         "run.excess",
     } <= set(state)
@@ -164,7 +163,7 @@ def test_a_changed_number_anywhere_is_refused_or_harmless(data: st.DataObject) -
         (["parameters", "period"], 24),
         (["state", "last_time"], "now"),
         (["state", "n_features"], -3),
-        (["state", "place.scale.logs"], np.array([2.0, 1.0])),
+        (["state", "scales", 0, "logs"], np.array([2.0, 1.0])),
         (["state", "log.current.features"], -3),
         (["state", "change.features", 0, "direction"], "sideways"),
         (["state", "change.features", 0, "feature"], -1),

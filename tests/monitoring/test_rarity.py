@@ -13,7 +13,7 @@ from streams_to_watch import normal_rows, small_model
 
 from streamkpca.monitoring import Event, Monitor
 from streamkpca.monitoring.events import AlarmRun
-from streamkpca.monitoring.rarity import RarityScale, ViewScale, count_views
+from streamkpca.monitoring.rarity import RarityScale, count_views
 
 Array = npt.NDArray[np.float64]
 
@@ -82,15 +82,6 @@ def test_views_that_agree_count_once_and_independent_ones_twice() -> None:
     assert count_views([one], scores[:1]) == 1.0
     assert count_views([one, one], [scores[0], scores[0]]) == 1.0
     assert 1.7 <= count_views([one, other], scores) <= 2.0
-
-
-def test_a_view_without_a_scale_finds_nothing_rare_and_counts_nothing() -> None:
-    none = ViewScale.none()
-    all_count = np.ones(2, dtype=bool)
-    for found in none.rank(np.array([1.0, 1e9]), all_count)[:2]:
-        assert found.tolist() == [1.0, 1.0]
-    assert none.rank(np.ones(2), all_count)[2] is none
-    assert not none.is_gross(np.array([1e9]), 10.0).any()
 
 
 # Healthy rows

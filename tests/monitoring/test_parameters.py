@@ -10,7 +10,7 @@ from streams_to_watch import eventful_rows, normal_rows, small_model
 
 from streamkpca.monitoring import Event, Monitor
 from streamkpca.monitoring.events import Cause
-from streamkpca.monitoring.rules import check_rules, is_ignored, is_short
+from streamkpca.monitoring.parameters import check_rules, is_ignored, is_short
 
 NOON = np.datetime64("2026-05-04T12:00")
 
@@ -37,7 +37,7 @@ def cause(feature: str | int, value: float, expected: float) -> Cause:
     ],
 )
 def test_an_event_is_ignored_if_each_feature_falls_under_a_rule(ignore: Any, features: Any, ignored: bool) -> None:
-    assert is_ignored([cause(*of_feature) for of_feature in features], check_rules(ignore)) is ignored
+    assert is_ignored([cause(*of_feature) for of_feature in features], check_rules("ignore", ignore)) is ignored
 
 
 @pytest.mark.parametrize(

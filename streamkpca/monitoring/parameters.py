@@ -1,0 +1,132 @@
+"""The parameters of a monitor: what checks each of them, and by which rules events are not reported."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from streamkpca._core.parameters import check_choice, check_integer, check_real
+from streamkpca.models.streaming import StreamingKernelPCA, check_model
+from streamkpca.monitoring.causes import DIRECTIONS, Cause
+from streamkpca.monitoring.events import Event
+from streamkpca.monitoring.learning import CHUNK, LEARN
+from streamkpca.monitoring.periods import as_seconds, check_length, time_passed
+
+# Share of healthy rows that raise no alarm, by default.
+QUANTILE = 0.99
+# Rarer false alarms would need more than five million healthy rows.
+_RAREST = 1e-7
+
+Rules = Mapping[str | int, tuple[str | float, ...]]
+
+
+def check_bound(false_alarms: float | None, quantile: float) -> None:
+    """Refuse a bound of false alarms beside a quantile, or above the alarms of the usual one."""
+    if false_alarms is None:
+        return
+    if quantile != QUANTILE:
+        raise ValueError("expected false_alarms or quantile but got both; with false_alarms, leave quantile out")
+    if false_alarms > 1.0 - quantile:
+        raise ValueError(
+            f"expected false_alarms of at most {1.0 - quantile:.2g} a row but got {false_alarms:g}; for more "
+            f"alarms, pass quantile={1.0 - false_alarms:g} instead"
+        )
+
+
+def check_known(rules: Rules, n_features: int, names: list[str] | None) -> None:
+    """Refuse rules for features that rows do not have."""
+    known = names if names is not None else range(n_features)
+    unknown = [feature for feature in rules if feature not in known]
+    if unknown:
+        remedy = f"name some of {names}" if names is not None else f"rows have no names, so use 0 to {n_features - 1}"
+        raise ValueError(f"ignore has rules for {unknown[0]!r}, which is no feature of the rows; {remedy}")
+
+
+def is_short(event: Event, least: float | None) -> bool:
+    """Tell whether an event has fewer rows than an integer says, or lasts less than a float says, in units of times."""
+    if least is None or isinstance(least, int):
+        return least is not None and event.end - event.start < least
+    return event.start_time is not None and time_passed(event.start_time, event.end_time) < least
+
+
+def is_ignored(causes: Sequence[Cause], rules: Rules) -> bool:
+    """Tell whether each of an event's features deviates in a direction, or by no more, than one of its rules says."""
+    return bool(causes) and all(any(_holds(rule, cause) for rule in rules.get(cause.feature, ())) for cause in causes)
+
+
+def _holds(rule: str | float, cause: Cause) -> bool:
+    return cause.direction == rule if isinstance(rule, str) else abs(cause.value - cause.expected) <= rule
+
+
+def _check_model(name: str, model: Any) -> StreamingKernelPCA:
+    check_model(model)
+    if model.max_atoms is None and model.reservoir_size == 0:
+        raise ValueError(
+            "with max_atoms=None, thresholds come from the model's random sample, but reservoir_size is 0; "
+            "give the model reservoir_size=512 or a number of atoms"
+        )
+    found: StreamingKernelPCA = model
+    return found
+
+
+def _check_false_alarms(name: str, value: Any) -> float:
+    if isinstance(value, int | float) and 1.0 < value <= 1.0 / _RAREST:
+        raise ValueError(
+            f"expected false_alarms as a rate below 1 but got {value!r}; for one false alarm in {value:,.0f} "
+            f"healthy rows, pass 1 / {value:_.0f}"
+        )
+    return check_real(name, value, least=_RAREST, most=1.0, open_above=True)
+
+
+def check_rules(name: str, ignore: Any) -> Rules:
+    """Return for each feature its rules: directions, and largest differences from what is expected."""
+    # A list of pairs is how files hold them.
+    pairs = list(ignore.items()) if isinstance(ignore, Mapping) else [] if ignore is None else ignore
+    if not isinstance(pairs, list) or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+        raise TypeError(
+            f"expected ignore to be a dictionary of features and rules but got {ignore!r}; pass "
+            '{"disk": "below"}, for example'
+        )
+    rules: dict[str | int, tuple[str | float, ...]] = {}
+    for feature, given in pairs:
+        key = feature if isinstance(feature, str) else check_integer("a feature of ignore", feature, least=0)
+        several = given if isinstance(given, (list, tuple)) else [given]
+        rules[key] = tuple(_check_rule(key, rule) for rule in several)
+    return rules
+
+
+def _check_rule(feature: str | int, rule: Any) -> str | float:
+    if not isinstance(rule, str):
+        return check_real(f"ignore[{feature!r}]", rule, least=0.0)
+    if rule not in DIRECTIONS:
+        raise ValueError(
+            f"ignore[{feature!r}] should be 'above', 'below' or the largest difference to ignore, got {rule!r}"
+        )
+    return rule
+
+
+class Parameter(NamedTuple):
+    """What checks the value of a parameter, whether None means that it is not used, and whether it stays as it began.
+
+    Those that stay are what rows were scored and judged by.
+    """
+
+    check: Callable[[str, Any], Any]
+    is_optional: bool = False
+    is_fixed: bool = True
+
+
+# Files hold them all, but for the model, which has its own fields.
+PARAMETERS = {
+    "model": Parameter(_check_model),
+    "period": Parameter(partial(check_length, least=2), is_optional=True),
+    "lags": Parameter(partial(check_integer, least=1)),
+    "smoothing": Parameter(partial(check_real, least=0.0, most=1.0, open_below=True), is_optional=True),
+    "quantile": Parameter(partial(check_real, least=0.0, most=1.0, open_below=True, open_above=True)),
+    "false_alarms": Parameter(_check_false_alarms, is_optional=True),
+    "learn": Parameter(partial(check_choice, choices=LEARN), is_fixed=False),
+    "accept_after": Parameter(partial(check_integer, least=CHUNK), is_optional=True, is_fixed=False),
+    "max_gap": Parameter(as_seconds, is_optional=True, is_fixed=False),
+    "end_after": Parameter(partial(check_integer, least=1), is_fixed=False),
+    "min_duration": Parameter(partial(check_length, least=1), is_optional=True, is_fixed=False),
+    "ignore": Parameter(check_rules, is_fixed=False),
+}
