@@ -327,7 +327,7 @@ class _Compared(NamedTuple):
         n_rows = np.array([machine.n_rows for machine in fleet.machines])
         is_projected = np.array([machine.is_projected for machine in fleet.machines])
         log_p_unexplained = np.zeros(len(n_rows))
-        if (~is_projected).sum() >= _LEAST_MACHINES:
+        if (~is_projected).sum() >= max(_LEAST_MACHINES, is_projected.sum()):
             unexplained = np.log([max(machine.unexplained, 1e-12) for machine in fleet.machines])[:, None]
             log_p_unexplained = _standardise_apart(unexplained, n_rows, is_projected).log_p[:, 0]
         usual = np.ones(len(n_rows), dtype=bool)
@@ -446,10 +446,10 @@ def _standardise(values: Array, n_rows: Array, deciding: Flags | None = None) ->
 def _standardise_apart(values: Array, n_rows: Array, is_projected: Flags) -> _Standardised:
     """Compare statistics (N, k) that are smaller where moments were projected, which differs from machine to machine.
 
-    Odd machines replace atoms. So if enough others did not, projected moments count where they are larger than whole
+    Odd machines replace atoms. So if most others did not, projected moments count where they are larger than whole
     ones; else the few whole ones are compared with projected ones, but for what is common to them.
     """
-    if (~is_projected).sum() >= _LEAST_MACHINES:
+    if (~is_projected).sum() >= max(_LEAST_MACHINES, is_projected.sum()):
         one = _standardise(values, n_rows, ~is_projected)
         differences = np.where(is_projected[:, None], np.maximum(one.differences, 0.0), one.differences)
     else:
