@@ -14,7 +14,6 @@ from streamkpca.models.streaming import StreamingKernelPCA
 
 try:
     from river import base
-    from river.utils import dataframe
 except ModuleNotFoundError as error:
     raise ImportError(f'streamkpca.adapters.for_river needs {error.name}; pip install "streamkpca[river]"') from error
 
@@ -23,17 +22,15 @@ __all__ = ["KernelPCADetector", "KernelPCATransformer"]
 
 @name_errors
 class _Learner:
-    """Base of the transformer and the detector: a model, and dicts and mini-batches as rows for it.
+    """Base of the transformer and the detector: a model, and dicts as rows for it.
 
     Examples
     --------
-    >>> import pandas as pd
     >>> model = KernelPCATransformer(2)
     >>> model.learn_one({"load": 0.5, "heat": 20.0})
     >>> model.learn_one({"load": 0.7})  # heat counts as 0
-    >>> model.learn_many(pd.DataFrame({"load": [0.5, 0.7], "heat": [20.0, 21.0]}))
     >>> model.kernel_pca.n_samples_seen_
-    4
+    2
     """
 
     def _begin(self, model: StreamingKernelPCA) -> None:
@@ -54,79 +51,37 @@ class _Learner:
         TypeError, ValueError
             A feature is no finite number, unless it is missing and `on_missing` allows that. Nothing is learned.
         """
-        if features := self.features_ or _in_order(x):
-            self._learn(self._row(x, features), features)
-
-    def learn_many(self, X: Any) -> None:
-        """Learn a mini-batch, with the same result as its rows one by one.
-
-        Parameters
-        ----------
-        X : DataFrame
-            From pandas, polars, pyarrow, or any other library that River takes. Each column is a feature.
-        """
-        frame = dataframe.into_frame(X)
-        if len(frame) and (features := self.features_ or _in_order(frame.columns)):
-            self._learn(self._rows(frame, features), features)
-
-    def _learn(self, rows: Array, features: list[Any]) -> None:
-        """Learn rows (n, d); until the first block is full, refit when the stream has grown by a quarter."""
-        n_rows, next_refit, before = self._n_rows, self._next_refit, getattr(self.kernel_pca, "state_", None)
-        try:
-            while n_rows + len(rows) >= next_refit:
-                count = int(next_refit) - n_rows
-                self.kernel_pca.partial_fit(rows[:count]).refit()
-                rows, n_rows = rows[count:], n_rows + count
-                grown = n_rows + max(1, n_rows // 4)
-                next_refit = grown if grown < self.kernel_pca.block_size else math.inf
-            if len(rows):
-                self.kernel_pca.partial_fit(rows)
-        except BaseException:
-            # An earlier piece may have been learned.
-            self.kernel_pca.state_ = before
-            raise
-        self._n_rows, self._next_refit, self.features_ = n_rows + len(rows), next_refit, features
-
-    @property
-    def _absent(self) -> float:
-        """The number that stands for a feature that a row does not have."""
-        return math.nan if self.kernel_pca.on_missing == "marginal" else 0.0
+        features = self.features_ or _in_order(x)
+        if not features:
+            return
+        self.kernel_pca.partial_fit(self._row(x, features))
+        self.features_, self._n_rows = features, self._n_rows + 1
+        # Until the first block is full, a model answers by axes of its own for each row, unless they are published.
+        if self._n_rows >= self._next_refit:
+            self.kernel_pca.refit()
+            grown = self._n_rows + max(1, self._n_rows // 4)
+            self._next_refit = grown if grown < self.kernel_pca.block_size else math.inf
 
     def _row(self, x: Mapping[Any, Any], features: list[Any]) -> Array:
-        absent = self._absent
+        # The number of a feature that the row does not have.
+        absent = math.nan if self.kernel_pca.on_missing == "marginal" else 0.0
         # Most values are floats, and calls take time.
         row = [v if type(v := x.get(name, absent)) is float else self._number(v, name) for name in features]
         return np.array([row])
 
     def _number(self, value: Any, feature: Any) -> float:
-        # pandas need not be installed for rows of single numbers.
+        # pandas need not be installed.
         if type(value).__name__ == "NAType" or (value is None and self.kernel_pca.on_missing != "raise"):
             return math.nan
         if not isinstance(value, Real | Decimal | np.bool_):
-            raise self._refusal(feature, repr(value))
+            raise TypeError(
+                f"expected numbers but feature {feature!r} is {value!r}; encode it "
+                "(preprocessing.OneHotEncoder), or select numeric features (compose.SelectType(numbers.Number))"
+            )
         try:
             return float(value)
         except OverflowError:
             return math.inf
-
-    def _rows(self, frame: Any, features: list[Any]) -> Array:
-        """Return the rows of a mini-batch, absent features filled in."""
-        position_of = {name: j for j, name in enumerate(frame.columns)}
-        present = [i for i, name in enumerate(features) if name in position_of]
-        positions = [position_of[features[i]] for i in present]
-        for i, position in zip(present, positions, strict=True):
-            if not _is_numeric(column := frame[:0, [position]]):
-                raise self._refusal(features[i], f"a column of {column.schema.dtypes()[0]}")
-        rows = np.full((len(frame), len(features)), self._absent)
-        if present:
-            rows[:, present] = dataframe.to_numpy(frame[:, positions])
-        return rows
-
-    def _refusal(self, feature: Any, got: str) -> TypeError:
-        return TypeError(
-            f"expected numbers but feature {feature!r} is {got}; encode it "
-            "(preprocessing.OneHotEncoder), or select numeric features (compose.SelectType(numbers.Number))"
-        )
 
 
 def _in_order(names: Iterable[Any]) -> list[Any]:
@@ -138,17 +93,8 @@ def _in_order(names: Iterable[Any]) -> list[Any]:
         return sorted(given, key=repr)
 
 
-def _is_numeric(column: Any) -> bool:
-    """Whether a one-column frame holds numbers or booleans."""
-    dtype = column.schema.dtypes()[0]
-    if dtype.is_numeric() or dtype.is_boolean():
-        return True
-    # narwhals does not know sparse columns, which River's OneHotEncoder makes.
-    return column.implementation.is_pandas_like() and column.to_native().dtypes.iloc[0].kind in "fiub"
-
-
 @name_errors
-class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
+class KernelPCATransformer(_Learner, base.Transformer):
     """Kernel PCA as a transformer: features in, coordinates along the principal axes out.
 
     Parameters
@@ -170,8 +116,8 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
     when they are refitted: every `refit_every` rows, and earlier while the stream is short, whenever it has grown by a
     quarter. Signs are kept.
 
-    The model inside is `kernel_pca`, for everything else: certificates, drift, atoms, saving. Its ``set_params``, not
-    River's ``mutate``, changes parameters in the middle of a stream.
+    The model inside is `kernel_pca`, for everything else: certificates, drift, atoms, saving, and arrays of rows
+    with the columns `features_`. Its ``set_params``, not River's ``mutate``, changes parameters in mid-stream.
 
     Examples
     --------
@@ -182,14 +128,6 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
     ...     model.learn_one(x)
     >>> sorted(model.transform_one(x))
     [0, 1]
-    >>> import pandas as pd
-    >>> rows = pd.DataFrame({"load": [3.0, 6.0], "heat": [4.0, 8.0]})
-    >>> model = KernelPCATransformer(1, kernel="linear", center=False)
-    >>> model.learn_many(rows)
-    >>> model.transform_many(rows).round(3)
-          0
-    0   5.0
-    1  10.0
     """
 
     def __init__(self, n_components: int | float = 10, *, seed: int | None = 0, **parameters: Any) -> None:
@@ -214,30 +152,6 @@ class KernelPCATransformer(_Learner, base.MiniBatchTransformer):
         if not self.features_:
             return {}
         return dict(enumerate(self.kernel_pca.transform(self._row(x, self.features_))[0].tolist()))
-
-    def transform_many(self, X: Any) -> Any:
-        """Project a mini-batch.
-
-        Parameters
-        ----------
-        X : DataFrame
-            Each column is a feature.
-
-        Returns
-        -------
-        DataFrame
-            From the same library, with the same index and a column for each component; without columns before the
-            first row is learned.
-        """
-        frame = dataframe.into_frame(X)
-        if not self.features_:
-            # Keep the index of a pandas DataFrame; narwhals would drop it with the last column.
-            return X[[]] if frame.implementation.is_pandas_like() else frame[:, []].to_native()
-        projections = np.empty((0, len(self.kernel_pca.eigenvalues_)))
-        if len(frame):
-            projections = self.kernel_pca.transform(self._rows(frame, self.features_))
-        # Libraries that name columns by text alone get "0", "1" and so on.
-        return dataframe.to_native_frame(dict(enumerate(projections.T)), like=frame)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -279,11 +193,6 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
     ...     model.learn_one({"load": i % 7, "heat": 3.0 * (i % 7)})
     >>> detector.classify(model.score_one({"load": 5, "heat": 0.0}))
     True
-    >>> import pandas as pd
-    >>> detector = KernelPCADetector(max_atoms=32)
-    >>> detector.learn_many(pd.DataFrame({"load": range(100)}))
-    >>> detector.score_many(pd.DataFrame({"load": [30, 300]}, index=["mon", "tue"])).idxmax()
-    'tue'
     """
 
     def __init__(self, n_components: int | None = None, *, seed: int | None = 0, **parameters: Any) -> None:
@@ -309,30 +218,10 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         """
         if not self.features_:
             return 0.0
-        return float(self._scores(self._row(x, self.features_))[0])
-
-    def score_many(self, X: Any) -> Any:
-        """Score a mini-batch.
-
-        Parameters
-        ----------
-        X : DataFrame
-            Each column is a feature.
-
-        Returns
-        -------
-        Series
-            From the same library, with the same index: the `score_one` of each row.
-        """
-        frame, scores = dataframe.into_frame(X), np.zeros(len(X))
-        if self.features_ and len(frame):
-            scores = self._scores(self._rows(frame, self.features_))
-        return dataframe.to_native_series(scores, name="score", like=frame)
-
-    def _scores(self, rows: Array) -> Array:
+        row = self._row(x, self.features_)
         if self.n_components is None:
-            return self.kernel_pca.novelty(rows)
-        return self.kernel_pca.reconstruction_error(rows, self.n_components)
+            return float(self.kernel_pca.novelty(row)[0])
+        return float(self.kernel_pca.reconstruction_error(row, self.n_components)[0])
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("river", reason="needs the extra river")
 
 import pandas as pd
-import polars as pl
-from river import checks, datasets, preprocessing
+from river import checks, datasets
 
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.adapters.for_river import KernelPCADetector, KernelPCATransformer
@@ -67,28 +66,14 @@ def test_rivers_own_checks_pass(adapter, monkeypatch):
     checks.check_estimator(model)
 
 
-@pytest.mark.parametrize("adapter", BOTH)
-def test_cuts_do_not_matter(adapter):
-    one = learned(adapter)
-    for cuts in ([], [1], [5, 6, 63, 64, 65, 300], np.sort(RNG.choice(700, size=20))):
-        many = adapter(**SMALL)
-        for part in np.split(np.arange(700), cuts):
-            many.learn_many(FRAME.iloc[part])
-        assert bits(many) == bits(one)
-
-
 def test_answers_are_those_of_the_wrapped_model():
     X = ROWS[:, [1, 0, 2]]  # in the order of the names
     transformer, detector = learned(KernelPCATransformer, n_components=2), learned(KernelPCADetector)
     assert transformer.features_ == ["a", "b", "c"]
     plain = StreamingKernelPCA(2, **SMALL).partial_fit(X)
     np.testing.assert_array_equal(transformer.kernel_pca.atoms_, plain.atoms_)
-    np.testing.assert_allclose(
-        transformer.transform_many(FRAME.iloc[:9]).to_numpy(), transformer.kernel_pca.transform(X[:9]), rtol=1e-9
-    )
     assert transformer.transform_one(DICTS[0]) == dict(enumerate(transformer.kernel_pca.transform(X[:1])[0]))
     assert detector.score_one(DICTS[0]) == detector.kernel_pca.novelty(X[:1])[0]
-    np.testing.assert_allclose(detector.score_many(FRAME), detector.kernel_pca.novelty(X), rtol=1e-9, atol=1e-12)
 
 
 def test_parameters_are_those_of_the_model():
@@ -110,12 +95,9 @@ def test_parameters_are_those_of_the_model():
 def test_answers_before_the_first_row_are_empty_or_zero():
     transformer, detector = KernelPCATransformer(), KernelPCADetector()
     assert transformer.transform_one(DICTS[0]) == {}
-    assert transformer.transform_many(FRAME).shape == (700, 0)
     assert detector.score_one(DICTS[0]) == 0.0
-    assert detector.score_many(FRAME[:2]).tolist() == [0.0, 0.0]
     for model in (transformer, detector):
         model.learn_one({})
-        model.learn_many(FRAME.iloc[:0])
         assert model.features_ == []
 
 
@@ -126,9 +108,6 @@ def test_new_features_are_ignored_and_missing_ones_count_as_zero(adapter):
     same.learn_one({"a": 2.0, "b": 0.0, "c": 1.0})
     assert bits(model) == bits(same)
     assert answer(model, {}) == answer(model, {"a": 0.0, "b": 0, "c": False, "d": None})
-    model.learn_many(pd.DataFrame({"new": ["text"], "c": [1.0]}))
-    same.learn_many(pd.DataFrame({"c": [1.0], "a": [0], "b": [0.0]}))
-    assert bits(model) == bits(same)
 
 
 def test_feature_names_may_be_any_dict_keys():
@@ -153,23 +132,6 @@ def test_a_value_that_is_no_number_is_refused_with_its_feature(method):
     assert bits(model) == before
 
 
-@pytest.mark.parametrize("n_known", [0, 100])
-def test_a_refused_batch_changes_nothing(n_known):
-    model = learned(KernelPCATransformer, DICTS[:n_known])
-    before, features = bits(model), model.features_
-    broken = FRAME.iloc[:200].copy()
-    broken.loc[150, "c"] = np.inf
-    for batch, error in ((broken, ValueError), (broken.assign(a="x"), TypeError)):
-        with pytest.raises(
-            error, match=r"infinity|KernelPCATransformer\.learn_many: expected numbers but feature 'a' is"
-        ):
-            model.learn_many(batch)
-        assert bits(model) == before
-        assert model.features_ == features
-    model.learn_many(FRAME.iloc[n_known:])
-    assert bits(model) == bits(learned(KernelPCATransformer))
-
-
 def test_all_types_of_numbers_are_accepted():
     model, same = learned(KernelPCADetector, DICTS[:10]), learned(KernelPCADetector, DICTS[:10])
     for value in (0.5, np.float32(0.5), Decimal("0.5"), Fraction(1, 2)):
@@ -179,22 +141,11 @@ def test_all_types_of_numbers_are_accepted():
     assert bits(model) == bits(same)
 
 
-def test_sparse_columns_of_one_hot_encoded_features_are_learned():
-    table = FRAME.assign(site=["east", "west", "north", "south"] * 175)
-    model = preprocessing.OneHotEncoder() | KernelPCADetector(**SMALL)
-    model.learn_many(table[["site"]])
-    known = model["KernelPCADetector"]
-    assert known.features_ == ["site_east", "site_north", "site_south", "site_west"]
-    assert known.kernel_pca.n_samples_seen_ == 700
-    assert model.score_one({"site": "west"}) < 1e-9 < model.score_one({"site": "moon"})
-
-
 def test_bad_rows_can_be_skipped():
     model = learned(KernelPCADetector, [{"a": float("nan")}, *DICTS[:5]], on_bad_rows="skip")
     assert model.features_ == ["a"]
     model.learn_one({"a": pd.NA})
-    model.learn_many(pd.DataFrame({"a": pd.array([1, None], dtype="Int64")}))
-    assert model.kernel_pca.n_rows_rejected_ == 3
+    assert model.kernel_pca.n_rows_rejected_ == 2
     with pytest.raises(ValueError, match="NaN"):
         model.score_one({"a": pd.NA})
 
@@ -202,7 +153,6 @@ def test_bad_rows_can_be_skipped():
 # The three ways in which a dict of River can lack a number.
 GAPPED = np.where(RNG.random(ROWS.shape) < 0.1, np.nan, ROWS)[:300]
 GAPPED[0], GAPPED[5] = ROWS[0], np.nan
-GAPPED_FRAME = pd.DataFrame(GAPPED, columns=NAMES)
 LACKING = [
     {name: value for name, value in zip(NAMES, row, strict=True) if not np.isnan(value)} if i % 3 == 0
     else {name: None if np.isnan(value) and i % 3 == 1 else value for name, value in zip(NAMES, row, strict=True)}
@@ -210,37 +160,15 @@ LACKING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("adapter", BOTH)
-def test_gaps_are_taken_one_by_one_and_in_batches(adapter):
+def test_gaps_are_those_of_the_model():
     # The first row sets the features.
-    one, many = learned(adapter, LACKING, on_missing="marginal"), learned(adapter, DICTS[:1], on_missing="marginal")
-    many.learn_many(GAPPED_FRAME[1:])
-    assert bits(one) == bits(many)
-    assert one.kernel_pca.n_rows_rejected_ == np.isnan(GAPPED).all(axis=1).sum()
-    ask = many.score_many if adapter is KernelPCADetector else many.transform_many
-    some = ask(GAPPED_FRAME[:60])
-    for x, (_, answers) in zip(LACKING, pd.DataFrame(some).iterrows(), strict=False):
-        found = answer(one, x)
-        np.testing.assert_allclose(
-            list(found.values()) if isinstance(found, dict) else [found], answers, rtol=1e-9, atol=1e-12
-        )
-    without = GAPPED_FRAME[["a", "c"]]
-    np.testing.assert_array_equal(ask(without), ask(without.assign(b=np.nan)))
-    assert np.isfinite(ask(pd.DataFrame({"other": [1.0]}))).all(axis=None)
-
-
-def test_answers_keep_the_data_frame_library_and_index():
-    transformer, detector = learned(KernelPCATransformer, n_components=2), learned(KernelPCADetector)
-    shifted = FRAME.set_index(FRAME.index + 10)
-    pandas = transformer.transform_many(shifted)
-    assert list(pandas.columns) == [0, 1]
-    assert pandas.index.equals(shifted.index)
-    assert detector.score_many(shifted).index.equals(shifted.index)
-    polars = transformer.transform_many(pl.from_pandas(FRAME))
-    assert polars.columns == ["0", "1"]
-    np.testing.assert_array_equal(polars.to_numpy(), pandas.to_numpy())
-    assert detector.score_many(pl.from_pandas(FRAME)).to_list() == detector.score_many(FRAME).to_list()
-    assert transformer.transform_many(FRAME.iloc[:0]).shape == (0, 2)
+    model = learned(KernelPCADetector, LACKING, on_missing="marginal")
+    same = StreamingKernelPCA(1, on_missing="marginal", noise_variance=None, **SMALL)
+    same.partial_fit(GAPPED[:, [1, 0, 2]])
+    assert model.kernel_pca.n_rows_rejected_ == np.isnan(GAPPED).all(axis=1).sum()
+    np.testing.assert_array_equal(model.kernel_pca.atoms_, same.atoms_)
+    np.testing.assert_allclose([model.score_one(x) for x in LACKING], same.novelty(GAPPED[:, [1, 0, 2]]), rtol=1e-9)
+    assert np.isfinite(model.score_one({"other": 1.0}))
 
 
 def test_without_river_the_error_names_the_extra(monkeypatch):
