@@ -102,7 +102,7 @@ class ApproximateKernelPCA(Estimator):
         Parameters
         ----------
         X, y, sample_weight
-            As for `StreamingKernelPCA.fit`.
+            As for `KernelPCA.fit`.
 
         Raises
         ------

@@ -75,8 +75,12 @@ class KernelPCA(Estimator):
 
         Parameters
         ----------
-        X, y, sample_weight
-            As for `StreamingKernelPCA.fit`.
+        X : array-like of shape (n, d)
+            Also a sparse matrix, a DataFrame, or an Arrow table or stream, which is read whole.
+        y : object
+            Ignored; accepted for scikit-learn.
+        sample_weight : array-like of shape (n,), float or None
+            Weight of each row; 1 by default.
 
         Raises
         ------

@@ -103,7 +103,7 @@ class SparseKernelPCA(Estimator):
         Parameters
         ----------
         X, y, sample_weight
-            As for `StreamingKernelPCA.fit`; rows of weight 0 are left out.
+            As for `KernelPCA.fit`; rows of weight 0 are left out.
 
         Raises
         ------

@@ -73,7 +73,7 @@ def test_fit_leaves_them_out_too():
     assert (skipping.n_rows_rejected_, skipping.n_samples_seen_) == (5, 300)
     skipping.partial_fit(ROWS)
     assert (skipping.n_rows_rejected_, skipping.n_samples_seen_) == (5, 600)
-    with pytest.raises(ValueError, match="fit: none of the 4 rows of X can be used: each has NaN"):
+    with pytest.raises(ValueError, match="fit: none of the 4 rows can be used: each was left out"):
         skipping.fit(np.full((4, 3), NAN))
     assert skipping.n_samples_seen_ == 600
 
