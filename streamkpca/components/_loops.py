@@ -7,10 +7,6 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca._core.jit import jit
 
-NO_GAIN_LEFT = 0
-BLOCK_FULL = 1
-ILL_CONDITIONED = 2
-
 # A step that changes the determinant of the covariance by more than this factor, up or down, costs as many
 # digits of the rank-one updates; six of sixteen are affordable.
 _LARGEST_CHANGE = 1e6
@@ -50,15 +46,13 @@ def ascend(
     changes: Array,
     U: Array,
     V: Array,
-) -> tuple[int, int]:
-    """Change one weight at a time, always the one that gains most, each to its exact maximiser.
+) -> int:
+    """Change one weight at a time, always the one that gains most, each to its exact maximiser; count the steps.
 
-    A and Q (p, p) are as they were when the block began, and only read. Their diagonals and the weights, in units of
-    the noise variance, are kept up to date. Steps that raise the mean log-likelihood by no more than `least_gain` are
-    not taken. The coefficient kappa of each step goes to `changes` (b,), its vectors to the rows of `U` and `V` (b, p).
-
-    Returns the number of steps taken, and a status: `NO_GAIN_LEFT`; `BLOCK_FULL` when there is a gain but no row for
-    another step; `ILL_CONDITIONED` when the last step was so large that A and Q have to be computed anew.
+    A and Q (p, p) are as they were at first, and only read. Their diagonals and the weights, in units of the noise
+    variance, are kept up to date. Steps that raise the mean log-likelihood by no more than `least_gain` are not taken.
+    The coefficient kappa of each step goes to `changes` (b,), its vectors to the rows of `U` and `V` (b, p), and there
+    are at most b steps. After a step so large that A and Q have to be computed anew there is none.
 
     Notes
     -----
@@ -71,12 +65,11 @@ def ascend(
 
         A -= kappa u u^T,  Q -= kappa (u v^T + v u^T),  u = A_j,  v = Q_j - kappa Q_jj u / 2.
 
-    The changes are collected, a column is brought up to date when its step comes (O(p b)), and the caller subtracts a
-    whole block at once with BLAS.
+    A column is brought up to date when its step comes, in O(p b).
     """
     p = weights.shape[0]
     step = 0
-    while True:
+    while step < changes.shape[0]:
         best = -1
         best_gain = least_gain
         best_change = 0.0
@@ -86,10 +79,7 @@ def ascend(
             if gain > best_gain:
                 best, best_gain, best_change, best_growth = i, gain, change, growth
         if best < 0:
-            return step, NO_GAIN_LEFT
-        if step == changes.shape[0]:
-            return step, BLOCK_FULL
-
+            break
         kappa = best_change / best_growth
         for i in range(p):
             U[step, i] = A[best, i]
@@ -113,7 +103,8 @@ def ascend(
         weights[best] = 0.0 if best_change == -weights[best] else weights[best] + best_change
         step += 1
         if best_growth > _LARGEST_CHANGE or best_growth * _LARGEST_CHANGE < 1.0:
-            return step, ILL_CONDITIONED
+            break
+    return step
 
 
 @jit

@@ -5,7 +5,7 @@ weights for some of them, `newton_refine` brings these to their maximum, and `co
 candidates have a weight.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import blas
@@ -13,7 +13,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.concurrency import cached_property
-from streamkpca.components._loops import BLOCK_FULL, ascend, step_gains
+from streamkpca.components._loops import ascend, step_gains
 from streamkpca.components.likelihood import GramModel, Problem, Statistics, statistics
 
 # Up to this many active candidates, inner products with them are cheaper than features.
@@ -73,7 +73,7 @@ class ActiveSet:
 
     def __init__(self, candidates: CandidateGram, active: Indices, weights: Array, model: GramModel | None) -> None:
         self.active, self._active_weights = active, weights
-        self._candidates, self._model = candidates, model
+        self._candidates, self.model = candidates, model
         self._loses_digits = False
 
     @property
@@ -83,27 +83,18 @@ class ActiveSet:
         weights[self.active] = self._active_weights
         return weights
 
-    @property
-    def can_be_refined(self) -> bool:
-        """Whether Newton's method applies to these weights."""
-        return self._model is not None
-
     @cached_property
     def log_likelihood(self) -> float:
         """Mean log-likelihood but for its constant."""
-        if self._model:
-            return self._model.gain - 0.5 * self._candidates.trace
+        if self.model:
+            return self.model.gain - 0.5 * self._candidates.trace
         return self._statistics.unit_log_likelihood
 
-    def with_weights(self, weights: Array) -> "ActiveSet":
-        """Return the model with other weights, shape (p,)."""
-        return self._candidates.with_weights(weights)
-
-    def newton_refined(self, least_gain: float) -> "ActiveSet":
+    def refine(self, least_gain: float) -> "ActiveSet":
         """Maximise over the weights that are not zero, ignoring gains below this; some may become zero."""
-        if not self._model:
+        if not self.model:
             return self
-        kept, model = newton_refine(self._model, least_gain)
+        kept, model = newton_refine(self.model, least_gain)
         return ActiveSet(self._candidates, self.active[kept], model.weights, model)
 
     def diagonals(self, least_gain: float) -> tuple[Array, Array]:
@@ -117,10 +108,10 @@ class ActiveSet:
         squares, energies = self._candidates.squares, self._candidates.energies
         if not self.active.size:
             return squares.copy(), energies.copy()
-        if not self._model:
+        if not self.model:
             return self._statistics.diagonal_A, self._statistics.diagonal_Q
         gram, moment_gram = self._candidates.rows(self.active)
-        X, V = self._model.solve(gram, moment_gram)
+        X, V = self.model.solve(gram, moment_gram)
         a = squares - np.einsum("ij,ij->j", gram, X)
         q = energies - np.einsum("ij,ij->j", moment_gram + V, X)
         # Entries of X may be large where active candidates resemble each other.
@@ -130,15 +121,15 @@ class ActiveSet:
         self._loses_digits = not (lost * lost <= least_gain * a * np.abs(a)).all()
         if self._loses_digits:
             return self._statistics.diagonal_A, self._statistics.diagonal_Q
-        A, Q = self._model.scaled_matrices
-        a[self.active] = A.diagonal() / self._model.weights
-        q[self.active] = Q.diagonal() / self._model.weights
+        A, Q = self.model.scaled_matrices
+        a[self.active] = A.diagonal() / self.model.weights
+        q[self.active] = Q.diagonal() / self.model.weights
         return a, q
 
     def matrices(self, newcomers: Indices) -> tuple[Array, Array]:
         """Compute A and Q among the active and n newcomers, (k + n, k + n), in the way `diagonals` last did."""
         working, k = np.concatenate([self.active, newcomers]), self.active.size
-        if not self._model or self._loses_digits:
+        if not self.model or self._loses_digits:
             found = self._statistics
             half = found.half_solved[working]
             return half @ half.T, found.moment_solved[working] @ found.solved[working].T
@@ -146,14 +137,14 @@ class ActiveSet:
         gram, moment_gram = (rows.take(working, axis=1) for rows in self._candidates.rows(working))
         if not k:
             return gram, moment_gram
-        X, V = self._model.solve(gram[:k], moment_gram[:k])
-        across_A, across_Q = self._model.explain_away(gram[:k]), self._model.explain_away(V)
+        X, V = self.model.solve(gram[:k], moment_gram[:k])
+        across_A, across_Q = self.model.explain_away(gram[:k]), self.model.explain_away(V)
         A = gram - gram[:k].T @ X
         Q = moment_gram - moment_gram[:k].T @ X - X.T @ V
         A[:k], A[:, :k] = across_A, across_A.T
         Q[:k], Q[:, :k] = across_Q, across_Q.T
-        scales = np.sqrt(self._model.weights)
-        A[:k, :k], Q[:k, :k] = (matrix / np.outer(scales, scales) for matrix in self._model.scaled_matrices)
+        scales = np.sqrt(self.model.weights)
+        A[:k, :k], Q[:k, :k] = (matrix / np.outer(scales, scales) for matrix in self.model.scaled_matrices)
         return A, Q
 
     @cached_property
@@ -215,7 +206,6 @@ def _relative_step(model: GramModel) -> tuple[Array, float]:
     return np.zeros_like(gradient), 0.0
 
 
-_BLOCK = 64
 _MOST_STEPS = 512
 # At least this many candidates are chosen at a time.
 _FEWEST_NEWCOMERS = 8
@@ -223,15 +213,26 @@ _FEWEST_NEWCOMERS = 8
 _WORTHWHILE = 0.01
 
 
-class Ascent(NamedTuple):
-    """Where an optimiser ended: weights in units of the noise variance, likelihoods without the constant."""
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightFit:
+    """Sparse weights (p,), none negative, and how they were found.
+
+    `trace` holds the mean log-likelihood of a data point at the start and after each round; it never decreases.
+    `converged` says that nothing worth the tolerance was left to gain. Optimisers take and return weights in units of
+    the noise variance, and leave the constant of the likelihood out.
+    """
 
     weights: Array
-    trace: list[float]
+    trace: Array
     converged: bool
 
+    @property
+    def active(self) -> Indices:
+        """Positions of the weights that are not zero, ascending."""
+        return np.flatnonzero(self.weights)
 
-def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max_rounds: int) -> Ascent:
+
+def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max_rounds: int) -> WeightFit:
     """Maximise over one weight at a time, always the one that gains most, and over all that are not zero together.
 
     Converged when no change of a single weight gains more than `tolerance`, relative to max(1, |likelihood of the
@@ -256,65 +257,45 @@ def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max
     weights and the gains O(p k^2). With more than 128 weights and more than half as many as coordinates, Newton's
     method is left out; then, and where inner products lose their digits, the gains cost O(r^3 + p r^2).
     """
-    current = CandidateGram(problem).with_weights(weights)
-    trace = [current.log_likelihood]
-    most_steps = _MOST_STEPS
+    candidates = CandidateGram(problem)
+    current = candidates.with_weights(weights)
+    trace, most_steps, converged = [current.log_likelihood], _MOST_STEPS, False
     while True:
         least_gain = tolerance * max(1.0, abs(trace[-1]))
         gains = np.empty(len(weights))
         step_gains(*current.diagonals(least_gain), current.weights, gains)
         best_gain = float(gains.max())
-        if best_gain <= least_gain:
-            return Ascent(current.weights, trace, converged=True)
-        if len(trace) > max_rounds:
-            return Ascent(current.weights, trace, converged=False)
+        converged = best_gain <= least_gain
+        if converged or len(trace) > max_rounds:
+            break
         # Where Newton's method does not apply, the steps have to gain everything.
-        worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.can_be_refined else least_gain
-        proposed, steps = _ascend(current, gains, worthwhile, least_gain, most_steps)
+        worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.model else least_gain
+        weights, steps = _ascend(current, gains, worthwhile, least_gain, most_steps)
+        proposed = candidates.with_weights(weights)
         if steps and proposed.log_likelihood >= trace[-1]:
-            current = proposed.newton_refined(worthwhile)
+            current = proposed.refine(worthwhile)
             trace.append(current.log_likelihood)
             most_steps = min(2 * most_steps, _MOST_STEPS)
         elif steps <= 1:
-            return Ascent(current.weights, trace, converged=True)
+            converged = True
+            break
         else:
             most_steps = max(1, steps // 8)
+    return WeightFit(current.weights, np.array(trace), converged)
 
 
 def _ascend(
     current: ActiveSet, gains: Array, worthwhile: float, least_gain: float, most_steps: int
-) -> tuple[ActiveSet, int]:
+) -> tuple[Array, int]:
     """Take at most this many worthwhile steps among the active and the candidates that gain most."""
     others = gains.copy()
     others[current.active] = 0.0
     best = np.argsort(-others, kind="stable")[: max(_FEWEST_NEWCOMERS, current.active.size)]
     newcomers = best[others[best] > least_gain]
-    working = np.concatenate([current.active, newcomers])
-    weights = current.weights
-    weights[working], steps = _coordinate_round(*current.matrices(newcomers), weights[working], worthwhile, most_steps)
-    return current.with_weights(weights), steps
-
-
-def _coordinate_round(A: Array, Q: Array, weights: Array, least_gain: float, most_steps: int) -> tuple[Array, int]:
-    """Take at most this many steps, only updating A and Q."""
-    p = len(weights)
-    weights = weights.copy()
-    diagonal_A, diagonal_Q = A.diagonal().copy(), Q.diagonal().copy()
-    taken = 0
-    while True:
-        block = min(_BLOCK, most_steps - taken)
-        changes, U, V = np.empty(block), np.empty((block, p)), np.empty((block, p))
-        steps, status = ascend(A, Q, diagonal_A, diagonal_Q, weights, least_gain, changes, U, V)
-        taken += steps
-        if status != BLOCK_FULL or taken == most_steps:
-            return weights, taken
-        subtract_block(A, Q, changes, U, V)
-
-
-def subtract_block(A: Array, Q: Array, changes: Array, U: Array, V: Array) -> None:
-    """Subtract the changes that `ascend` collected from A and Q in place."""
-    scaled = changes[:, None] * U
-    A -= scaled.T @ U
-    product = scaled.T @ V
-    Q -= product
-    Q -= product.T
+    working, weights = np.concatenate([current.active, newcomers]), current.weights
+    A, Q = current.matrices(newcomers)
+    moving, p = weights[working], len(working)
+    changes, U, V = np.empty(most_steps), np.empty((most_steps, p)), np.empty((most_steps, p))
+    steps = ascend(A, Q, A.diagonal().copy(), Q.diagonal().copy(), moving, worthwhile, changes, U, V)
+    weights[working] = moving
+    return weights, steps

@@ -67,11 +67,6 @@ class Expectation:
         self._columns = np.ascontiguousarray(rows.T)
         self._width, self._precision = _neighbourhood(rows)
 
-    @property
-    def widths(self) -> Array:
-        """The widths h (d,), in the features' units."""
-        return self._width * self._unit
-
     def surprise(self, rows: Array, lags: int, n_conditions: int = 0) -> Array:
         """Return how surprising each feature of n rows of lags * d numbers is, with its predecessors: (n, d), >= 0.
 

@@ -209,13 +209,6 @@ class Relation:
             sums[has_gaps] = self.terms(X[has_gaps])[:, :n_terms].sum(axis=1)
         return sums
 
-    def expected(self, X: Array) -> Array:
-        """Return the prediction of each number of rows (n, d) by the others that are there, in its own unit: (n, d)."""
-        rows = self.standardise(X)
-        residuals, _ = self._predict(rows)
-        expected: Array = self.mean + self.scale * (np.where(np.isnan(rows), 0.0, rows) - residuals)
-        return expected
-
     def predict(self, X: Array, columns: Positions) -> tuple[Array, Array]:
         """Return means and standard deviations (n, k) of some columns (k,) of rows (n, d), given the others."""
         rows, precision = self.standardise(X), self.precision[columns]
@@ -249,7 +242,7 @@ class Relation:
     @cached_property
     def _residual_view(self) -> FeatureView:
         """Multiplies rows, each by itself, by P with its rows divided by the diagonal."""
-        return FeatureView(units=UnitMatrix(self.precision / np.diagonal(self.precision)[:, None]))
+        return FeatureView(units=UnitMatrix(self._weights[0]))
 
     def _squared_residuals(self, X: Array) -> tuple[Array, Array | float]:
         """Return squared residuals (n, d), NaN in gaps, and what gaps add to the squared units."""

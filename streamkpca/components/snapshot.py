@@ -178,9 +178,9 @@ class Snapshot:
     def novelty_by_row(self, rows: Array) -> Array:
         """Score rows (n, d) one by one, O(s (d + s)) each: no bit of a score depends on the rows beside it."""
         if self.distribution is None or all_finite(rows):
-            measured = self._novelty_score.measure(rows)
+            measured = self.novelty_score.measure(rows)
             if measured is not None:
-                return self._novelty_score.of_errors(rows, *measured)
+                return self.novelty_score.of_errors(rows, *measured)
         return np.concatenate([self.novelty(rows[i : i + 1]) for i in range(len(rows))])
 
     def _novelty_with_gaps(self, rows: Array) -> Array:
@@ -198,17 +198,13 @@ class Snapshot:
     def _novelty_without_gaps(self, rows: Rows) -> Array:
         few = self._measure(rows)
         if few is not None:
-            return self._novelty_score.of_errors(np.asarray(rows), *few)
+            return self.novelty_score.of_errors(np.asarray(rows), *few)
         with linalg.one_blas_thread():
-            return in_chunks(self._novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
+            return in_chunks(self.novelty_score.of_rows, rows, np.empty(len(rows)), len(self.span_atoms))
 
     def _measure(self, rows: Rows) -> tuple[Array, Array] | None:
         """Return the errors and explained energies of a few rows; None where one compiled call does not answer."""
-        return self._novelty_score.measure(rows) if self._is_quick(rows) else None
-
-    def novelty_of(self, rows: Array, errors: Array, explained: Array) -> Array:
-        """Score rows (n, d) whose errors and explained energies (n,) are known."""
-        return self._novelty_score.of_errors(rows, errors, explained)
+        return self.novelty_score.measure(rows) if self._is_quick(rows) else None
 
     def coordinates(self, rows: Array) -> tuple[Array, Array]:
         """Return the coordinates (n, s) of rows without gaps in the span of the span atoms, and their novelty (n,)."""
@@ -216,7 +212,7 @@ class Snapshot:
             values, energy = self._compare(rows, self.span_atoms)
             coordinates = linalg.solve_factor(self.span_factor, values)
             explained = linalg.squared_norms(coordinates)
-            return coordinates, self._novelty_score.of_errors(rows, energy - explained, explained)
+            return coordinates, self.novelty_score.of_errors(rows, energy - explained, explained)
 
     def complete(self, rows: Array) -> Array:
         """Put numbers into the gaps of rows (n, d) that make them least novel; the rows themselves without gaps."""
@@ -273,7 +269,7 @@ class Snapshot:
     def ready(self) -> Self:
         """Prepare now, in O(s^3), what the first single row would have to wait for, and return this snapshot."""
         # Cached properties are made when they are first read.
-        _ = self._targets, self._plain_axes, self._novelty_score
+        _ = self._targets, self._plain_axes, self.novelty_score
         return self
 
     def _is_quick(self, rows: Rows) -> TypeGuard[Array]:
@@ -294,7 +290,8 @@ class Snapshot:
         return self.projection.T.copy(), self.offset.copy()
 
     @cached_property
-    def _novelty_score(self) -> NoveltyScore:
+    def novelty_score(self) -> NoveltyScore:
+        """Scores rows without gaps by their errors to the span atoms."""
         return NoveltyScore(self.kernel, self.span_atoms, self.span_factor)
 
     def _transform(self, chunk: Array) -> Array:

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Indices
+from streamkpca._core.arrays import Array
 from streamkpca.components import likelihood
-from streamkpca.components.ascent import Ascent, coordinate_ascent
+from streamkpca.components.ascent import WeightFit, coordinate_ascent
 from streamkpca.components.spectrum import leading_eigenpairs, leading_sum
 
 Optimiser = Literal["coordinate", "fixed_point", "em"]
@@ -20,24 +20,6 @@ OPTIMISERS: tuple[Optimiser, ...] = get_args(Optimiser)
 MOST_ROUNDS: dict[Optimiser, int] = {"coordinate": 1_000, "fixed_point": 10_000, "em": 10_000}
 # The paper's rules creep: a round of EM still gains 1 / (2 t^2) from every vanishing weight after t rounds.
 _TOLERANCES: dict[Optimiser, float] = {"coordinate": 1e-10, "fixed_point": 1e-8, "em": 1e-8}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WeightFit:
-    """Sparse weights (p,), none negative, and how they were found.
-
-    `trace` holds the mean log-likelihood of a data point at the start and after each round; it never
-    decreases. `converged` says that nothing worth the tolerance was left to gain.
-    """
-
-    weights: Array
-    converged: bool
-    trace: Array
-
-    @property
-    def active(self) -> Indices:
-        """Positions of the weights that are not zero, ascending."""
-        return np.flatnonzero(self.weights)
 
 
 def fit_weights(
@@ -113,16 +95,16 @@ def fit_weights(
     tolerance = _TOLERANCES[optimiser] if tolerance is None else tolerance
     max_rounds = MOST_ROUNDS[optimiser] if max_rounds is None else max_rounds
     if optimiser == "coordinate":
-        ascent = coordinate_ascent(problem, start, tolerance=tolerance, max_rounds=max_rounds)
+        fit = coordinate_ascent(problem, start, tolerance=tolerance, max_rounds=max_rounds)
     else:
         # scipy's driver for subsets gives up on some matrices with many equal eigenvalues.
         if np.linalg.eigvalsh(problem.second_moment)[-1] <= 1.0 + 1e-12:
             # The maximum is known here, and rules that multiply weights would take for ever to shrink them to it.
             start = np.zeros(p)
-        ascent = _repeat(*_RULES[optimiser], problem, start, tolerance=tolerance, max_rounds=max_rounds)
+        fit = _repeat(*_RULES[optimiser], problem, start, tolerance=tolerance, max_rounds=max_rounds)
 
     constant = -0.5 * r * float(np.log(2.0 * np.pi) + np.log(noise_variance))
-    return WeightFit(ascent.weights * noise_variance, ascent.converged, np.array(ascent.trace) + constant)
+    return WeightFit(fit.weights * noise_variance, fit.trace + constant, fit.converged)
 
 
 _Rule = Callable[[Array, Array, Array], Array]
@@ -144,7 +126,7 @@ _RULES: dict[str, tuple[_Rule, float]] = {"em": (_em_rule, 1e-2), "fixed_point":
 
 def _repeat(
     rule: _Rule, vanishing: float, problem: likelihood.Problem, weights: Array, *, tolerance: float, max_rounds: int
-) -> Ascent:
+) -> WeightFit:
     """Update all weights (p,) together until a round gains too little, falling back on EM where the rule loses."""
     active = np.flatnonzero((weights > 0.0) & problem.features.any(axis=1))
     part, w = likelihood.Problem(problem.features[active], problem.second_moment), weights[active]
@@ -168,7 +150,7 @@ def _repeat(
         active, w, a, q = active[kept], proposal[kept], found.diagonal_A[kept], found.diagonal_Q[kept]
     result = np.zeros_like(weights)
     result[active] = w
-    return Ascent(result, trace, converged)
+    return WeightFit(result, np.array(trace), converged)
 
 
 # The least noise variance of a search, as a share of the largest.

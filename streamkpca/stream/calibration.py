@@ -182,7 +182,7 @@ def _without_own_atoms(snapshot: Snapshot, rows: Array, weights: Array, position
         along = linalg.solve_factor(np.ascontiguousarray(np.tril(found[:count, chosen].T)), explained)
         left[beside] += (lost_beside @ grown * lost_beside).sum(axis=1) - linalg.squared_norms(along)
     explained = np.maximum(energy - np.maximum(left, 0.0) * unit, _ROUNDING * energy)
-    novelty = snapshot.novelty_of(rows, energy - explained, explained)
+    novelty = snapshot.novelty_score.of_errors(rows, energy - explained, explained)
     is_rounding = (explained < _LEAST_EXPLAINED * energy) & np.isin(runs, owners)
     for run in np.unique(runs[is_rounding]) if runs[-1] < _N_RUNS else ():
         # Rounding has taken the digits of what the other atoms explain. Many runs would take too long.
