@@ -17,14 +17,15 @@ logarithm of the share of energy outside the span of the atoms.
 import math
 from collections import Counter
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
-from streamkpca._core.arrays import Array, Flags, Positions
+from streamkpca._core.arrays import Array, Flags
 from streamkpca.dictionary.basis import Basis
 from streamkpca.errors import name_errors
 from streamkpca.models.streaming import StreamingKernelPCA
@@ -254,10 +255,6 @@ class _Fleet(NamedTuple):
         names = machines[0].like[0]
         return cls([machine.project_onto(basis) for machine in machines], [names[j] for j in seen], responses[seen])
 
-    def part(self, members: Positions) -> "_Fleet":
-        """Return some of the machines as a fleet."""
-        return self._replace(machines=[self.machines[i] for i in members])
-
 
 def _responses(basis: Basis) -> Array:
     """Return dc/dx_j at the atoms by central differences, per deviation of feature j among them; (d, m, m)."""
@@ -276,19 +273,19 @@ def _kinds(fleet: _Fleet, least: int) -> list[_Fleet]:
     """Part a fleet where its machines fall into groups of at least `least` along an axis of their differences."""
     if len(fleet.machines) < 2 * least or not fleet.features:
         return [fleet]
-    scores = _Compared.of(fleet, n_rounds=1).scores.reshape(len(fleet.machines), -1)
+    compared = _Compared.of(fleet, n_rounds=1)
+    scores = (compared.differences / compared.scales).reshape(len(fleet.machines), -1)
     scores = np.clip(scores, -_LARGEST_SCORE, _LARGEST_SCORE)
     # Machines that have no near fellow are odd, and do not decide on the axes.
-    distances = squareform(pdist(scores)) + np.diag(np.full(len(scores), np.inf))
-    nearest = distances.min(axis=1)
+    nearest = np.sort(cdist(scores, scores), axis=1)[:, 1]
     some = scores[nearest <= _FAR_FROM_ALL * np.median(nearest)]
     _, _, axes = np.linalg.svd(some - some.mean(axis=0), full_matrices=False)
     for axis in axes[:_N_AXES]:
         apart, middle = _split(np.sort(some @ axis), least)
         if apart > _KINDS_APART:
             is_first = scores @ axis <= middle
-            parts = (fleet.part(np.flatnonzero(members)) for members in (is_first, ~is_first))
-            return [kind for part in parts for kind in _kinds(part, least)]
+            parts = (list(compress(fleet.machines, members)) for members in (is_first, ~is_first))
+            return [kind for part in parts for kind in _kinds(fleet._replace(machines=part), least)]
     return [fleet]
 
 
@@ -309,15 +306,14 @@ def _split(values: Array, least: int) -> tuple[float, float]:
 class _Compared(NamedTuple):
     """Statistics of N machines beside those of their fellows.
 
-    `scores`, which are standard scores, and `log_p` are (N, d, 2 + k): offset, noise, slopes; `differences` and
-    `scales` are what the scores are made of. `overlaps` (d, d) are the inner products of the features' mean responses,
-    and `log_p_unexplained` (N,) belongs to the energy outside the span.
+    The `differences`, in units of their `scales`, have the probabilities `log_p`, all (N, d, 2 + k): offset, noise,
+    slopes. `overlaps` (d, d) are the inner products of the features' mean responses, and `log_p_unexplained` (N,)
+    belongs to the energy outside the span.
     """
 
-    scores: Array
-    log_p: Array
     differences: Array
     scales: Array
+    log_p: Array
     overlaps: Array
     log_p_unexplained: Array
 
@@ -329,14 +325,15 @@ class _Compared(NamedTuple):
         log_p_unexplained = np.zeros(len(n_rows))
         if (~is_projected).sum() >= max(_LEAST_MACHINES, is_projected.sum()):
             unexplained = np.log([max(machine.unexplained, 1e-12) for machine in fleet.machines])[:, None]
-            log_p_unexplained = _standardise_apart(unexplained, n_rows, is_projected).log_p[:, 0]
+            log_p_unexplained = _log_p(*_standardise_apart(unexplained, n_rows, is_projected))[:, 0]
         usual = np.ones(len(n_rows), dtype=bool)
         for _ in range(n_rounds):
             values, overlaps = _statistics(fleet, usual)
             columns = [_standardise(values[:, :, k], n_rows) for k in range(values.shape[2])]
             columns[1] = _standardise_apart(values[:, :, 1], n_rows, is_projected)
-            scores, log_p, differences, scales, _ = (np.stack(parts, axis=2) for parts in zip(*columns, strict=True))
-            compared = cls(scores, log_p, differences, scales, overlaps, log_p_unexplained)
+            differences, scales, dof = (np.stack(parts, axis=2) for parts in zip(*columns, strict=True))
+            log_p = _log_p(differences, scales, dof)
+            compared = cls(differences, scales, log_p, overlaps, log_p_unexplained)
             rarity = compared.rarity(len(n_rows))
             usual = rarity <= max(_USUAL, float(np.median(rarity)))
         return compared
@@ -399,27 +396,17 @@ def _statistics(fleet: _Fleet, usual: Flags) -> tuple[Array, Array]:
     return values, means @ means.T
 
 
-class _Standardised(NamedTuple):
-    """Standard scores of statistics, log p, differences from the centres, scales, degrees of freedom; all (N, k)."""
-
-    scores: Array
-    log_p: Array
-    differences: Array
-    scales: Array
-    dof: Array
-
-    @classmethod
-    def of(cls, differences: Array, scales: Array, dof: Array) -> "_Standardised":
-        """Judge differences by Student's t."""
-        scores = differences / scales
-        log_p = math.log(2.0) + student.logsf(np.abs(scores), dof)
-        return cls(scores, log_p, differences, scales, np.broadcast_to(dof, scores.shape))
+def _log_p(differences: Array, scales: Array, dof: Array) -> Array:
+    """Return the logarithms of the probabilities of differences as large, by Student's t."""
+    log_p: Array = math.log(2.0) + student.logsf(np.abs(differences / scales), dof)
+    return log_p
 
 
-def _standardise(values: Array, n_rows: Array, deciding: Flags | None = None) -> _Standardised:
+def _standardise(values: Array, n_rows: Array, deciding: Flags | None = None) -> tuple[Array, Array, Array]:
     """Compare statistics (N, k) with those of the machines that decide what is usual, which are all by default.
 
-    A share of the variance falls with the rows of a machine; the fleet decides which.
+    Returns differences, their scales, and the degrees of freedom of these: (N, k). A share of the variance falls with
+    the rows of a machine; the fleet decides which.
     """
     decides = np.ones(len(values), dtype=bool) if deciding is None else deciding
     n = int(decides.sum())
@@ -440,23 +427,21 @@ def _standardise(values: Array, n_rows: Array, deciding: Flags | None = None) ->
         squares = (np.where(kept, scaled - centre, 0.0) ** 2).sum(axis=0)
         variance, dof = _moderate(squares / (count - 1.0), count - 1.0)
     scales = np.sqrt(np.maximum(variance * (1.0 + 1.0 / count), 1e-300)) * weights
-    return _Standardised.of(values - centre * weights, scales, np.minimum(dof, _MOST_DOF))
+    return values - centre * weights, scales, np.broadcast_to(np.minimum(dof, _MOST_DOF), scales.shape)
 
 
-def _standardise_apart(values: Array, n_rows: Array, is_projected: Flags) -> _Standardised:
+def _standardise_apart(values: Array, n_rows: Array, is_projected: Flags) -> tuple[Array, Array, Array]:
     """Compare statistics (N, k) that are smaller where moments were projected, which differs from machine to machine.
 
     Odd machines replace atoms. So if most others did not, projected moments count where they are larger than whole
     ones; else the few whole ones are compared with projected ones, but for what is common to them.
     """
     if (~is_projected).sum() >= max(_LEAST_MACHINES, is_projected.sum()):
-        one = _standardise(values, n_rows, ~is_projected)
-        differences = np.where(is_projected[:, None], np.maximum(one.differences, 0.0), one.differences)
-    else:
-        one = _standardise(values, n_rows, is_projected)
-        common = np.maximum(one.differences.min(axis=0, where=~is_projected[:, None], initial=np.inf), 0.0)
-        differences = one.differences - np.where(is_projected[:, None], 0.0, common)
-    return _Standardised.of(differences, one.scales, one.dof)
+        differences, scales, dof = _standardise(values, n_rows, ~is_projected)
+        return np.where(is_projected[:, None], np.maximum(differences, 0.0), differences), scales, dof
+    differences, scales, dof = _standardise(values, n_rows, is_projected)
+    common = np.maximum(differences.min(axis=0, where=~is_projected[:, None], initial=np.inf), 0.0)
+    return differences - np.where(is_projected[:, None], 0.0, common), scales, dof
 
 
 def _log_likelihood(scaled: Array, weights: Array) -> float:

@@ -21,7 +21,7 @@ PACKAGE = ROOT / "streamkpca"
 
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
-    "(top)": 674,
+    "(top)": 663,
     "_core": 751,
     "adapters": 349,
     "changes": 637,
