@@ -31,7 +31,7 @@ LINES = {
     "dictionary": 1_291,
     "export": 1_257,
     "kernels": 1_792,
-    "models": 1_302,
+    "models": 1_290,
     "monitoring": 1_558,
     "plots": 385,
     "rows": 479,

@@ -9,5 +9,5 @@ saving : the base of what is saved in one file with its model
 outliers : `OutlierDetector`, which finds the outliers of a table
 bank : `Bank`, a monitor or model for each key
 _base : what the four of axes share: queries, fitted attributes, scikit-learn's protocol
-_params : constructor parameters
+_protocol : what scikit-learn expects of all: parameters, names of features
 """

@@ -1,8 +1,8 @@
-"""The base of the four estimators of axes: queries, fitted attributes, and scikit-learn's protocol."""
+"""The base of the four estimators of axes: queries and fitted attributes."""
 
 import importlib
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -15,7 +15,7 @@ from streamkpca.components.expectation import RANGE, n_rows_wanted
 from streamkpca.components.snapshot import Snapshot, in_chunks
 from streamkpca.errors import RowError, name_errors, require, warn
 from streamkpca.kernels import Kernel, kernel_from
-from streamkpca.models._params import Parameterised
+from streamkpca.models._protocol import Parameterised
 from streamkpca.rows.validation import (
     Names,
     Rows,
@@ -29,6 +29,7 @@ from streamkpca.rows.validation import (
 
 # Rows of a batch that its snapshot samples: the default size of a stream's reservoir.
 SAMPLE: Final = 512
+_NONE = np.empty(0)
 # Fewer axes than the default number are no surprise: tables may have fewer rows or features.
 _FEW_AXES = 10
 
@@ -39,7 +40,7 @@ class Fitted:
 
     snapshot: Snapshot
     names: Names | None
-    singular_values: Array | None = None
+    singular_values: Array
 
 
 def check_batch(kernel: Any, X: Any, sample_weight: Any) -> tuple[Kernel, Array, Array, Names | None]:
@@ -62,12 +63,11 @@ def warn_of_empty_axes(eigenvalues: Array, where: str) -> None:
 
 
 @name_errors
-class Estimator(Parameterised, ABC):
+class Estimator(Parameterised):
     """Base of the estimators of axes; a subclass has `fit`, and stores its arguments by their names.
 
-    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum. Methods that learn
-    return the model itself. Questions raise `NotFittedError` before the first row, and TypeError or ValueError if X is
-    not a finite real array with the features of the fitted rows.
+    Methods that learn return the model itself. Questions raise `NotFittedError` before the first row, and TypeError or
+    ValueError if X is not a finite real array with the features of the fitted rows.
 
     Examples
     --------
@@ -116,7 +116,6 @@ class Estimator(Parameterised, ABC):
         return None if self._published is None else self._published.snapshot
 
     def _width(self) -> tuple[int, Names | None] | None:
-        """Return the number and names of the features; None before the first row."""
         return None if self._published is None else (self._published.snapshot.n_features, self._published.names)
 
     @abstractmethod
@@ -139,7 +138,7 @@ class Estimator(Parameterised, ABC):
         X = arrow_table(X)
         return self.fit(X, y, sample_weight).transform(X)
 
-    def _publish(self, snapshot: Snapshot, names: Names | None, singular_values: Array | None = None) -> Self:
+    def _publish(self, snapshot: Snapshot, names: Names | None, singular_values: Array = _NONE) -> Self:
         self._published = Fitted(snapshot, names, singular_values)
         warn_of_empty_axes(snapshot.eigenvalues, f"{type(self).__name__}.fit")
         return self
@@ -547,42 +546,10 @@ class Estimator(Parameterised, ABC):
         """Weight of the rows that the axes were fitted to."""
         return self._require_fitted("total_weight_").total_weight
 
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features."""
-        return self._find_width("n_features_in_")[0]
-
-    @property
-    def feature_names_in_(self) -> Names:
-        """Names of the features, if the first rows came with names."""
-        names = self._find_width("feature_names_in_")[1]
-        if names is None:
-            raise AttributeError(
-                f"{type(self).__name__} has no feature_names_in_: its first rows came without column names"
-            )
-        return names
-
-    # scikit-learn's protocol. Only scikit-learn calls these, so it is loaded by then; it is never imported here.
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._width() is not None
-
-    def __sklearn_tags__(self) -> Any:
-        utils = sys.modules["sklearn.utils"]
-        return utils.Tags(
-            estimator_type=None,
-            target_tags=utils.TargetTags(required=False),
-            transformer_tags=utils.TransformerTags(),
-            input_tags=utils.InputTags(sparse=True),
-        )
-
     # Checks
 
     def _require_fitted(self, request: str) -> Snapshot:
         return require(self._snapshot(), type(self).__name__, request)
-
-    def _find_width(self, request: str) -> tuple[int, Names | None]:
-        return require(self._width(), type(self).__name__, request)
 
     def _ask(self, method: str, X: Any) -> tuple[Snapshot, Rows]:
         """Return the model that answers, and the rows that a method is asked about, checked."""

@@ -14,10 +14,10 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.moving import can_move, move_basis
-from streamkpca.errors import name_errors, not_fitted
+from streamkpca.errors import name_errors, require
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, check_batch
-from streamkpca.models._params import explain_unknown_arguments
+from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.stream.parameters import check_parameters
 
 # Rows projected onto the basis at a time.
@@ -156,10 +156,7 @@ class ApproximateKernelPCA(Estimator):
     @property
     def singular_values_(self) -> Array:
         """Square root of the energy along the direction that each chosen row added; shape (m,)."""
-        published = self._published
-        if published is None or published.singular_values is None:
-            raise not_fitted("ApproximateKernelPCA", "singular_values_")
-        return published.singular_values.copy()
+        return require(self._published, type(self).__name__, "singular_values_").singular_values.copy()
 
 
 def _some(rows: Array, weights: Array, count: int, random: np.random.Generator) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel, Linear
 from streamkpca.kernels.base import InUnits, OnColumns, Scaled
 from streamkpca.models._base import Estimator, check_batch
-from streamkpca.models._params import explain_unknown_arguments
+from streamkpca.models._protocol import explain_unknown_arguments
 
 # Points shorter than this share of the longest one are rounding.
 _LEAST_LENGTH = 1e-12

@@ -2,8 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass, replace
 from secrets import randbits
-from sys import modules
-from typing import Any, Literal, NamedTuple, Self, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.relation import SMALLEST_UNIT, Relation, RowMoments
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.errors import name_errors, require
-from streamkpca.models._params import Parameterised, explain_unknown_arguments
+from streamkpca.models._protocol import Parameterised, explain_unknown_arguments
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.rows.validation import (
     Names,
@@ -230,6 +229,7 @@ class OutlierDetector(Parameterised):
 
     # Without an annotation, as it is no parameter.
     _table = cast("_Table | None", None)
+    _sklearn_type: ClassVar[str | None] = "outlier_detector"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find out what is usual among the rows of a table, and score them.
@@ -366,18 +366,8 @@ class OutlierDetector(Parameterised):
         """Number of rows of the table so far."""
         return self._require("n_samples_seen_").n_rows
 
-    @property
-    def n_features_in_(self) -> int:
-        """Number of columns of the table."""
-        return self._require("n_features_in_").n_features
-
-    @property
-    def feature_names_in_(self) -> Names:
-        """Names of the table's columns, if it had some."""
-        names = self._require("feature_names_in_").names
-        if names is None:
-            raise AttributeError("OutlierDetector has no feature_names_in_: its first rows came without column names")
-        return names
+    def _width(self) -> tuple[int, Names | None] | None:
+        return None if self._table is None else (self._table.n_features, self._table.names)
 
     def _extend(self, table: _Table | None, X: Any) -> tuple[_Table, Rows]:
         """Return a table, or a new one, with more rows, and these rows, checked."""
@@ -412,16 +402,3 @@ class OutlierDetector(Parameterised):
                 f"OutlierDetector has no {request}: partial_fit keeps a sample of the rows; score rows by score_samples"
             )
         return scores
-
-    # scikit-learn's protocol. Only scikit-learn calls these, so it is loaded by then; it is never imported here.
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._table is not None
-
-    def __sklearn_tags__(self) -> Any:
-        utils = modules["sklearn.utils"]
-        return utils.Tags(
-            estimator_type="outlier_detector",
-            target_tags=utils.TargetTags(required=False),
-            input_tags=utils.InputTags(sparse=True),
-        )

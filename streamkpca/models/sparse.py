@@ -17,7 +17,7 @@ from streamkpca.dictionary.selection import choose_by_tolerance
 from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, check_batch
-from streamkpca.models._params import explain_unknown_arguments
+from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.stream.parameters import check_parameters
 
 Positions = npt.NDArray[np.intp]

@@ -22,7 +22,7 @@ from streamkpca.dictionary.moments import RowSums
 from streamkpca.errors import CheckpointError, name_errors, plainly, require
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, warn_of_empty_axes
-from streamkpca.models._params import explain_unknown_arguments
+from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.rows import validation
 from streamkpca.rows.validation import Names
 from streamkpca.stream.calibration import calibrate, rows_for_level

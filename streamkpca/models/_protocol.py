@@ -1,15 +1,18 @@
-"""Constructor parameters by scikit-learn's conventions, without importing scikit-learn."""
+"""What scikit-learn expects of every estimator, without importing it: parameters, names of features, tags."""
 
 import inspect
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache, wraps
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from streamkpca.errors import name_errors
+from streamkpca.errors import name_errors, require
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.kernels.kinds import KERNELS
+from streamkpca.rows.validation import Names
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -25,8 +28,10 @@ def constructor_parameters(kind: type) -> Mapping[str, inspect.Parameter]:
 
 
 @name_errors
-class Parameterised:
+class Parameterised(ABC):
     """Base of all estimators: the constructor's arguments, stored by their names, can be read, changed and shown.
+
+    Parameters of kernels are parameters too: ``kernel__gamma``, or ``kernel__left__gamma`` of a sum.
 
     Examples
     --------
@@ -80,6 +85,44 @@ class Parameterised:
         for name, value in changed.items():
             setattr(self, name, value)
         return self
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features."""
+        return self._find_width("n_features_in_")[0]
+
+    @property
+    def feature_names_in_(self) -> Names:
+        """Names of the features, if the first rows came with names."""
+        names = self._find_width("feature_names_in_")[1]
+        if names is None:
+            raise AttributeError(
+                f"{type(self).__name__} has no feature_names_in_: its first rows came without column names"
+            )
+        return names
+
+    @abstractmethod
+    def _width(self) -> tuple[int, Names | None] | None:
+        """Return the number and names of the features; None before the first row."""
+
+    def _find_width(self, request: str) -> tuple[int, Names | None]:
+        return require(self._width(), type(self).__name__, request)
+
+    # Only scikit-learn calls these, so it is loaded by then.
+
+    _sklearn_type: ClassVar[str | None] = None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._width() is not None
+
+    def __sklearn_tags__(self) -> Any:
+        utils = sys.modules["sklearn.utils"]
+        return utils.Tags(
+            estimator_type=self._sklearn_type,
+            target_tags=utils.TargetTags(required=False),
+            transformer_tags=utils.TransformerTags() if hasattr(self, "transform") else None,
+            input_tags=utils.InputTags(sparse=True),
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, made in one step: pickle and deepcopy iterate over what they get, while another thread may set
