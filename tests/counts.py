@@ -30,7 +30,7 @@ LINES = {
     "components": 1_665,
     "dictionary": 1_291,
     "export": 1_257,
-    "kernels": 1_792,
+    "kernels": 1_778,
     "models": 1_290,
     "monitoring": 1_558,
     "plots": 385,

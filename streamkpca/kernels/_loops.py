@@ -247,57 +247,48 @@ def _take_four(X: Array, first: int, columns: Positions, block: Array) -> int:
 
 
 @jit
-def _add_squares(
-    parts: Array, block: Array, start: int, stop: int, of_a: Array, of_b: Array, of_c: Array, of_d: Array
-) -> int:
-    """Add squared differences of four rows to sums (m,), four columns at a time; return the first column left."""
-    m, whole = parts.shape[1], stop - (stop - start) % 4
-    a, b, c, d = block[0], block[1], block[2], block[3]
+def _take_row(x: Array, columns: Positions, row: Array) -> None:
+    """Copy columns of a row to another one (c,)."""
+    for k in range(columns.size):
+        row[k] = x[columns[k]]
+
+
+@jit
+def _add_squares(parts: Array, row: Array, start: int, stop: int, sums: Array) -> int:
+    """Add squared differences of a row to sums (m,), four columns at a time; return the first column left."""
+    whole = stop - (stop - start) % 4
     for k in range(start, whole, 4):
         first, second, third, fourth = parts[k], parts[k + 1], parts[k + 2], parts[k + 3]
-        a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
-        b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
-        c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
-        d0, d1, d2, d3 = d[k], d[k + 1], d[k + 2], d[k + 3]
-        for j in range(m):
-            w, x, y, z = first[j], second[j], third[j], fourth[j]
-            of_a[j] += (a0 - w) ** 2 + (a1 - x) ** 2 + (a2 - y) ** 2 + (a3 - z) ** 2
-            of_b[j] += (b0 - w) ** 2 + (b1 - x) ** 2 + (b2 - y) ** 2 + (b3 - z) ** 2
-            of_c[j] += (c0 - w) ** 2 + (c1 - x) ** 2 + (c2 - y) ** 2 + (c3 - z) ** 2
-            of_d[j] += (d0 - w) ** 2 + (d1 - x) ** 2 + (d2 - y) ** 2 + (d3 - z) ** 2
+        a, b, c, d = row[k], row[k + 1], row[k + 2], row[k + 3]
+        for j in range(len(sums)):
+            sums[j] += (a - first[j]) ** 2 + (b - second[j]) ** 2 + (c - third[j]) ** 2 + (d - fourth[j]) ** 2
     return whole
 
 
 @jit
-def _fill_base_matrices(kinds: Positions, bounds: Positions, parts: Array, block: Array, bases: Array) -> None:
-    """Write the base matrices between each of four rows and the targets, bases (4, b, 1, m)."""
-    m = parts.shape[1]
+def _fill_base_matrices(kinds: Positions, bounds: Positions, parts: Array, row: Array, i: int, bases: Array) -> None:
+    """Write row `i` of the base matrices (b, n, m), between a row and the targets."""
     for p in range(kinds.size):
-        kind, first, stop = kinds[p], bounds[p], bounds[p + 1]
-        for t in range(4):
-            for j in range(m):
-                bases[t, p, 0, j] = 0.0
+        kind, first, stop, sums = kinds[p], bounds[p], bounds[p + 1], bases[p, i]
+        for j in range(len(sums)):
+            sums[j] = 0.0
+        scale, divisor = _scale_to_one(kind, row, first, stop)
         if kind == SQUARED:
-            fours = bases[0, p, 0], bases[1, p, 0], bases[2, p, 0], bases[3, p, 0]
-            first = _add_squares(parts, block, first, stop, *fours)
-        for t in range(4):
-            row, sums = block[t], bases[t, p, 0]
-            scale, divisor = _scale_to_one(kind, row, first, stop)
-            for k in range(first, stop):
-                value = row[k] / divisor * scale
-                part = parts[k]
-                if kind == SQUARED:
-                    for j in range(m):
-                        sums[j] += (value - part[j]) * (value - part[j])
-                elif kind == ABSOLUTE:
-                    for j in range(m):
-                        sums[j] += abs(value - part[j])
-                elif kind == EQUAL:
-                    for j in range(m):
-                        sums[j] += 1.0 if value == part[j] else 0.0
-                else:
-                    for j in range(m):
-                        sums[j] += value * part[j]
+            first = _add_squares(parts, row, first, stop, sums)
+        for k in range(first, stop):
+            value, part = row[k] / divisor * scale, parts[k]
+            if kind == SQUARED:
+                for j in range(len(sums)):
+                    sums[j] += (value - part[j]) * (value - part[j])
+            elif kind == ABSOLUTE:
+                for j in range(len(sums)):
+                    sums[j] += abs(value - part[j])
+            elif kind == EQUAL:
+                for j in range(len(sums)):
+                    sums[j] += 1.0 if value == part[j] else 0.0
+            else:
+                for j in range(len(sums)):
+                    sums[j] += value * part[j]
 
 
 @jit
@@ -328,12 +319,10 @@ def _unpack(plan: Positions) -> tuple[int, Positions, Positions, Positions, Posi
 def fill_rows(plan: Positions, parts: Array, X: Array, out: Array) -> None:
     """Write the base matrices (b, n, m) of rows; the rest as in `project_rows`."""
     _, _, _, kinds, bounds, columns = _unpack(plan)
-    block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, parts.shape[1]))
-    for i in range(0, len(X), 4):
-        count = _take_four(X, i, columns, block)
-        _fill_base_matrices(kinds, bounds, parts, block, bases)
-        for t in range(count):
-            out[:, i + t] = bases[t, :, 0]
+    row = np.empty(columns.size)
+    for i in range(len(X)):
+        _take_row(X[i], columns, row)
+        _fill_base_matrices(kinds, bounds, parts, row, i, out)
 
 
 @jit
@@ -355,22 +344,19 @@ def project_rows(
     """
     depth, codes, operands, kinds, bounds, columns = _unpack(plan)
     q, m = axes.shape
-    block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, m))
-    finite = True
-    for i in range(0, len(X), 4):
-        count = _take_four(X, i, columns, block)
-        _fill_base_matrices(kinds, bounds, parts, block, bases)
-        for t in range(count):
-            values, others = bases[t, 0], bases[t, 1:]
-            run_program(codes, operands, constants, depth, others, values, (vary(0), vary(0), vary(1), m))
-            kernel_row = values[0]
-            for a in range(q):
-                coordinate, axis = 0.0, axes[a]
-                for j in range(m):
-                    coordinate += axis[j] * kernel_row[j]
-                coordinate -= offset[a]
-                out[i + t, a] = coordinate
-                finite = finite and abs(coordinate) <= _LARGEST
+    row, bases, finite = np.empty(columns.size), np.empty((kinds.size, 1, m)), True
+    for i in range(len(X)):
+        _take_row(X[i], columns, row)
+        _fill_base_matrices(kinds, bounds, parts, row, vary(0), bases)
+        run_program(codes, operands, constants, depth, bases[1:], bases[0], (vary(0), vary(0), vary(1), m))
+        kernel_row = bases[0, 0]
+        for a in range(q):
+            coordinate, axis = 0.0, axes[a]
+            for j in range(m):
+                coordinate += axis[j] * kernel_row[j]
+            coordinate -= offset[a]
+            out[i, a] = coordinate
+            finite = finite and abs(coordinate) <= _LARGEST
     return finite
 
 
@@ -422,26 +408,29 @@ def measure_rows(plan: Positions, constants: Array, parts: Array, X: Array, fact
     """
     depth, codes, operands, kinds, bounds, columns = _unpack(plan)
     m = len(factor)
-    block, bases = np.empty((4, columns.size)), np.empty((4, kinds.size, 1, m))
-    own, lengths = np.empty((kinds.size, 1, 1)), np.empty(4)
+    row, bases, own = np.empty(columns.size), np.empty((kinds.size, 4, m)), np.empty((kinds.size, 1, 1))
+    values, energy, lengths = bases[0], np.empty(4), np.empty(4)
     # Inner products, the first kinds: distances of a row to itself are 0 for all rows.
     finite = varies = True
     for p in range(kinds.size):
         varies = varies and kinds[p] > COSINE
     varies = not varies
     for i in range(0, len(X), 4):
-        count = _take_four(X, i, columns, block)
-        _fill_base_matrices(kinds, bounds, parts, block, bases)
-        for t in range(4):
-            values, others = bases[t, 0], bases[t, 1:]
-            run_program(codes, operands, constants, depth, others, values, (vary(0), vary(0), vary(1), m))
-        _solve_four(factor, bases[0, 0, 0], bases[1, 0, 0], bases[2, 0, 0], bases[3, 0, 0], lengths)
+        count = min(4, len(X) - i)
         for t in range(count):
+            _take_row(X[i + t], columns, row)
+            _fill_base_matrices(kinds, bounds, parts, row, t, bases)
             if varies or i + t == 0:
-                _fill_own_values(kinds, bounds, block[t], own)
+                _fill_own_values(kinds, bounds, row, own)
                 extent = vary(0), vary(0), vary(1), vary(1)
                 run_program(codes, operands, constants, depth, own[1:], own[0], extent)
-            distance = own[0, 0, 0] - lengths[t]
+            energy[t] = own[0, 0, 0]
+        run_program(codes, operands, constants, depth, bases[1:], values, (vary(0), vary(0), count, m))
+        for t in range(count, 4):
+            values[t] = values[0]
+        _solve_four(factor, values[0], values[1], values[2], values[3], lengths)
+        for t in range(count):
+            distance = energy[t] - lengths[t]
             # Written so that NaN stays NaN.
             out[0, i + t] = 0.0 if distance < 0.0 else distance
             out[1, i + t] = lengths[t]
