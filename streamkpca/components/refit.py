@@ -249,5 +249,6 @@ def _signs(kernel: Kernel, atoms: Array, projection: Array, previous: Snapshot |
     """
     similarity = projection
     if previous is not None and len(previous.active_atoms) and len(atoms):
-        similarity = previous.projection.T @ kernel.program.matrix(previous.active_atoms, atoms) @ projection
+        # A copy, as loops would be compiled again for arrays that cannot be written to.
+        similarity = previous.projection.T @ kernel.program.matrix(previous.active_atoms.copy(), atoms) @ projection
     return spectrum.deciding_signs(similarity)

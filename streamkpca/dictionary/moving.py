@@ -14,10 +14,9 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 
 from streamkpca._core.arrays import Array, Flags, Positions
-from streamkpca._core.linalg import apply_inverse, blas_threads, inverse_factor
+from streamkpca._core.linalg import apply_inverse, blas_threads, inverse_factor, lower_self_product
 from streamkpca.dictionary._loops import scale_values, sum_of_squares, weigh
 from streamkpca.dictionary.basis import Basis
-from streamkpca.dictionary.moments import gram_of
 from streamkpca.kernels import Kernel
 from streamkpca.kernels.gradients import (
     curvature_by_rows,
@@ -89,7 +88,7 @@ class Evaluation(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Sums over some rows; `second` of coordinates, `slopes` of |B dk| by atom and base matrix, `values` of |B k|."""
+    """Sums over some rows: `second` of coordinates (lower half), `slopes` of |B dk| by matrix, `values` of |B k|."""
 
     explained: float
     second: Array
@@ -176,7 +175,8 @@ class Unexplained:
             if value_only:
                 return Evaluation(value, _NOTHING, _NOTHING) if np.isfinite(value) else None
             # L^-T (sum c c^T) L^-1, symmetric.
-            half = apply_inverse(inverse, total.second.astype(np.float64), transposed=True)
+            lower = total.second.astype(np.float64)
+            half = apply_inverse(inverse, lower + np.tril(lower, -1).T, transposed=True)
             second = apply_inverse(inverse, np.ascontiguousarray(half.T), transposed=True)
             weighted = second / np.outer(lengths, lengths)
             gradient, curvature = total.gradient / lengths[:, None], np.zeros(atoms.shape)
@@ -196,7 +196,7 @@ class Unexplained:
         rows, roots = self._rows[part], self._roots[part]
         values, slopes = values_and_gradients(self.program, rows, atoms)
         coordinates = self._coordinates(values, roots, inverse, lengths)
-        explained, second = sum_of_squares(coordinates), gram_of(coordinates)
+        explained, second = sum_of_squares(coordinates), lower_self_product(coordinates)
         coefficients = apply_inverse(inverse, coordinates, transposed=True)
         gradient = np.zeros(atoms.shape)
         slope_sums, value_sums = np.zeros((len(slopes), len(atoms))), np.zeros(len(atoms))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from streamkpca._core._loops import all_finite
 from streamkpca._core.arrays import Array, Flags
@@ -248,7 +247,7 @@ def _delay_conversion(X: Any) -> RowParts | None:
         _check_shape(X.shape)
         if X.dtype.kind not in "fiub":
             raise TypeError(f"X is sparse with dtype {X.dtype} but real numbers are required; convert it first")
-        rows = csr_array(X)
+        rows = X.tocsr()
         return RowParts(X.shape, lambda start, stop: _contiguous(rows[start:stop].toarray()))
     shape: Any = getattr(X, "shape", None)
     if not isinstance(shape, tuple) or len(shape) != 2 or not all(isinstance(size, int) for size in shape):
