@@ -371,7 +371,8 @@ static void kpca_record(const float u[kpca_d], const float c[kpca_m], const kpca
 /* Compute what rows would lose without one atom, another one each time: [D' M D]_jj / [D' D]_jj with D = L^-1. */
 static void kpca_appraise(float w[kpca_m])
 {
-    const int n = (int)kpca_now.n_atoms, j = (int)(kpca_now.turn % kpca_now.n_atoms);
+    /* The mask says that j is not negative: without it, GCC 12 warns at one atom. */
+    const int n = (int)kpca_now.n_atoms, j = (int)(kpca_now.turn % kpca_now.n_atoms & 0x7fffu);
     const float since = kpca_now.weight_since_admission[j], memory = 1.0f / kpca_gain();
     float length = 0.0f, recorded = 0.0f;
     int i, k;

@@ -292,9 +292,10 @@ def test_sanitizers_find_nothing(kernel, max_atoms, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="no nm on the path, which lists the symbols of an object file")
-def test_the_file_needs_no_library(tmp_path):
+@pytest.mark.parametrize("max_atoms", [1, 8])
+def test_the_file_needs_no_library(max_atoms, tmp_path):
     source = tmp_path / "pump.c"
-    text = to_c(taught(drawn_rows(0)), learns=True)
+    text = to_c(taught(drawn_rows(0), max_atoms=max_atoms), learns=True)
     source.write_text(text, encoding="ascii")
     assert re.findall(r"#\s*include\s*(.*)", text) == ["<math.h>", "<stdint.h>"]
     assert "kpca_" not in text.replace("streamkpca_", "")
