@@ -949,7 +949,11 @@ def settled_gamma(rows: Array, weights: Array) -> float:
     if max(excess) < BEYOND_CHANCE / np.sqrt(n_held_out):
         return float(gammas[0])
     wanted = NEARLY * max(excess) - CHANCE / np.sqrt(n_held_out)
-    return float(gammas[[value >= wanted for value in excess].index(True)])
+    first = [value >= wanted for value in excess].index(True)
+    if first == 0:
+        return float(gammas[0])
+    share = (wanted - excess[first - 1]) / (excess[first] - excess[first - 1])
+    return float(gammas[first - 1] ** (1.0 - share) * gammas[first] ** share)
 
 
 def gamma_of_stream(rows: Array, weights: Array, block_size: int) -> float:

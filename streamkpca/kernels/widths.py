@@ -1,6 +1,6 @@
 """Widths of kernels: the rules that find them from rows."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.contrast import contrast, least_change, permute_features
 
 RULES = ("contrast", "spread", "scale", "median")
-# How many times wider than "spread" are the widths that "contrast" compares: 1 to 32, in steps of a factor of 3.2 in
-# gamma. Narrower ones leave rows with nothing near them, and are no better where the contrast is measured.
-_FACTORS = 10.0 ** (np.arange(7) / 4.0)
+# How many times wider one step is than the last: 3.2 in gamma.
+_STEP = 10.0**0.25
+# The steps that "contrast" compares, from "spread" to 32 times wider. Narrower kernels leave rows with nothing near
+# them, and are no better where the contrast is measured.
+_STEPS = np.arange(7.0)
 _NUMBERS_AT_ONCE = 2**18
 _MEDIAN_ROWS = 512
 # The least number whose reciprocal, and products with it, stay finite.
@@ -113,26 +115,26 @@ class WidthKernel(Kernel):
         rule = getattr(self, self._width)
         if not isinstance(rule, str):
             return self
-        if rule == "contrast":
-            widths, contrasts, n_held_out = self._compare_widths(X, weights)
-            return self.with_parameter(self._width, float(widths[least_change(contrasts, n_held_out)]))
-        distance = typical_distance(X, rule, squared=self._squared, weights=weights)
-        return self.with_parameter(self._width, float(self._wider(distance, np.ones(1))[0]))
+        compares = rule == "contrast"
+        distance = typical_distance(X, "spread" if compares else rule, squared=self._squared, weights=weights)
+        step = least_change(*self._compare_widths(distance, X, weights)) if compares else 0.0
+        return self.with_parameter(self._width, float(self._wider(distance, step)))
 
     def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
         if "contrast" not in self._rules:
             return {}
-        widths, contrasts, _ = self._compare_widths(X, weights)
-        return {self._width: np.column_stack([widths, contrasts])}
+        distance = typical_distance(X, "spread", squared=self._squared, weights=weights)
+        contrasts, _ = self._compare_widths(distance, X, weights)
+        return {self._width: np.column_stack([self._wider(distance, _STEPS), contrasts])}
 
-    def _compare_widths(self, X: Array, weights: Array | None) -> tuple[Array, Array, int]:
-        """Return widths (g,) from the usual one on, their contrasts (g,), and the number of held-out rows."""
-        widths = self._wider(typical_distance(X, "spread", squared=self._squared, weights=weights), _FACTORS)
+    def _compare_widths(self, distance: float, X: Array, weights: Array | None) -> tuple[Array, int]:
+        """Return the contrasts (g,) of widths, from that of a typical distance on, and the number of held-out rows."""
         swaps = permute_features(X, weights)
-        kernels = (self.with_parameter(self._width, float(width)) for width in widths)
-        return widths, np.array([contrast(kernel.program, swaps) for kernel in kernels]), len(swaps.held_out)
+        kernels = (self.with_parameter(self._width, float(width)) for width in self._wider(distance, _STEPS))
+        return np.array([contrast(kernel.program, swaps) for kernel in kernels]), len(swaps.held_out)
 
-    def _wider(self, distance: float, factors: Array) -> Array:
-        """Return the widths (g,) that belong to a typical distance, squared or not, and to multiples of it."""
-        distances = np.clip(distance * (factors**2 if self._squared else factors), _SMALLEST, _LARGEST)
+    def _wider(self, distance: float, steps: Any) -> Any:
+        """Return the widths that belong to a typical distance, squared or not, and some steps wider."""
+        times = _STEP ** (2.0 * steps if self._squared else steps)
+        distances = np.clip(distance * times, _SMALLEST, _LARGEST)
         return 1.0 / distances if self._width == "gamma" else np.sqrt(distances)

@@ -153,7 +153,7 @@ def test_areas_are_those_of_the_slow_oracle(n, d, is_weighted):
     oracle = [naive.contrast(naive.rbf(gamma), X[counting], weights[counting]) for gamma in expected]
     # Rows that are explained equally well, but for rounding, may change places.
     np.testing.assert_allclose(areas, oracle, rtol=0, atol=1e-3)
-    assert RBF().settled(X, weights).gamma == pytest.approx(naive.settled_gamma(X, weights), rel=1e-12)
+    assert RBF().settled(X, weights).gamma == pytest.approx(naive.settled_gamma(X, weights), rel=1e-2)
 
 
 def test_far_away_nothing_underflows():
@@ -164,14 +164,21 @@ def test_far_away_nothing_underflows():
 
 
 def test_the_first_width_that_is_nearly_the_best_is_taken():
-    assert least_change(np.array([0.7, 0.8, 0.91, 0.95, 0.9]), 10**6) == 2
-    assert least_change(np.array([0.94, 0.8, 0.95]), 10**6) == 0
-    assert least_change(np.array([0.5, 0.5, 0.5]), 100) == 0
+    # Nine tenths of 0.45 lie half-way between the contrasts of two widths, of which the second is enough.
+    assert least_change(np.array([0.7, 0.8, 1.01, 0.95, 0.9]) - 0.001, 10**9) == pytest.approx(1.75, abs=0.01)
+    assert least_change(np.array([0.94, 0.8, 0.95]), 10**6) == 0.0
+    assert least_change(np.array([0.5, 0.5, 0.5]), 100) == 0.0
     # Areas below one half are chance, and no reason to leave the usual width.
-    assert least_change(np.array([0.487, 0.49, 0.506]), 512) == 0
+    assert least_change(np.array([0.487, 0.49, 0.506]), 512) == 0.0
     # With few rows, chance makes such differences.
-    assert least_change(np.array([0.7, 0.75, 0.8]), 10**6) == 2
-    assert least_change(np.array([0.7, 0.75, 0.8]), 6) == 0
+    assert least_change(np.array([0.7, 0.75, 0.8]), 10**9) == pytest.approx(1.4, abs=0.01)
+    assert least_change(np.array([0.7, 0.75, 0.8]), 6) == 0.0
+
+
+def test_the_width_changes_little_where_contrasts_do():
+    contrasts = np.linspace(0.7, 0.9, 401)
+    steps = np.array([least_change(np.array([0.65, x, 0.85, 0.86]), 10**6) for x in contrasts])
+    assert np.abs(np.diff(steps)).max() < 0.02
 
 
 # What the rule finds
@@ -180,7 +187,7 @@ def test_the_first_width_that_is_nearly_the_best_is_taken():
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_correlated_columns_want_wide_kernels_and_clusters_the_usual_width(kernel):
     X = correlated()
-    assert times_wider(kernel, X) > 3.0
+    assert times_wider(kernel, X) > 2.0
     areas = kernel.width_scores(X)[kernel._width][:, 1]
     assert areas.max() > areas[0] + 0.03
     random = np.random.default_rng(0)
