@@ -99,8 +99,7 @@ def least_change(contrasts: Array, n_held_out: int) -> float:
     if float(excess.max()) < _BEYOND_CHANCE * error:
         return 0.0
     least = _NEARLY * float(excess.max()) - _CHANCE * error
-    first = int(np.argmax(excess >= least))
-    return first if first == 0 else float(np.interp(least, excess[first - 1 : first + 1], [first - 1, first]))
+    return float(np.interp(least, np.maximum.accumulate(excess), np.arange(len(excess))))
 
 
 def _log_share(program: Program, factor: Array, known: Array, rows: Array) -> Array:

@@ -29,15 +29,15 @@ class RBF(WidthKernel):
     ----------
     gamma : float, "contrast", "spread", "scale" or "median"
         Greater than 0, or a rule that finds it from rows: "spread" is 1 / (the sum of the features' variances),
-        "contrast" the best of that and six smaller values, "scale" 1 / (d var) with the variance of all entries, and
+        "contrast" one from that to a thousandth of it, "scale" 1 / (d var) with the variance of all entries, and
         "median" 1 / median of the squared distances.
 
     Notes
     -----
     "contrast" holds out half of the rows, and copies them with one number of each replaced by that of another row. It
-    takes the smallest of seven widths, from that of "spread" to one 32 times larger, whose novelty tells the copies
-    from the rows nearly as well as the best does: by 0.9 of its area under the ROC curve above 1/2. With fewer than 32
-    rows, or where no width is better, the rule is "spread".
+    takes the smallest width, from that of "spread" to one 32 times larger, whose novelty tells the copies from the rows
+    nearly as well as the best does: by 0.9 of its area under the ROC curve above 1/2. Areas are measured at seven
+    widths and change evenly between them. With fewer than 32 rows, or where no width is better, the rule is "spread".
 
     References
     ----------

@@ -115,9 +115,8 @@ class WidthKernel(Kernel):
         rule = getattr(self, self._width)
         if not isinstance(rule, str):
             return self
-        compares = rule == "contrast"
-        distance = typical_distance(X, "spread" if compares else rule, squared=self._squared, weights=weights)
-        step = least_change(*self._compare_widths(distance, X, weights)) if compares else 0.0
+        distance = typical_distance(X, "spread" if rule == "contrast" else rule, squared=self._squared, weights=weights)
+        step = least_change(*self._compare_widths(distance, X, weights)) if rule == "contrast" else 0.0
         return self.with_parameter(self._width, float(self._wider(distance, step)))
 
     def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
@@ -129,12 +128,11 @@ class WidthKernel(Kernel):
 
     def _compare_widths(self, distance: float, X: Array, weights: Array | None) -> tuple[Array, int]:
         """Return the contrasts (g,) of widths, from that of a typical distance on, and the number of held-out rows."""
-        swaps = permute_features(X, weights)
-        kernels = (self.with_parameter(self._width, float(width)) for width in self._wider(distance, _STEPS))
+        swaps, widths = permute_features(X, weights), self._wider(distance, _STEPS)
+        kernels = (self.with_parameter(self._width, float(width)) for width in widths)
         return np.array([contrast(kernel.program, swaps) for kernel in kernels]), len(swaps.held_out)
 
     def _wider(self, distance: float, steps: Any) -> Any:
         """Return the widths that belong to a typical distance, squared or not, and some steps wider."""
-        times = _STEP ** (2.0 * steps if self._squared else steps)
-        distances = np.clip(distance * times, _SMALLEST, _LARGEST)
+        distances = np.clip(distance * _STEP ** (2.0 * steps if self._squared else steps), _SMALLEST, _LARGEST)
         return 1.0 / distances if self._width == "gamma" else np.sqrt(distances)

@@ -33,14 +33,21 @@ def snippets(page, heading=None):
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
-def test_the_first_code_finds_the_sensor(capsys):
+def test_the_first_code_finds_the_sensor(tmp_path, monkeypatch, capsys):
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
     # Eight sensors around a shaft; one sticks in the middle of its range.
     random = np.random.default_rng(0)
     rows = np.sin(random.uniform(0.0, 2.0 * np.pi, size=(20_000, 1)) + np.arange(8) * np.pi / 4.0)
     rows += random.normal(scale=0.05, size=rows.shape)
     rows[15_000:15_100, 2] = 0.0
-    exec(snippets(README)[0], {"rows": rows})
-    assert capsys.readouterr().out == "15000 2\n"
+    table = pandas.DataFrame(rows, columns=list("abcdefgh"))
+    table.insert(0, "time", pandas.date_range("2026-03-02", periods=len(rows), freq="min"))
+    table.to_csv("machine.csv", index=False)
+    exec(snippets(README)[0], {})
+    since, feature, value, expected = capsys.readouterr().out.split()
+    assert (np.datetime64(since), feature, float(value)) == (table["time"][15_000], "c", 0.0)
+    assert abs(float(expected)) > 0.3
 
 
 def test_a_service_continues_from_its_checkpoint(tmp_path, monkeypatch):
