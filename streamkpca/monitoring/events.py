@@ -239,8 +239,9 @@ class EventLog(NamedTuple):
         event = replace(self.current, features=features, ranking=ranking)
         if not features:
             return event
-        own, others = _likeness(event), [_likeness(one) for one in self.closed]
-        return replace(event, group=self.closed[others.index(own)].group if own in others else event.start)
+        own = _likeness(event)
+        # Events that are alike are of one group, and most resemble one of the latest.
+        return replace(event, group=next((e.group for e in reversed(self.closed) if _likeness(e) == own), event.start))
 
     def end(self, event: Event | None, most: int) -> Self:
         """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
