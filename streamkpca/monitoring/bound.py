@@ -10,26 +10,42 @@ from scipy.special import pdtr
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import cached_property
 
-# Rows of the shortest block, and blocks that are kept, at most.
-_SHORTEST, _MOST = 8, 2048
-# Blocks, at least, of a length that is used, and lengths that are averaged.
-_LEAST, _LENGTHS = 16, 3
-# Healthy rows, for one false alarm that is promised, from which there is a level, and that the reference keeps.
-_FIRST, _ENOUGH = 0.5, 4.0
+# Rows of the shortest block.
+_SHORTEST = 8
+# Blocks that are kept, at most.
+_MOST = 2048
+# Blocks, at least, of a length that is used.
+_LEAST = 16
+# Lengths that are averaged.
+_LENGTHS = 3
+# Healthy rows, for one false alarm that is promised, from which there is a level.
+_FIRST = 0.5
+# Healthy rows, for one false alarm that is promised, that the reference keeps.
+_ENOUGH = 4.0
 # Learned rows up to which all that comes is new to a model; so many are left out when twice as many others are known.
 _YOUNG = 512
-# Highest maxima that the tail is fitted to, at most and at least, and the share of the blocks in between.
-_TAIL, _FEWEST, _SHARE = 16, 8, 0.25
+# Highest maxima that the tail is fitted to, at most.
+_TAIL = 16
+# Highest maxima that the tail is fitted to, at least.
+_FEWEST = 8
+# Share of the blocks that the tail is fitted to, in between.
+_SHARE = 0.25
 # Share of the highest maxima that may be followed by another, beyond chance, if blocks are taken for independent.
 _FOLLOWED = 0.2
-# Confidence of the bounds, and its quantile of the normal distribution.
-_SURE, _SURE_NORMAL = 0.96, 1.751
+# Confidence of the bounds.
+_SURE = 0.96
+# Its quantile of the normal distribution.
+_SURE_NORMAL = 1.751
 # The level is found anew when there are this share more blocks.
 _REFRESH_SHARE = 8
-# Alarms within a block: the first one of a run, and others; ratios are not negative.
-_FIRST_ALARM, _LATER_ALARM = -2.0, -1.0
-# Ratios below this are rounding, and logarithms above this have no exponential.
-_LOWEST, _FARTHEST = 1e-9, 500.0
+# The first alarm of a run, among ratios, which are not negative.
+_FIRST_ALARM = -2.0
+# Other alarms.
+_LATER_ALARM = -1.0
+# Ratios below this are rounding.
+_LOWEST = 1e-9
+# Logarithms above this have no exponential.
+_FARTHEST = 500.0
 
 
 class _Tail(NamedTuple):
@@ -76,26 +92,24 @@ class FalseAlarmBound:
     known. Let p(u) be an upper bound of the probability that the maximum M of a healthy block of b rows exceeds u. Then
     e = 1{M > u} / p(u) is an e-value: E e <= 1. So is an average of e-values, and the level is the lowest u at which b
     / p(u), averaged over several lengths b, reaches 1 / `false_alarms`. The shortest length is the first at which high
-    maxima do not follow each other, but for a fifth of them, beyond chance (the autocorrelation of exceedances, the
-    extremogram [5]_); those of twice and four times as many rows join it, as far as there are 16 blocks. p(u) comes
-    from an exponential tail through the logarithms of the highest 8 to 16 maxima, at 96% confidence. Nor is the level
-    below the highest maximum of the reference, until fewer exceedances would be improbable, at 96%, if the bound were
+    maxima do not follow each other (the extremogram [5]_); those of twice and four times as many rows join it. p(u)
+    comes from an exponential tail through the logarithms of the highest 8 to 16 maxima, at 96% confidence. The level is
+    no lower than the highest maximum of the reference, until fewer exceedances would be improbable if the bound were
     broken.
 
     **The theorem.** If blocks to come are distributed as those of the reference, and p(u) is a bound, the expected
-    number of alarm blocks among n healthy rows is at most n `false_alarms`, however blocks depend on each other, as
-    expectations add up. If the bound holds for each block given those before it, the average run length to a false
-    alarm is at least 1 / `false_alarms`: a block alarms when e reaches 1 / (b `false_alarms`), no sooner than the
-    Shiryaev-Roberts e-detector of these e-values, for which [1]_ proves it; [4]_ has the same bound from confidence
-    sequences. All e-values share the chance of their reference [2]_, [3]_: the bound holds for 96% of references.
+    number of alarm blocks among n healthy rows is at most n `false_alarms`, however blocks depend on each other. If the
+    bound holds for each block given those before it, the average run length to a false alarm is at least 1 /
+    `false_alarms`: a block alarms no sooner than the Shiryaev-Roberts e-detector of these e-values, for which [1]_
+    proves it; [4]_ has the same bound from confidence sequences. All e-values share the chance of their reference
+    [2]_, [3]_: the bound holds for 96% of references.
 
     **Its assumptions.** The reference is healthy: its faults raise the level, so that the bound is kept and other
     faults are missed. Blocks of alarms are left out, but for one alarm run in 1 / `false_alarms` healthy rows, which
-    counts as if it had just reached the level: without the promised false alarms the level would sink. Up to 3 /
-    `false_alarms` healthy rows, tails beyond the highest maxima are exponential, or lighter, in the logarithms; a rare
-    healthy state that the reference does not hold breaks the bound. **Under drift** the threshold follows the scores,
-    and the reference the latest rows: a change of scale keeps the bound soon, a heavier tail breaks it until the
-    reference holds it, and a healthy change to new rows is an alarm until it is learned.
+    counts as if it had just reached the level. Tails beyond the highest maxima are exponential, or lighter, in the
+    logarithms; a rare healthy state that the reference does not hold breaks the bound. **Under drift** a change of
+    scale keeps the bound soon, a heavier tail breaks it until the reference holds it, and a healthy change to new rows
+    is an alarm until it is learned.
 
     References
     ----------
@@ -153,17 +167,6 @@ class FalseAlarmBound:
         """
         return max(math.ceil(_FIRST / self.false_alarms), _LEAST * self._lengths[0])
 
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Rows of the blocks whose e-values are averaged; none while too little is known.
-
-        Examples
-        --------
-        >>> FalseAlarmBound(1 / 10_000).lengths
-        ()
-        """
-        return self._lengths if self.n_known >= self.n_needed else ()
-
     def __repr__(self) -> str:
         rows = f"{1 / self.false_alarms:,.0f} healthy rows"
         known = f"needs {self.n_needed:,} healthy rows, {self.n_known:,} known"
@@ -196,20 +199,20 @@ class FalseAlarmBound:
 
     def _find_level(self) -> float:
         """Return the lowest level at which the mean of the e-values, a block's rows each, keeps the rate."""
+        if self.n_known < self.n_needed:
+            return self.level
         tails, highest, maxima, length = [], 0.0, np.log(np.maximum(self.maxima, _LOWEST)), self._length
-        for wanted in self.lengths:
+        for wanted in self._lengths:
             while length < wanted:
                 maxima, length = _merge(maxima), 2 * length
             ordered = np.sort(maxima)[::-1]
             k = int(np.clip(_SHARE * len(maxima), _FEWEST, _TAIL))
             n_rows = len(maxima) * length
             tails.append(_Tail(n_rows, k, ordered[k], max(ordered[:k].mean() - ordered[k], _LOWEST)))
-            if wanted == self.lengths[0]:
+            if wanted == self._lengths[0]:
                 # Fewer maxima than this above a level are improbable if it is exceeded at the promised rate.
                 at_least = np.searchsorted(pdtr(np.arange(64), n_rows * self.false_alarms), 1.0 - _SURE)
                 highest = max(float(ordered[max(int(at_least), 1) - 1]), 0.0)
-        if not tails:
-            return self.level
         low, high = highest, highest + 1.0
         while _rows_for_one(tails, high) * self.false_alarms < 1.0:
             high += high - highest

@@ -101,11 +101,6 @@ class EventRows(NamedTuple):
         few = rows[:: max(-(-len(rows) // _MOST_ROWS), 1)]
         return cls(np.full(len(few), start), few, (start_time,) * len(few))
 
-    @classmethod
-    def none(cls, width: int) -> "EventRows":
-        """Return no rows."""
-        return cls(np.empty(0, dtype=np.int64), np.empty((0, width)), ())
-
 
 class Healthy(NamedTuple):
     """What is known of healthy rows: what is expected of numbers by similar rows, and by linear prediction.

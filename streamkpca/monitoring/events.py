@@ -222,7 +222,7 @@ class EventLog(NamedTuple):
         event = self.current
         if self.rows is None or event is None:
             event = Event(position, position + 1, 1, rarity, position, novelty, kind, position, time, time, time)
-            return self._replace(current=event, rows=EventRows.none(len(row)).add(0, position, row, time))
+            return self._replace(current=event, rows=EventRows(np.array([position]), row[None], (time,)))
         rows = self.rows.add(event.n_alarms, position, row, time)
         event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1, end_time=time)
         if rarity > event.severity:

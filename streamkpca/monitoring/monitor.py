@@ -23,7 +23,7 @@ from streamkpca.monitoring.causes import Cause, EventRows, find_causes
 from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
 from streamkpca.monitoring.judging import judge
 from streamkpca.monitoring.learning import CHUNK, accept_change, begin_with_model, learn, learn_chunk, renew
-from streamkpca.monitoring.parameters import PARAMETERS, QUANTILE, check_bound, check_known, is_ignored, is_short
+from streamkpca.monitoring.parameters import PARAMETERS, QUANTILE, check_known, is_ignored, is_short
 from streamkpca.monitoring.periods import check_stacked, kernel_with_phases, n_features_of, n_phases, with_phases
 from streamkpca.monitoring.scoring import Scorer, with_predecessors
 from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
@@ -87,47 +87,42 @@ class Monitor(SavedWithModel[MonitorState]):
     Parameters
     ----------
     model : StreamingKernelPCA, optional
-        The model that scores and learns, which may have learned rows before; with `lags`, such rows as `stacked`
-        makes. By default a new one with the kernel ``RBF().in_units("std")``, ``max_atoms=128`` and
-        ``noise_variance=None``. It belongs to the monitor from then on. One with ``on_missing="marginal"`` scores rows
-        by the numbers that they have, and learns them; with "skip", rows with NaN get no score. With `period`, the
-        monitor takes a copy, whose kernel is multiplied by one of the phase, unless the last factor of it is such a
-        kernel already. If it has learned rows, that must be so, as in the model of another monitor with a period.
+        The model that scores and learns; it belongs to the monitor from then on. If it has learned rows, then such as
+        `stacked` makes. By default a new one with the kernel ``RBF().in_units("std")``, ``max_atoms=128`` and
+        ``noise_variance=None``. One with ``on_missing="marginal"`` scores and learns rows by the numbers that they
+        have; with "skip", rows with NaN get no score. With `period` it is a copy, whose kernel is multiplied by one of
+        the phase.
     period : int, float or timedelta, optional
         Length of a cycle, such as a day: rows (int), or time (timedelta; float in units of the times, seconds where
-        these are dates). Rows are then compared with those of about the same phase, and what is expected depends on
-        it. Until one period has passed there is no threshold. Dates are in UTC, so daylight saving moves the phase.
+        these are dates). Rows are compared with those of about the same phase, and there is no threshold until one
+        period has passed. Dates are in UTC, so daylight saving moves the phase.
     lags : int, default=1
-        Rows that are scored together, each with its predecessors: the model sees d times `lags` features. Only for rows
-        in time order.
+        Rows in time order that are scored together: a row and its predecessors. The model sees d times `lags` features.
     smoothing : float, optional
-        Weight, between 0 and 1, of the newest score in the exponentially weighted mean that alarms are raised by. None:
-        the scores themselves. Only for rows in time order.
+        Weight of the newest score, up to 1, in the exponentially weighted mean that rows in time order are judged by.
+        None: rows are judged by their own scores.
     quantile : float, default=0.99
         Share of healthy rows that should raise no alarm: a row that is found once in 1 / (1 - `quantile`) is one.
     false_alarms : float, optional
-        False alarm runs for each healthy row, at most, such as 1 / 10_000; from 1e-7 to .01. Alarms then begin at a
-        higher level, which `bound_` explains, and there are none until enough healthy rows are known. Learning,
-        lasting changes and severities stay as they are without it. Only for rows in time order.
+        False alarm runs for each healthy row in time order, at most, such as 1 / 10_000; from 1e-7 to 0.01. Alarms then
+        begin at a higher level, which `bound_` explains, and there are none until enough healthy rows are known. What
+        is learned, lasting changes and severities stay as they are without it.
     learn : {"normal", "all", "none"}
         Rows that the model learns: normal ones, all, or none. Of the first 4,000 rows all but gross ones are normal,
-        later those that raise no alarm. From 6,000 rows on it learns only while the stream moves: while six of ten
-        recent rows are odder than the healthy row in the middle; where nine of ten are, but few raise alarms yet, those
-        too. A model with a half-life goes on learning. One chunk of four is held out, and never learned. With "none"
-        the monitor compares with what it has learned alone.
+        later those that raise no alarm. From 6,000 rows on a model without a half-life learns only while the stream
+        moves: six of ten recent rows are odder than the healthy row in the middle. Where nine of ten are, but few raise
+        alarms yet, it learns those too. One chunk of four is held out, and never learned.
     accept_after : int, optional
         Rows that are as rare as the threshold among healthy ones, beyond one in twenty rows, after which a lasting
-        change is learned; at least 32. None: it is reported after 4,096 of them, and not learned. Its rows become
-        common, and their alarms end; with ``learn="none"`` they go on.
+        change is learned; at least 32. None: it is reported after 4,096 of them, and not learned.
     max_gap : float or timedelta, optional
-        Largest time between two rows, in seconds where times are dates. After a longer one, or after a row that was
-        skipped, lags and smoothing start anew: the first row stands for its predecessors, and rows with such
+        Largest time between two rows, in seconds where times are dates. After a longer one, as after a row that was
+        skipped, lags and smoothing start anew. The first row then stands for its predecessors, and rows with such
         predecessors are not learned, unless all are.
     end_after : int, default=10
         Rows without an alarm after which an event ends.
     min_duration : int, float or timedelta, optional
-        Rows (int), or time (timedelta; float in units of the times, seconds where these are dates), from the first
-        alarm to the last that an event needs to be reported. Shorter ones are not in `events_`.
+        Rows or time, given as for `period`, from the first alarm to the last that an event needs to be reported.
     ignore : dict, optional
         For features, by name or position, "above" or "below", a largest difference from the expected value, or a list
         of these. An event is not reported if each of its features deviates as one of its rules says.
@@ -135,38 +130,35 @@ class Monitor(SavedWithModel[MonitorState]):
     Raises
     ------
     TypeError, ValueError
-        A parameter is out of its range; `model` is something else, has learned nothing though ``learn="none"``, has
-        learned rows of a width that is no multiple of `lags`, or without phases though there is a `period`, or has
-        neither a budget of atoms nor a random sample.
+        A parameter is out of its range, or `model` is something else, has neither a budget of atoms nor a random
+        sample, has learned other rows than `stacked` makes, or nothing though ``learn="none"``.
 
     Notes
     -----
-    **Two views.** `StreamingKernelPCA.novelty` says how far a row is from the places where rows were; how surprising
-    its numbers are given each other, by linear prediction, says whether their relations hold (`Relation`; up to 1,024
-    numbers, the predecessors included). A row is as rare as its rarer view. Until 64 rows are learned, rarities are 1,
-    there is no threshold, and no row is an alarm. With a model that had learned rows, the second view joins when it has
-    learned as many rows itself.
+    **Two views.** `StreamingKernelPCA.novelty` says how far a row is from the places where rows were. How surprising
+    its numbers are given each other, by linear prediction, says whether their relations hold; for up to 1,024 numbers,
+    the predecessors included. A row is as rare as its rarer view. Until 64 rows are learned, there is no threshold, and
+    no row is an alarm. With a model that had learned rows, the second view joins when it has learned as many itself.
 
     **Phases** t, as shares of a period, are two columns, cos 2 pi t and sin 2 pi t, which units and widths do not see.
-    Their kernel is an RBF whose standard deviation is 1/24 of the period: an hour of a day. They count from the first
-    row, from 1970 in UTC, or from time 0. All rows of the first period are learned, as each phase is new then.
+    Their kernel is an RBF whose standard deviation is 1/24 of the period. They count from the first row, from 1970 in
+    UTC, or from time 0.
 
-    **Rarity.** Scores, smoothed if asked for, are ranked among those of the latest 2,048 rows that were held out, as in
-    conformal prediction [1]_; an eighth of these may be anomalies that a gap sets apart. They are scored again each
-    time that the learned rows have grown by half, or by 512. For exchangeable rows the share of false alarms is
-    1 - `quantile`, up to chance. Nor is a row rarer than five times what its rank among all rows so far says, of which
-    the latest 16,000 to 32,000 count most: so the scale follows where the stream moves, and what returns again and
-    again becomes common. Where neighbours resemble each other or the stream moves, expect several times as many alarms.
+    **Rarity.** Scores are ranked among those of the latest 2,048 rows that were held out, as in conformal prediction
+    [1]_; an eighth of these may be anomalies that a gap sets apart. They are scored again each time that the learned
+    rows have grown by half, or by 512. For exchangeable rows the share of false alarms is 1 - `quantile`, up to chance.
+    No row is rarer than five times what its rank among all rows so far says: so the scale follows where the stream
+    moves, and what returns again and again becomes common. Where neighbours resemble each other or the stream moves,
+    expect several times as many alarms.
 
     **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
-    cumulative sum [2]_ of rows that are as rare as the threshold among healthy ones, common as they may have become,
-    less one in twenty rows. When it reaches `accept_after`, the change is reported as `change_detected_`, dated by the
-    likelihood of two levels, and the latest of these rows are learned beside those of earlier states, whose return
-    then raises no alarms. Without `accept_after` it is reported once, and not learned: faults last, too.
+    cumulative sum [2]_ of rows that are rare among healthy ones. When it reaches `accept_after`, the change is reported
+    as `change_detected_`, dated by the likelihood of two levels, and the latest of these rows are learned beside those
+    of earlier states, whose return then raises no alarms.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
-    rows. `model`, `period`, `lags`, `smoothing`, `quantile` and `false_alarms` cannot change; the other parameters may
-    be set later, for the rows to come. One thread may update while others read; writers and `save` wait for each other.
+    rows. `learn`, `accept_after`, `max_gap`, `end_after`, `min_duration` and `ignore` may be set later, for the rows to
+    come. One thread may update while others read; writers and `save` wait for each other.
 
     References
     ----------
@@ -222,7 +214,8 @@ class Monitor(SavedWithModel[MonitorState]):
         self.learn, self.accept_after = learn, accept_after
         self.max_gap, self.end_after = max_gap, end_after
         self.min_duration, self.ignore = min_duration, ignore
-        check_bound(self.false_alarms, self.quantile)
+        if self.false_alarms is not None and self.quantile != QUANTILE:
+            raise ValueError("expected false_alarms or quantile but got both; with false_alarms, leave quantile out")
         self._check_learns()
         if self._known is not None:
             check_stacked(self._known, self.period, self.lags)
@@ -256,7 +249,6 @@ class Monitor(SavedWithModel[MonitorState]):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Rows of the stream, without lags.
         time : array-like of shape (n,) or str, optional
             Their times, ascending, as ``datetime64``, ``datetime`` or numbers, or the name of the column of X that
             holds them. By default the index of a pandas frame, if it is a DatetimeIndex. Dates with a zone become UTC.
@@ -278,11 +270,8 @@ class Monitor(SavedWithModel[MonitorState]):
         --------
         >>> monitor = Monitor()
         >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
-        >>> bool(np.isinf(record.threshold[0])), monitor.update([[9.0, 9.0, 9.0]]).is_alarm
-        (True, array([ True]))
-        >>> record = monitor.update([[9.0, 9.0, 9.0]], time=[np.datetime64("2026-05-04T14:02")])
-        >>> monitor.events_[-1].end_time
-        np.datetime64('2026-05-04T14:02')
+        >>> monitor.update([[9.0, 9.0, 9.0]], time=[np.datetime64("2026-05-04T14:02")]).is_alarm
+        array([ True])
         """
         with self.model.write_lock:
             self._check_learns()
@@ -380,9 +369,7 @@ class Monitor(SavedWithModel[MonitorState]):
         return self
 
     def forget_alarms(self) -> Self:
-        """Take all rows so far for normal: forget their events, their alarms and the lasting change.
-
-        Thresholds stay, and rows are counted on. Lags and smoothing start anew.
+        """Forget events, alarms and the lasting change so far; lags and smoothing start anew, and thresholds stay.
 
         Returns
         -------
@@ -391,10 +378,9 @@ class Monitor(SavedWithModel[MonitorState]):
 
         Examples
         --------
-        >>> monitor = Monitor(learn="all")
+        >>> monitor = Monitor()
         >>> record = monitor.update(np.random.default_rng(0).normal(size=(500, 3)))
-        >>> monitor.forget_alarms().learn = "normal"
-        >>> monitor.n_events_
+        >>> monitor.forget_alarms().n_events_
         0
         """
         with self.model.write_lock:
@@ -407,13 +393,13 @@ class Monitor(SavedWithModel[MonitorState]):
     def accept(self, event: Event) -> Self:
         """Take an event for one that was fine: learn its rows, and let rows like them raise no alarm from now on.
 
-        Rows are alike if the same features are about as far from healthy ones, alone and given the others.
+        Rows are alike if the same features are about as far from healthy ones.
 
         Parameters
         ----------
         event : Event
-            One of `events_`, of which rows are kept: the latest ones, 200,000 numbers of 32 rows each. Of an older
-            one, the latest of its group stands for it.
+            One of `events_`, of which rows are kept: the latest ones, 200,000 numbers of 32 rows each. The latest of
+            its group stands for an older one.
 
         Returns
         -------
@@ -457,13 +443,11 @@ class Monitor(SavedWithModel[MonitorState]):
 
         Examples
         --------
-        >>> random = np.random.default_rng(0)
         >>> monitor = Monitor()
-        >>> record = monitor.update(random.normal(size=(1000, 3)))
+        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
         >>> record = monitor.update([[0.0, 12.0, 0.0]])
-        >>> record = monitor.confirm(monitor.events_[-1]).update(random.normal([0.0, 12.0, 0.0], size=(900, 3)))
-        >>> bool(record.is_alarm.all())
-        True
+        >>> monitor.confirm(monitor.events_[-1]).events_[-1].feedback
+        'confirmed'
         """
         return self._judge_event(event, "confirmed")
 

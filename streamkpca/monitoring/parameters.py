@@ -19,19 +19,6 @@ _RAREST = 1e-7
 Rules = Mapping[str | int, tuple[str | float, ...]]
 
 
-def check_bound(false_alarms: float | None, quantile: float) -> None:
-    """Refuse a bound of false alarms beside a quantile, or above the alarms of the usual one."""
-    if false_alarms is None:
-        return
-    if quantile != QUANTILE:
-        raise ValueError("expected false_alarms or quantile but got both; with false_alarms, leave quantile out")
-    if false_alarms > 1.0 - quantile:
-        raise ValueError(
-            f"expected false_alarms of at most {1.0 - quantile:.2g} a row but got {false_alarms:g}; for more "
-            f"alarms, pass quantile={1.0 - false_alarms:g} instead"
-        )
-
-
 def check_known(rules: Rules, n_features: int, names: list[str] | None) -> None:
     """Refuse rules for features that rows do not have."""
     known = names if names is not None else range(n_features)
@@ -74,7 +61,13 @@ def _check_false_alarms(name: str, value: Any) -> float:
             f"expected false_alarms as a rate below 1 but got {value!r}; for one false alarm in {value:,.0f} "
             f"healthy rows, pass 1 / {value:_.0f}"
         )
-    return check_real(name, value, least=_RAREST, most=1.0, open_above=True)
+    rate = check_real(name, value, least=_RAREST, most=1.0, open_above=True)
+    if rate > 1.0 - QUANTILE:
+        raise ValueError(
+            f"expected false_alarms of at most {1.0 - QUANTILE:.2g} a row but got {rate:g}; for more alarms, pass "
+            f"quantile={1.0 - rate:g} instead"
+        )
+    return rate
 
 
 def check_rules(name: str, ignore: Any) -> Rules:

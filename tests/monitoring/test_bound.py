@@ -128,7 +128,6 @@ def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_befo
     bound = monitor.bound_
     assert bound is not None
     assert bound.n_needed == 500_000
-    assert bound.lengths == ()
     assert repr(bound).startswith(
         "<FalseAlarmBound: one false alarm run in 1,000,000 healthy rows needs 500,000 healthy"
     )
@@ -146,5 +145,4 @@ def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows() -> None:
 
 def test_known_levels_are_said() -> None:
     bound, _, _ = judged_in_pieces(FalseAlarmBound(RATE), scores(4000, 0.0, 0), [])
-    assert bound.lengths == (8, 16, 32)
     assert "at most one false alarm run in 500 healthy rows, level" in repr(bound)
