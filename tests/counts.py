@@ -27,7 +27,7 @@ LINES = {
     "changes": 637,
     "checkpoint": 600,
     "cli": 1_520,
-    "components": 1_665,
+    "components": 1_653,
     "dictionary": 1_291,
     "export": 1_257,
     "kernels": 1_778,

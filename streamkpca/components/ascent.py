@@ -235,23 +235,18 @@ class WeightFit:
 def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max_rounds: int) -> WeightFit:
     """Maximise over one weight at a time, always the one that gains most, and over all that are not zero together.
 
-    Converged when no change of a single weight gains more than `tolerance`, relative to max(1, |likelihood of the
-    trace|).
+    Converged when no change of a single weight gains more than `tolerance`, relative to max(1, |likelihood|).
 
     Notes
     -----
     With C_-i the covariance without candidate i, s_i = phi_i^T C_-i^-1 phi_i and q_i = phi_i^T C_-i^-1 S C_-i^-1 phi_i,
     the likelihood as a function of w_i alone has its one maximum at (q_i - s_i) / s_i^2, or at zero if q_i <= s_i.
 
-    Each round computes the gain of changing any one weight for all candidates, takes at most 512 steps among those that
-    have a weight and those that gain most, and brings the weights that are not zero to their maximum by Newton's
-    method, which finds in a few steps the sizes of weights that depend on each other. A round admits at most as many
-    candidates as have a weight. Steps that gain little beside the best are left to a later round, which judges by a
-    better model.
-
-    Gains are always judged on freshly computed numbers, so rounding cannot accumulate. Steps that turn out to have
-    lowered the likelihood are taken back, and an eighth of them tried; when a single step lowers it, nothing but
-    rounding is left to gain.
+    Each round computes the gain of changing any one weight, takes at most 512 steps among the candidates that have a
+    weight and as many that gain most, and brings the weights that are not zero to their maximum by Newton's method.
+    Steps that gain little beside the best are left to a later round, which judges by a better model. Gains are always
+    judged on freshly computed numbers, so rounding cannot accumulate. Steps that turn out to have lowered the
+    likelihood are taken back, and an eighth of them tried; when a single step lowers it, only rounding is left to gain.
 
     A start pays O(p r^2) once, and O(r (p + r)) for each candidate that is tried; then a Newton step costs O(k^3) for k
     weights and the gains O(p k^2). With more than 128 weights and more than half as many as coordinates, Newton's

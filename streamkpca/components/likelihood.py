@@ -108,11 +108,6 @@ def _covariance_factor(scaled: Array) -> Array:
     return np.asarray(np.linalg.qr(np.vstack([np.eye(r), scaled]), mode="r"))
 
 
-def posterior_variances(weights: Array, diagonal_A: Array) -> Array:
-    """Compute the diagonal of Tipping's equation (11), W - W A W; rounding never makes it negative."""
-    return weights * np.maximum(1.0 - weights * diagonal_A, 0.0)
-
-
 class GramModel:
     """Likelihood of k positive weights by inner products K = Phi Phi^T and T = Phi S Phi^T, both (k, k).
 

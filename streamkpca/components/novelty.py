@@ -59,20 +59,15 @@ class NoveltyScore:
 
     def _of_logarithms(self, rows: Array) -> Array:
         """Score rows far away (n, d); what exceeds the largest float, or rows whose distances do, get that float."""
-        values, largest = self._scaled_values(rows)
-        with np.errstate(all="ignore"):
-            shares = explained_energies(self._factor, values) * self._own
-            scores = -self._own * (2.0 * (largest - np.log(self._own)) + np.log(shares))
-        finite: Array = np.minimum(scores, sys.float_info.max)
-        return finite
-
-    def _scaled_values(self, rows: Array) -> tuple[Array, Array]:
-        """Return kernel values (n, m) of rows (n, d), divided by the largest of each row, and its logarithm (n,)."""
         # Only kernels without functions of the caller are known to be stationary.
         assert self._prepared is not None
         values = log_matrix(self._program, self._prepared.base_values(rows))
         largest = values.max(axis=1)
         with np.errstate(all="ignore"):
+            # As shares of the largest of each row.
             np.exp(values - largest[:, None], out=values)
-        values[np.isneginf(largest)] = 1.0
-        return values, largest
+            values[np.isneginf(largest)] = 1.0
+            shares = explained_energies(self._factor, values) * self._own
+            scores = -self._own * (2.0 * (largest - np.log(self._own)) + np.log(shares))
+        finite: Array = np.minimum(scores, sys.float_info.max)
+        return finite

@@ -82,16 +82,10 @@ class PreImages:
 
     def _with_categories(self, guessed: Array, projections: Array) -> Array:
         """Give guesses (n, d) the categories of the row with the nearest projection, as no number lies between two."""
-        columns = self._categories
-        if len(columns):
+        if columns := sorted(category_columns(self.kernel, self.rows.shape[1])):
             distances = _DISTANCES.base_values(projections, self.projections)[0]
             guessed[:, columns] = self.rows[np.argmin(distances, axis=1)][:, columns]
         return guessed
-
-    @cached_property
-    def _categories(self) -> Positions:
-        """The columns that the kernel compares for equality."""
-        return np.array(sorted(category_columns(self.kernel, self.rows.shape[1])), dtype=np.int64)
 
     @cached_property
     def _ridge(self) -> "_Ridge":

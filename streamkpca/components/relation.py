@@ -27,22 +27,13 @@ _FARTHEST = 1e60
 
 
 class RowMoments(NamedTuple):
-    """Weights, means and scatter of rows, for each pair of columns over the rows that have both; an immutable value.
+    """Weights, means (d,) and scatter (d, d) of rows, for each pair of columns over the rows that have both; a value.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (1, 1) or (d, d)
-        Number of rows; for each pair of columns where rows have gaps.
-    means : ndarray of shape (1, d) or (d, d)
-        ``means[k, j]`` is the mean of column j over the rows that have columns k and j.
-    scatter : ndarray of shape (d, d)
-        Sums over these rows of the products of the two deviations from their means.
-
-    Notes
-    -----
-    Two sets of rows are combined by the pairwise update [1]_, whose terms are products of deviations. So no digits are
-    lost where the numbers are large and vary little. Rows with gaps, which are NaN, count for the pairs of columns that
-    they have: nothing is filled in, and all statistics are unbiased if numbers are missing at random.
+    Where rows have gaps, which are NaN, weights are (d, d) and means[k, j] is the mean of column j over the rows that
+    have columns k and j; without gaps they are (1, 1) and (1, d). Scatter sums the products of two deviations.
+    Two sets of rows are combined by the pairwise update [1]_, whose terms are products of deviations: so no digits are
+    lost where the numbers are large and vary little. Nothing is filled in, and all statistics are unbiased if numbers
+    are missing at random.
 
     References
     ----------
@@ -130,16 +121,9 @@ def _moments_of(rows: Array) -> RowMoments:
 class Relation:
     """The best linear prediction of each number of a row by its others, and how far off healthy rows are; a value.
 
-    Parameters
-    ----------
-    mean, scale : ndarray of shape (d,)
-        Rows are standardised by them. The scale of a column that did not vary is its size, or 1 if it was 0.
-    precision : ndarray of shape (d, d)
-        P = (C + 0.01 I)^-1 with the correlations C of the columns.
-    units : ndarray of shape (d,)
-        Quantiles of the sizes of healthy residuals, at least 0.01.
-    quantile : float
-        Which quantiles these are.
+    Rows (d,) are standardised by `mean` and `scale`; that of a column that did not vary is its size, or 1 if it was 0.
+    `precision` (d, d) is P = (C + 0.01 I)^-1 with the correlations C of the columns. `units` (d,) are the `quantile` of
+    the sizes of healthy residuals, at least 0.01.
 
     Notes
     -----

@@ -49,12 +49,11 @@ class Snapshot:
         All atoms, their positions in the stream, and their weights; zero for those that projections do not use.
     sample : ndarray of shape (r, d)
         Some rows of the data, from which pre-images are learned beside the atoms.
-    active_atoms, factor : ndarray of shape (k, d) and (k, k)
-        The independent atoms of positive weight, and the lower Cholesky factor of their kernel matrix.
+    active_atoms, factor, axes, mean : ndarray of shape (k, d), (k, k), (k, q) and (k,)
+        The independent atoms of positive weight, the lower Cholesky factor of their kernel matrix, and principal axes
+        and centre in the orthonormal basis of their span.
     span_atoms, span_factor : ndarray of shape (s, d) and (s, s)
-        The same for the rows that novelty is measured against: all atoms of a stream, the active rows of a batch.
-    axes, mean : ndarray of shape (k, q) and (k,)
-        Principal axes and centre in the orthonormal basis of the active span.
+        Rows that novelty is measured against: all atoms of a stream, the active rows of a batch.
     projection, offset : ndarray of shape (k, q) and (q,)
         A projection is k(x, active) projection - offset.
     eigenvalues, eigenvalue_bounds, explained_variance_ratio : ndarray of shape (q,), (q, 2) and (q,)

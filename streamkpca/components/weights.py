@@ -32,31 +32,15 @@ def fit_weights(
     tolerance: float | None = None,
     max_rounds: int | None = None,
 ) -> WeightFit:
-    """Find the weights that make the data most likely; many of them are zero.
+    """Find the weights (p,) that make the data most likely; many of them are zero.
 
-    Parameters
-    ----------
-    features : ndarray of shape (p, r)
-        Coordinates of the candidates in an orthonormal basis, centred if the data are. p may exceed r, and rows may be
-        dependent or zero.
-    second_moment : ndarray of shape (r, r)
-        Mean of c c^T over the data's coordinates c in that basis.
-    noise_variance : float
-        Variance sigma^2 in every direction, in units of k(x, x). From the largest eigenvalue of the second moment on,
-        no weight remains.
-    optimiser : {"coordinate", "fixed_point", "em"}
-    initial_weights : ndarray of shape (p,), optional
-        By default "coordinate" starts with none, the others with all equal, as they do where a weight is zero.
-    tolerance : float, optional
-        Converged when no step ("coordinate", 1e-10) or no round (the others, 1e-8) raises the mean log-likelihood by
-        more, relative to max(1, |mean log-likelihood + r/2 log(2 pi sigma^2)|).
-    max_rounds : int, optional
-        1,000 for "coordinate", 10,000 for the others.
-
-    Raises
-    ------
-    ValueError, SparsityError
-        Features too large to be squared, or a noise variance below the rounding error of the second moment.
+    Candidates have `features` (p, r), coordinates in an orthonormal basis, centred if the data are; p may exceed r, and
+    rows may be dependent or zero. `second_moment` (r, r) is the mean of c c^T over the data's coordinates c there. From
+    the largest eigenvalue of it on, the noise variance leaves no weight. By default "coordinate" starts with no
+    weights, the others with all equal, as they do where an initial weight is zero. A fit has converged when no step
+    ("coordinate") or no round raises the mean log-likelihood by more than the tolerance, relative to max(1,
+    |mean log-likelihood + r/2 log(2 pi sigma^2)|). ValueError or SparsityError for features too large to be squared, or
+    a noise variance below the rounding error of the second moment.
 
     Notes
     -----
@@ -76,12 +60,6 @@ def fit_weights(
     ----------
     .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
     .. [2] M. E. Tipping, A. C. Faul, "Fast marginal likelihood maximisation for sparse Bayesian models", AISTATS 2003.
-
-    Examples
-    --------
-    >>> candidates = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> fit_weights(candidates, np.diag([3.0, 0.5]), 1.0).weights
-    array([2., 0., 0.])
     """
     problem = likelihood.make_problem(features, second_moment, noise_variance)
     p, r = problem.features.shape
@@ -111,17 +89,14 @@ _Rule = Callable[[Array, Array, Array], Array]
 
 
 def _em_rule(w: Array, a: Array, q: Array) -> Array:
-    """Tipping's equation (13): mean square of the posterior means plus posterior variance."""
-    return w * w * q + likelihood.posterior_variances(w, a)
+    """Tipping's equation (13): mean square w^2 q of the posterior means plus their variance w - w^2 a, eq. (11)."""
+    # Rounding never makes the variance negative.
+    return w * w * q + w * np.maximum(1.0 - w * a, 0.0)
 
 
-def _fixed_point_rule(w: Array, a: Array, q: Array) -> Array:
-    """Tipping's equation (14): mean square w^2 q of the posterior means over 1 - variance / w = w a."""
-    return w * q / a
-
-
-# With each rule goes the product w_i A_ii below which a weight whose best value is zero has vanished.
-_RULES: dict[str, tuple[_Rule, float]] = {"em": (_em_rule, 1e-2), "fixed_point": (_fixed_point_rule, 1e-6)}
+# With each rule goes the product w_i A_ii below which a weight whose best value is zero has vanished. Equation (14) is
+# the mean square w^2 q over 1 - variance / w = w a.
+_RULES: dict[str, tuple[_Rule, float]] = {"em": (_em_rule, 1e-2), "fixed_point": (lambda w, a, q: w * q / a, 1e-6)}
 
 
 def _repeat(
@@ -188,17 +163,14 @@ def noise_variance_for(
     """Search for the noise variance that leaves exactly this many of p candidates active, from 1 to p.
 
     ``fit_at(noise_variance, initial_weights=None)`` is `fit_weights` of the candidates and the second moment (r, r).
-    `start` holds the weights (p,) and the noise variance of the last search, for data that resemble its data.
+    `start` holds the weights (p,) and the noise variance of the last search, for data that resemble its data. Its noise
+    is tried first, then steps of 3 % from there, and between them.
 
-    Notes
-    -----
-    With a start, its noise is tried first, then steps of 3 % from there, and between them. Where eight fits are not
-    enough, and without a start, the search begins at the largest eigenvalue, where nothing is active. The noise is
-    halved until at least as many are active as wanted; the last halving is repeated in steps of 3 %, and if the count
-    jumps over the wanted one between two of them, they are bisected until they are within one part in 1e6. Each fit
-    starts from the weights at the noisy end. The count is not monotone in the noise, so several ranges may leave as
-    many; this finds the noisiest that is not narrower than a step. Where the count jumps over the wanted one the
-    nearest below is returned.
+    Where eight fits are not enough, and without a start, the search begins at the largest eigenvalue, where nothing is
+    active. The noise is halved until at least as many are active as wanted; the last halving is repeated in steps of
+    3 %, and if the count jumps over the wanted one between two of them, they are bisected until they are within one
+    part in 1e6. The count is not monotone in the noise, so several ranges may leave as many; this finds the noisiest
+    that is not narrower than a step, or else the nearest count below.
     """
     least = least_noise_variance(second_moment)
     if start is not None:
@@ -281,12 +253,10 @@ def fewest_that_hold(
     (p,) and returns orthonormal rows (k, r). None where no noise variance leaves enough. `fit_at` and `start` are as
     for `noise_variance_for`.
 
-    Notes
-    -----
     The search begins at the noise of `start`, or else at the (q + 1)-th eigenvalue, and interpolates between the
     logarithms of noise and loss. It ends where the noisier end of a bracket loses too much, and leaves at most one
     candidate less or is within 1 %; sooner where as many are active as axes, or with a start where at least seven
-    tenths of the allowance are lost. Each fit starts from the weights of the one before; there are at most thirty.
+    tenths of the allowance are lost.
     """
     least = least_noise_variance(second_moment)
     eigenvalues = leading_eigenpairs(second_moment, min(n_components + 1, len(second_moment)))[0]

@@ -146,7 +146,7 @@ def test_wide_rows_in_single_precision() -> None:
 
 @given(st.integers(1, 700))
 def test_rows_of_an_event_are_few_and_evenly_spread_from_its_first(n: int) -> None:
-    kept = EventRows.none(1)
+    kept = EventRows(np.empty(0, dtype=np.int64), np.empty((0, 1)), ())
     for i in range(n):
         kept = kept.add(i, i, np.array([float(i)]), float(i))
     step = 1
