@@ -55,8 +55,8 @@ class _Score(NamedTuple):
     """The score of rows: how rare rows of the table are that are as odd, in the view in which they are rarest.
 
     The views are of the numbers of a row, alone in `units` (d,) and related, and of its place. `levels` (3, h + 1) are
-    the logarithms that all, half, a quarter ... of the table's rows exceed in each view, and `steps` (3,) those of a
-    halving beyond.
+    the logarithms that all, half, a quarter ... of the table's rows exceed in each view; `lasts` (3,) are the halvings
+    to the rows beyond, more where many rows are equal, and `steps` (3,) the logarithms of one more.
     """
 
     units: Array
@@ -64,6 +64,7 @@ class _Score(NamedTuple):
     place: Snapshot
     is_first: bool
     levels: Array
+    lasts: Array
     steps: Array
 
     @classmethod
@@ -75,12 +76,14 @@ class _Score(NamedTuple):
         m = max(min(_MOST_ATOMS, len(rows) // _ROWS_PER_ATOM), 2)
         model = StreamingKernelPCA(min(_N_AXES, m), max_atoms=m, noise_variance=None, reservoir_size=0)
         place = model.fit(standard).snapshot_
-        begun = cls(units, related, place, is_first, np.empty((3, 0)), np.empty(3))
+        begun = cls(units, related, place, is_first, np.empty((3, 0)), np.empty(3), np.empty(3))
         views = begun.view(table)
         levels = np.quantile(views, 1.0 - 0.5 ** np.arange(_N_HALVINGS + 1), axis=0).T
         excess = np.maximum(views.T - levels[:, -1:], 0.0)
-        steps = np.log(2.0) * excess.sum(axis=1) / np.maximum(np.count_nonzero(excess, axis=1), 1)
-        return begun._replace(levels=levels, steps=np.maximum(steps, _LEAST_STEP))
+        n_beyond = np.maximum(np.count_nonzero(excess, axis=1), 1)
+        lasts = np.maximum(np.log2(len(table) / n_beyond), _N_HALVINGS)
+        steps = np.log(2.0) * excess.sum(axis=1) / n_beyond
+        return begun._replace(levels=levels, lasts=lasts, steps=np.maximum(steps, _LEAST_STEP))
 
     def view(self, rows: Array) -> Array:
         """Return the logarithms of how odd rows (n, d) are in each view (n, 3)."""
@@ -93,16 +96,15 @@ class _Score(NamedTuple):
         """Score rows (n, d): (n,)."""
         scores = np.empty(len(rows))
         for place, part in parts_of(rows):
-            columns = zip(self.view(part).T, self.levels, self.steps, strict=True)
+            columns = zip(self.view(part).T, self.levels, self.lasts, self.steps, strict=True)
             scores[place] = np.max([_count_halvings(*column) for column in columns], axis=0)
         return scores
 
 
-def _count_halvings(numbers: Array, levels: Array, step: float) -> Array:
+def _count_halvings(numbers: Array, levels: Array, last: float, step: float) -> Array:
     """Return where numbers (n,) lie among ascending levels (h + 1,), which count as steps, and go on beyond."""
-    last = len(levels) - 1
     beyond: Array = last + (numbers - levels[-1]) / step
-    return np.where(numbers > levels[-1], beyond, np.interp(numbers, levels, np.arange(last + 1.0)))
+    return np.where(numbers > levels[-1], beyond, np.interp(numbers, levels, np.arange(float(len(levels)))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,14 +379,11 @@ class OutlierDetector(Parameterised):
         else:
             contamination = check_real("contamination", self.contamination, least=0.0, most=0.5, open_below=True)
         size = check_integer("max_samples", self.max_samples, least=1)
-        seed = self.random_state
-        if seed is not None:
-            seed = check_integer("random_state", seed, least=0)
+        seed = randbits(63) if self.random_state is None else check_integer("random_state", self.random_state, least=0)
         width, names = (None, None) if table is None else (table.n_features, table.names)
         rows = check_parts(X, width, names, learns=True)
         if table is None:
-            sample = Reservoir.empty(size, rows.shape[1])
-            table = _Table(feature_names(X), sample, 0, randbits(63) if seed is None else seed, None)
+            table = _Table(feature_names(X), Reservoir.empty(size, rows.shape[1]), 0, seed, None)
         return table.add(rows, contamination), rows
 
     def _require(self, request: str) -> _Table:

@@ -129,6 +129,12 @@ def test_without_contamination_rows_odder_than_one_in_32_are_outliers():
     assert detector.labels_[500:].mean() > 0.6
 
 
+def test_few_rows_that_differ_from_equal_ones_are_outliers():
+    rows = np.full((100, 5), 3.3)
+    rows[[7, 70], 2] = 3.4, 3.2
+    np.testing.assert_array_equal(np.flatnonzero(OutlierDetector().fit(rows).labels_), [7, 70])
+
+
 def test_names_of_both_libraries_agree():
     rows, others = cloud(500), cloud(40, seed=1)
     detector = OutlierDetector(0.1)
