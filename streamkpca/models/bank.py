@@ -59,10 +59,8 @@ class Bank:
 
     Raises
     ------
-    TypeError, ValueError
-        A parameter is invalid.
-    OSError
-        The folder cannot be made or written, another bank uses it, or its file is damaged.
+    OSError, TypeError, ValueError
+        The folder cannot be made or written, another bank uses it, its file is damaged, or a parameter is invalid.
 
     Notes
     -----

@@ -27,10 +27,9 @@ def load(path: FileName, *, kernel: Kernel | None = None) -> StreamingKernelPCA:
     >>> import pathlib, tempfile
     >>> from streamkpca import StreamingKernelPCA, load
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "model.npz")
-    ...     StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0], [2.0]]).save(path, extra={"offset": 2})
-    ...     load(path).extra_
-    {'offset': 2}
+    ...     StreamingKernelPCA(3).save(pathlib.Path(folder, "model.npz"))
+    ...     load(pathlib.Path(folder, "model.npz"))
+    StreamingKernelPCA(n_components=3)
     """
     return StreamingKernelPCA.load(path, kernel=kernel)
 
@@ -52,10 +51,8 @@ class Checkpointer:
 
     Raises
     ------
-    OSError
-        The folder does not exist, or `path` is a folder.
-    TypeError, ValueError
-        An argument is not a number above 0.
+    OSError, TypeError, ValueError
+        The folder does not exist, `path` is a folder, or an argument is not a number above 0.
 
     Notes
     -----

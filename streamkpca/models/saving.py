@@ -50,8 +50,8 @@ class SavedWithModel(ABC, Generic[Known]):
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
         ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
-        >>> loaded.smoothing, loaded.n_rows_, loaded.extra_, Monitor.from_bytes(monitor.to_bytes()).n_rows_
-        (0.3, 1, {'offset': 1}, 1)
+        >>> loaded.smoothing, loaded.extra_, Monitor.from_bytes(monitor.to_bytes()).n_rows_
+        (0.3, {'offset': 1}, 1)
         """
         with self.model.write_lock:
             found = self._beside(extra)

@@ -26,7 +26,7 @@ from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.rows import validation
 from streamkpca.rows.validation import Names
 from streamkpca.stream.calibration import calibrate, rows_for_level
-from streamkpca.stream.parameters import Settings
+from streamkpca.stream.parameters import PARAMETERS, Settings
 from streamkpca.stream.state import State, check_continued, latest_axes, totals_and_sample
 from streamkpca.stream.transitions import fit, forget, refit, with_rows, without_rows
 from streamkpca.stream.transitions import merge as merge_states
@@ -447,8 +447,8 @@ class StreamingKernelPCA(Estimator):
     def residual_trend_(self) -> float:
         """How much worse the stream is explained now than before: 0 is no worse, 1 signals a drift.
 
-        Page's cumulative sum of the shares that blocks leave unexplained before they are searched for atoms, divided by
-        the threshold of a signal. Shares below `tolerance` count as `tolerance`.
+        Page's cumulative sum of the shares, at least `tolerance`, that blocks leave unexplained before a search for
+        atoms, divided by the threshold of a signal.
 
         Examples
         --------
@@ -501,16 +501,14 @@ class StreamingKernelPCA(Estimator):
         Notes
         -----
         A loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
-        Functions are never stored: a kernel with functions of the caller must be passed to `load` again.
 
         Examples
         --------
         >>> import pathlib, tempfile
-        >>> from streamkpca import StreamingKernelPCA, load
         >>> model = StreamingKernelPCA(1, kernel="linear").partial_fit([[-2.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     model.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 3})
-        ...     load(pathlib.Path(folder, "plant.npz")).extra_
+        ...     StreamingKernelPCA.load(pathlib.Path(folder, "plant.npz")).extra_
         {'offset': 3}
         """
         contents, state = self._checkpoint(extra), self._state
@@ -540,7 +538,10 @@ class StreamingKernelPCA(Estimator):
 
     @classmethod
     def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
-        """Read a model that `save` wrote.
+        """Read a model that `save` wrote, with its `extra_`.
+
+        Files from strangers are safe to load: nothing is unpickled or evaluated, and no more memory is taken than the
+        file is long.
 
         Parameters
         ----------
@@ -548,35 +549,12 @@ class StreamingKernelPCA(Estimator):
         kernel : Kernel, optional
             The settled kernel, needed only if it has functions of the caller, which are never stored.
 
-        Returns
-        -------
-        StreamingKernelPCA
-            With the `extra_` that it was saved with.
-
         Raises
         ------
         CheckpointError
             The file is damaged, no checkpoint, of another format, or contradicts itself.
         OSError
             The file cannot be read.
-
-        Notes
-        -----
-        Files from untrusted sources are safe to load: nothing is unpickled or evaluated, and no more memory is taken
-        than the file is long.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> data = bytearray(StreamingKernelPCA(1, kernel="linear").partial_fit([[-2.0, 0.0], [2.0, 0.0]]).to_bytes())
-        >>> data[len(data) // 2] ^= 1  # a changed byte is refused
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "plant.npz")
-        ...     n_bytes = path.write_bytes(data)
-        ...     StreamingKernelPCA.load(path)
-        Traceback (most recent call last):
-            ...
-        streamkpca.errors.CheckpointError: load: ...plant.npz: it is damaged, or not whole: ...
         """
         # A small model is read at once.
         with open(path, "rb", buffering=2**20) as file:
@@ -673,7 +651,7 @@ class StreamingKernelPCA(Estimator):
         # those of the last call took a fifth of the time of a row.
         checked: Settings | None = vars(self).get("_checked")
         while checked is None:
-            given = self.get_params(deep=False)
+            given = {parameter.name: getattr(self, parameter.name) for parameter in PARAMETERS}
             checked = self._checked = Settings.make(**given)
             # Another thread may have set one meanwhile. One that is set later deletes what is stored here.
             if any(getattr(self, name) is not value for name, value in given.items()):
