@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     )
     from streamkpca.models.approximate import ApproximateKernelPCA
     from streamkpca.models.bank import Bank
-    from streamkpca.models.checkpointer import Checkpointer, load
     from streamkpca.models.exact import KernelPCA
     from streamkpca.models.outliers import OutlierDetector
+    from streamkpca.models.saving import Checkpointer, load
     from streamkpca.models.sparse import SparseKernelPCA
     from streamkpca.models.streaming import StreamingKernelPCA, merge
 
@@ -78,7 +78,7 @@ _HOMES = {
     "errors": "CheckpointError CheckpointWarning IndefiniteKernelWarning NotFittedError SparsityError SparsityWarning",
     "models.approximate": "ApproximateKernelPCA",
     "models.bank": "Bank",
-    "models.checkpointer": "Checkpointer load",
+    "models.saving": "Checkpointer load",
     "models.exact": "KernelPCA",
     "models.outliers": "OutlierDetector",
     "models.sparse": "SparseKernelPCA",

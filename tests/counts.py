@@ -31,7 +31,7 @@ LINES = {
     "dictionary": 1_291,
     "export": 1_257,
     "kernels": 1_778,
-    "models": 1_289,
+    "models": 1_281,
     "monitoring": 1_558,
     "plots": 385,
     "rows": 479,
