@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
-from streamkpca.kernels.gradients import has_gradients, is_of_squared_distances, values_and_gradients
+from streamkpca.kernels.gradients import is_of_squared_distances
 from streamkpca.kernels.kinds import category_columns
 from streamkpca.kernels.views import FeatureView
 
@@ -69,8 +69,7 @@ class PreImages:
         """
         program = self.kernel.program
         guessed = self._with_categories(self._ridge.predict(projections), projections)
-        is_differentiable = has_gradients(program) and is_of_squared_distances(program)
-        if not (len(self.atoms) and self.kernel.is_stationary and is_differentiable):
+        if not (len(self.atoms) and self.kernel.is_stationary and is_of_squared_distances(program)):
             return guessed
         nearness = combinations @ program.gram(self.atoms)
         best = np.argmax(nearness, axis=1)
@@ -154,7 +153,7 @@ def _iterate(kernel: Kernel, atoms: Array, combinations: Array, start: Array) ->
     matrices = [None if len(set(views)) == 1 else view.matrix for view in views]
     for _ in range(_MOST_STEPS):
         rows, c = found[moving], combinations[moving]
-        values, slopes = values_and_gradients(kernel.program, rows, atoms)
+        values, slopes = kernel.program.differentiate(rows, atoms)
         before = np.einsum("ij,ij->i", c, values)
         pulls, weights = np.zeros_like(rows), np.zeros_like(rows)
         for (chosen, units), matrix, slope in zip(seen, matrices, slopes, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
 from streamkpca.dictionary.expected import ExpectedKernel
-from streamkpca.kernels.gradients import gradient_by_rows, has_gradients, values_and_gradients
+from streamkpca.kernels.gradients import gradient_by_rows
 from streamkpca.rows.gaps import Mask, gaps_in
 
 # Steps of a descent; on a circle the third left nothing to gain.
@@ -57,8 +57,7 @@ class Completion:
             nearest = self.expected.distribution.borrow(rows[unusual], self.atoms)
             self._replace_where_less_novel(whole, scores, unusual, nearest)
         left = np.flatnonzero((scores > self.usual) & (scores < self.hopeless))
-        kernel = self.expected.kernel
-        if len(left) and len(self.atoms) and kernel.is_stationary and has_gradients(kernel.program):
+        if len(left) and len(self.atoms) and self.expected.kernel.is_stationary:
             self._replace_where_less_novel(whole, scores, left, self._descend(whole[left], missing[left]))
         return whole, scores
 
@@ -98,7 +97,7 @@ class Completion:
     def _outside(self, rows: Array) -> tuple[Array, Array]:
         """Return the squared distances (n,) of rows to the span, and their gradients (n, d)."""
         program = self.expected.kernel.program
-        values, slopes = values_and_gradients(program, rows, self.atoms)
+        values, slopes = program.differentiate(rows, self.atoms)
         coordinates = solve_factor(self.factor, values)
         combinations = solve_transposed(self.factor, coordinates)
         gradient = np.zeros(rows.shape)

@@ -21,10 +21,8 @@ from streamkpca.kernels import Kernel
 from streamkpca.kernels.gradients import (
     curvature_by_rows,
     gradient_by_rows,
-    has_gradients,
     is_of_squared_distances,
     own_gradient,
-    values_and_gradients,
 )
 from streamkpca.kernels.program import Program
 
@@ -106,7 +104,7 @@ class Unexplained:
     Parameters
     ----------
     kernel : Kernel
-        A settled kernel with `has_gradients`.
+        A settled, positive definite kernel: one of a function of the caller has no derivatives.
     rows, weights : ndarray of shape (n, d) and (n,)
     map_parts : callable
         Applies a function to each of some slices, in order, as `map` does.
@@ -152,7 +150,7 @@ class Unexplained:
         """Evaluate at atoms (m, d); None where their kernel matrix is not finite and positive definite."""
         part_of = self._explain if value_only else self._part
         with np.errstate(all="ignore"):
-            own_values, own_slopes = values_and_gradients(self.program, atoms, atoms)
+            own_values, own_slopes = self.program.differentiate(atoms, atoms)
             lengths = np.sqrt(np.diagonal(own_values))
             own_values /= np.outer(lengths, lengths)
             try:
@@ -194,7 +192,7 @@ class Unexplained:
 
     def _part(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
         rows, roots = self._rows[part], self._roots[part]
-        values, slopes = values_and_gradients(self.program, rows, atoms)
+        values, slopes = self.program.differentiate(rows, atoms)
         coordinates = self._coordinates(values, roots, inverse, lengths)
         explained, second = sum_of_squares(coordinates), lower_self_product(coordinates)
         coefficients = apply_inverse(inverse, coordinates, transposed=True)
@@ -216,11 +214,6 @@ class Unexplained:
         shares = np.empty(values.shape, inverse.dtype)
         scale_values(values, roots, lengths, shares)
         return apply_inverse(inverse, shares)
-
-
-def can_move(kernel: Kernel) -> bool:
-    """Say whether atoms of a settled kernel can move: it needs derivatives, and a least value to descend to."""
-    return kernel.is_positive_definite and has_gradients(kernel.program)
 
 
 def move_basis(basis: Basis, rows: Array, weights: Array, *, n_evaluations: int) -> tuple[Basis, Positions, Flags]:
@@ -292,7 +285,7 @@ def _span_atoms(program: Program, atoms: Array) -> tuple[Array, Array] | None:
     if not (is_of_squared_distances(program) and size):
         return None
     with np.errstate(all="ignore"):
-        values, slopes = values_and_gradients(program, atoms, atoms)
+        values, slopes = program.differentiate(atoms, atoms)
         own = np.diagonal(values)
         lengths = np.outer(np.sqrt(own), np.sqrt(own))
         values = values / lengths

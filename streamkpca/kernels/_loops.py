@@ -410,11 +410,10 @@ def measure_rows(plan: Positions, constants: Array, parts: Array, X: Array, fact
     m = len(factor)
     row, bases, own = np.empty(columns.size), np.empty((kinds.size, 4, m)), np.empty((kinds.size, 1, 1))
     values, energy, lengths = bases[0], np.empty(4), np.empty(4)
-    # Inner products, the first kinds: distances of a row to itself are 0 for all rows.
-    finite = varies = True
+    # Distances of a row to itself are 0 for all rows, but inner products, the first kinds, are not.
+    finite, varies = True, False
     for p in range(kinds.size):
-        varies = varies and kinds[p] > COSINE
-    varies = not varies
+        varies = varies or kinds[p] <= COSINE
     for i in range(0, len(X), 4):
         count = min(4, len(X) - i)
         for t in range(count):
@@ -439,49 +438,32 @@ def measure_rows(plan: Positions, constants: Array, parts: Array, X: Array, fact
 
 
 @jit
-def multiply_rows(X: Array, origin: Array, Wt: Array, out: Array) -> None:
+def multiply_rows(X: Array, origin: Array, W: Array, out: Array) -> None:
     """Write W (x - o) for each row x, in an order that does not depend on the rows beside it.
 
     Numbers that overflow on both sides, which have no sum, count as infinite: such rows are far from all others.
 
-    Notation: X (n, c); origin o (c,); Wt (c, p), W transposed; out (n, p).
+    Notation: X (n, c); origin o (c,); W (p, c); out (n, p).
     """
-    c, p = Wt.shape
-    every, block, sums = np.empty(c, np.int64), np.empty((4, c)), np.empty((4, p))
-    for k in range(c):
-        every[k] = k
-    a, b, d, e = block[0], block[1], block[2], block[3]
-    of_a, of_b, of_d, of_e = sums[0], sums[1], sums[2], sums[3]
-    whole = c - c % 4
-    for i in range(0, len(X), 4):
-        count = _take_four(X, i, every, block)
+    n, c = X.shape
+    block = np.empty((4, c))
+    first, second, third, fourth = block[0], block[1], block[2], block[3]
+    for i in range(0, n, 4):
         for t in range(4):
+            row = X[min(i + t, n - 1)]
             for k in range(c):
-                block[t, k] -= origin[k]
-        for t in range(4):
-            for j in range(p):
-                sums[t, j] = 0.0
-        # Four columns at once, as reading and writing the sums takes half of the time for 50 features.
-        for k in range(0, whole, 4):
-            first, second, third, fourth = Wt[k], Wt[k + 1], Wt[k + 2], Wt[k + 3]
-            a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
-            b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
-            d0, d1, d2, d3 = d[k], d[k + 1], d[k + 2], d[k + 3]
-            e0, e1, e2, e3 = e[k], e[k + 1], e[k + 2], e[k + 3]
-            for j in range(p):
-                w, x, y, z = first[j], second[j], third[j], fourth[j]
-                of_a[j] += a0 * w + a1 * x + (a2 * y + a3 * z)
-                of_b[j] += b0 * w + b1 * x + (b2 * y + b3 * z)
-                of_d[j] += d0 * w + d1 * x + (d2 * y + d3 * z)
-                of_e[j] += e0 * w + e1 * x + (e2 * y + e3 * z)
-        for t in range(4):
-            for k in range(whole, c):
-                value, column = block[t, k], Wt[k]
-                for j in range(p):
-                    sums[t, j] += value * column[j]
-        for t in range(count):
-            for j in range(p):
-                out[i + t, j] = math.inf if math.isnan(sums[t, j]) else sums[t, j]
+                block[t, k] = row[k] - origin[k]
+        for j in range(len(W)):
+            entries = W[j]
+            w, x, y, z = 0.0, 0.0, 0.0, 0.0
+            for k in range(c):
+                w += entries[k] * first[k]
+                x += entries[k] * second[k]
+                y += entries[k] * third[k]
+                z += entries[k] * fourth[k]
+            for t, value in enumerate((w, x, y, z)):
+                if i + t < n:
+                    out[i + t, j] = math.inf if math.isnan(value) else value
 
 
 @jit

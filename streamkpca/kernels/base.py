@@ -43,22 +43,29 @@ class Kernel(ABC):
 
     Examples
     --------
-    >>> from streamkpca.kernels import RBF, Custom, Linear, Sigmoid
+    >>> from streamkpca.kernels import RBF, Linear
     >>> kernel = 0.5 * RBF(gamma=0.1) + Linear() ** 2
-    >>> kernel, kernel.diagonal([[2.0]]), kernel.is_positive_definite, Sigmoid().is_positive_definite
-    (0.5 * RBF(gamma=0.1) + Linear() ** 2, array([16.5]), True, False)
-    >>> kernel.is_stationary, RBF(0.1).is_stationary, kernel.is_compiled, Custom(max).is_compiled
-    (False, True, True, False)
-    >>> (RBF(1.0).on([0, 1]) * Linear().on(2).exp()).diagonal([[5.0, 6.0, 2.0]]).round(3)
-    array([54.598])
-    >>> scaled = RBF("scale").in_units([2.0])
-    >>> scaled.is_settled, scaled.has_units, scaled.check_width(1), scaled.check_range(np.ones((1, 1)))
-    (False, True, None, None)
-    >>> settled = scaled.settled([[0.0], [4.0]])
-    >>> settled, settled.parameters()["kernel__gamma"], settled.is_near(settled.with_parameter("kernel__gamma", 1.3))
-    (RBF(gamma=1.0).in_units((2.0,)), 1.0, False)
-    >>> (2.0 * Linear()).to_json()
-    '{"type": "Scaled", "scale": 2.0, "kernel": {"type": "Linear"}}'
+    >>> kernel.diagonal([[2.0]])
+    array([16.5])
+    >>> kernel.is_stationary, kernel.is_positive_definite, kernel.is_compiled
+    (False, True, True)
+    >>> (RBF(1.0).on([0, 1]) * Linear().on(2).exp()).diagonal([[5.0, 6.0, 2.0]]).round(1)
+    array([54.6])
+
+    A width may be a rule, which rows settle:
+
+    >>> kernel = RBF("scale").in_units([2.0])
+    >>> kernel.is_settled, kernel.has_units
+    (False, True)
+    >>> settled = kernel.settled([[0.0], [4.0]])
+    >>> settled.parameters()
+    {'kernel': RBF(gamma=1.0), 'kernel__gamma': 1.0, 'units': (2.0,)}
+    >>> settled.is_near(settled.with_parameter("kernel__gamma", 1.3))
+    False
+    >>> settled.check_width(1), settled.check_range(np.ones((1, 1)))
+    (None, None)
+    >>> settled.to_json()
+    '{"type": "InUnits", "kernel": {"type": "RBF", "gamma": 1.0}, "units": [2.0]}'
     """
 
     # Properties of a class, read only for kernels without parts.
@@ -318,11 +325,9 @@ class Kernel(ABC):
         "whitened" is for features that vary together: W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and,
         in these units, the principal axes P of the first rows. D, at least 1e-6, are the mean squares of each fifth of
         the rows along the axes of the others [2]_, not eigenvalues, which are too small where rows hardly vary. O(d^2)
-        for each
-        row, and once O(n d min(n, d)), for at most 2,048 features.
+        for each row, and once O(n d min(n, d)), for at most 2,048 features.
 
-        A matrix is W itself, not a covariance C: Mahalanobis distances take
-        ``numpy.linalg.inv(numpy.linalg.cholesky(C))``.
+        A matrix is W itself: the Mahalanobis distance of a covariance C takes ``inv(cholesky(C))``.
 
         References
         ----------
@@ -364,7 +369,8 @@ class Kernel(ABC):
         d : int
             Number of features of the rows.
         """
-        self._check_width(d)
+        for part in self._parts():
+            part.check_width(d)
 
     def check_range(self, X: Array) -> None:
         """Refuse finite rows that are out of range in the units of the kernel, as far as those are known.
@@ -373,7 +379,8 @@ class Kernel(ABC):
         ----------
         X : ndarray of shape (n, d)
         """
-        self._check_range(X)
+        for part in self._parts_in_units:
+            part.check_range(self._view(X))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the program, which is made again where it is needed."""
@@ -383,16 +390,16 @@ class Kernel(ABC):
         """Return the parameters by name, without those of the parts."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
+    def _list_parts(self) -> dict[str, "Kernel"]:
+        """Return the kernels that this one combines, by name."""
+        return {name: value for name, value in self._own_parameters().items() if isinstance(value, Kernel)}
+
     def _parts(self) -> tuple["Kernel", ...]:
-        """Return the kernels that this one combines."""
         return tuple(self._list_parts().values())
 
     @cached_property
     def _parts_in_units(self) -> tuple["Kernel", ...]:
         return tuple(part for part in self._parts() if part.has_units)
-
-    def _list_parts(self) -> dict[str, "Kernel"]:
-        return {name: value for name, value in self._own_parameters().items() if isinstance(value, Kernel)}
 
     def _of_all_parts(self, name: str, own: bool) -> bool:
         """Return whether all parts have a property; `own` is that of a kernel without parts."""
@@ -408,9 +415,9 @@ class Kernel(ABC):
                     f"to_json: the kernel {show(self)} calls the function {value!r}, which is code and not stored; "
                     "pass the kernel itself wherever it is needed again"
                 )
-            record[name] = value._record() if isinstance(value, Kernel) else value
             if isinstance(value, UnitMatrix):
-                record[name] = value.entries.tolist()
+                value = value.entries.tolist()
+            record[name] = value._record() if isinstance(value, Kernel) else value
         return record
 
     @abstractmethod
@@ -419,16 +426,6 @@ class Kernel(ABC):
 
     def _check(self) -> None:  # noqa: B027
         """Check the parameters of a new kernel, and set those that change by it."""
-
-    def _check_width(self, d: int) -> None:
-        """Refuse rows that lack a column of a part."""
-        for part in self._parts():
-            part._check_width(d)
-
-    def _check_range(self, X: Array) -> None:
-        """Refuse rows that are out of range in the units of a part."""
-        for part in self._parts_in_units:
-            part._check_range(self._view(X))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
@@ -573,6 +570,7 @@ class Exponential(Kernel):
         builder.apply(loops.EXP)
 
 
+@name_errors
 @dataclass(frozen=True, repr=False)
 class OnColumns(Kernel):
     """The kernel of some columns alone, written ``k.on(columns)``."""
@@ -585,7 +583,7 @@ class OnColumns(Kernel):
 
     def _check(self) -> None:
         self._set("columns", views.check_columns(self.columns))
-        self.kernel._check_width(len(self.columns))
+        self.kernel.check_width(len(self.columns))
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view.on(self.columns))
@@ -593,7 +591,7 @@ class OnColumns(Kernel):
     def _view(self, X: Array) -> Array:
         return FeatureView(self.columns).of(X)
 
-    def _check_width(self, d: int) -> None:
+    def check_width(self, d: int) -> None:
         """Refuse rows that lack one of the columns."""
         if max(self.columns) >= d:
             raise ValueError(
@@ -602,6 +600,7 @@ class OnColumns(Kernel):
             )
 
 
+@name_errors
 @dataclass(frozen=True, repr=False)
 class InUnits(Kernel):
     """The kernel of rows in units, or in what a rule makes of the first rows; written ``k.in_units(units)``."""
@@ -617,9 +616,9 @@ class InUnits(Kernel):
     def _check(self) -> None:
         self._set("units", views.check_units(self.units))
         if not isinstance(self.units, str):
-            self.kernel._check_width(len(self.units))
+            self.kernel.check_width(len(self.units))
         if self.is_settled:
-            # This multiplies units of units, and so refuses those out of range.
+            # This multiplies units of units, and so refuses those out of range; `Equal` refuses a matrix.
             self._lower(ProgramBuilder(), FeatureView())
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
@@ -642,7 +641,7 @@ class InUnits(Kernel):
         sizes = np.abs(units).sum(axis=1) if units.ndim == 2 else 1.0 / np.abs(units)
         return float(0.5 * views.FARTHEST / sizes.max())
 
-    def _check_range(self, X: Array) -> None:
+    def check_range(self, X: Array) -> None:
         """Refuse rows that are out of range in these units, or in those of the parts."""
         if not np.abs(X).max(initial=0.0) <= self._certain_range:
             largest = np.abs(self._view(X)).max(axis=0, initial=0.0)
@@ -652,9 +651,9 @@ class InUnits(Kernel):
                     f"feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but "
                     f"the limit is {views.FARTHEST:g}; give in_units larger units"
                 )
-        super()._check_range(X)
+        super().check_range(X)
 
-    def _check_width(self, d: int) -> None:
+    def check_width(self, d: int) -> None:
         """Refuse rows with more or fewer features than there are units, or more than "whitened" can bear."""
         if self.units == "whitened" and d > views.MOST_WHITENED:
             raise ValueError(
@@ -667,7 +666,7 @@ class InUnits(Kernel):
                 f"the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "
                 "one for each feature that its kernel compares, after .on() where that chooses columns"
             )
-        super()._check_width(d)
+        super().check_width(d)
 
 
 def _is_near(value: Any, other: Any, factor: float) -> bool:

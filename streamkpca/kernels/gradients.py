@@ -1,4 +1,4 @@
-"""Derivatives of kernel values by the base matrices of a program, and of these by rows."""
+"""Derivatives of base matrices by rows; those of kernel values by base matrices are `Program.differentiate`."""
 
 import numpy as np
 
@@ -7,23 +7,9 @@ from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.program import Base, PairwiseMatrix, Program, unit_rows
 
 
-def has_gradients(program: Program) -> bool:
-    """Say whether a kernel has derivatives: it calls no function of the caller."""
-    return all(matrix.base is not Base.CUSTOM for matrix in program.base_matrices)
-
-
 def is_of_squared_distances(program: Program) -> bool:
     """Say whether a kernel is a function of squared distances alone."""
     return all(matrix.base is Base.SQUARED for matrix in program.base_matrices)
-
-
-def values_and_gradients(program: Program, X: Array, Y: Array) -> tuple[Array, list[Array]]:
-    """Evaluate a kernel with `has_gradients` for X (n, d), Y (m, d), and its derivative (n, m) by each base matrix.
-
-    At a cusp, as Matern of smoothness 1/2 has one at distance 0, the derivative counts as 0.
-    """
-    values, gradients = program.differentiate(program.base_values(X, Y))
-    return values, list(gradients)
 
 
 def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array) -> Array:

@@ -342,12 +342,13 @@ class Program:
         return values
 
     @np.errstate(all="ignore")
-    def differentiate(self, bases: Array) -> tuple[Array, Array]:
-        """Return the values (n, m) for base matrices (b, n, m), and their derivatives by each (b, n, m).
+    def differentiate(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        """Evaluate the kernel for rows (n, d) and (m, d), and its derivatives (b, n, m) by each base matrix.
 
-        At a cusp, where a square root is 0, its derivative counts as 0. Infinite derivatives become the nearest finite
-        number, NaN 0. O(b n m) for each step.
+        At a cusp, where a square root is 0, as that of Matern of smoothness 1/2 at distance 0, the derivative counts as
+        0. Infinite derivatives become the nearest finite number, NaN 0. O(b n m) for each step.
         """
+        bases = self.base_values(X, Y)
         values, slopes = self.evaluate([*zip(bases, np.eye(len(bases))[..., None, None], strict=True)], _Derivatives())
         slopes = slopes if slopes.shape == bases.shape else np.broadcast_to(slopes, bases.shape).copy()
         return values, slopes if np.isfinite(slopes.sum()) else np.nan_to_num(slopes)

@@ -1,5 +1,6 @@
 """Views: the features of rows that a kernel compares, in the units in which it compares them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +51,6 @@ class UnitMatrix:
     def entries(self) -> Array:
         """The entries, read-only, of shape (p, c)."""
         return self._entries
-
-    @cached_property
-    def transposed(self) -> Array:
-        """The entries of the transposed matrix (c, p), laid out in its rows."""
-        return np.ascontiguousarray(self._entries.T)
 
     @cached_property
     def is_invertible(self) -> bool:
@@ -151,36 +147,26 @@ class FeatureView:
         A matrix multiplies the difference of the columns to `origin` (c,), if that is given.
         """
         seen = self.select(X)
-        if self.matrix is not None:
-            return _multiply(seen, self.matrix.transposed, origin)
-        if self.divisors is None:
+        if self.units is None:
             return seen
-        with np.errstate(over="ignore"):
-            divided: Array = seen / self.divisors
-        return divided
-
-
-def _multiply(X: Array, transposed: Array, origin: Array | None = None) -> Array:
-    """Multiply rows (n, c), less an origin (c,), by the transposed (c, p) of a matrix, each row by itself."""
-    out = np.empty((len(X), transposed.shape[1]))
-    origin = np.zeros(len(transposed)) if origin is None else origin
-    with np.errstate(all="ignore"):
-        loops.multiply_rows(np.ascontiguousarray(X), origin, transposed, out)
-    return out
+        with np.errstate(all="ignore"):
+            if self.divisors is not None:
+                return seen / self.divisors
+            out, entries = np.empty((len(seen), len(self.units))), np.asarray(self.units)
+            origin = np.zeros(entries.shape[1]) if origin is None else origin
+            loops.multiply_rows(np.ascontiguousarray(seen), origin, entries, out)
+        return out
 
 
 def _units_of_units(outer: Units, inner: Units) -> Units:
     """Combine the units of rows with those of what they are then."""
     if not isinstance(outer, UnitMatrix) and not isinstance(inner, UnitMatrix):
-        return _check_numbers([first * second for first, second in zip(outer, inner, strict=True)])
+        return _check_numbers(np.multiply(outer, inner).tolist())
+    first, second = (
+        units if isinstance(units, UnitMatrix) else np.diag(1.0 / np.array(units)) for units in (outer, inner)
+    )
     with np.errstate(all="ignore"):
-        if not isinstance(inner, UnitMatrix):
-            entries = np.asarray(outer) / np.array(inner)[:, None]
-        elif not isinstance(outer, UnitMatrix):
-            entries = np.asarray(inner) / np.array(outer)
-        else:
-            entries = _multiply(inner.entries, outer.entries)
-    return UnitMatrix(_check_entries(entries))
+        return UnitMatrix(_check_entries(np.asarray(second) @ np.asarray(first)))
 
 
 def check_columns(given: Any) -> tuple[int, ...]:
@@ -211,9 +197,16 @@ def check_units(given: Any) -> str | Units:
     listed = list(given)
     if not listed:
         raise ValueError("expected at least one unit but got none; leave .in_units() out to divide nothing")
-    if getattr(given, "ndim", 1) > 1 or any(np.iterable(item) and not isinstance(item, str) for item in listed):
-        return _check_matrix(given)
+    if any(np.iterable(item) and not isinstance(item, str) for item in listed):
+        return _check_matrix(listed)
     return _check_numbers(listed)
+
+
+def _check_numbers(units: Iterable[float]) -> tuple[float, ...]:
+    return tuple(
+        check_real(f"the unit of feature {position}", unit, least=_SMALLEST, most=_LARGEST)
+        for position, unit in enumerate(units)
+    )
 
 
 def measure_units(X: Array, rule: str, weights: Array | None) -> Units:
@@ -298,15 +291,8 @@ def _held_out_variances(rows: Array, weights: Array) -> Array:
     return total
 
 
-def _check_numbers(listed: list[Any]) -> tuple[float, ...]:
-    return tuple(
-        check_real(f"the unit of feature {position}", unit, least=_SMALLEST, most=_LARGEST)
-        for position, unit in enumerate(listed)
-    )
-
-
 def _check_matrix(given: Any) -> UnitMatrix:
-    """Make a matrix of nested lists, an array or another matrix, if it is square and can be inverted."""
+    """Make a matrix of rows or another matrix, if it is square and can be inverted."""
     try:
         entries = np.asarray(given)
     except ValueError:
@@ -321,11 +307,11 @@ def _check_matrix(given: Any) -> UnitMatrix:
             "expected a square matrix, with a row and a column for each feature, but got the shape "
             f"{entries.shape}; rows x become W x. To leave directions out, give the model the rows X @ W.T instead"
         )
+    _check_entries(entries)
     matrix = given if isinstance(given, UnitMatrix) else UnitMatrix(entries)
-    _check_entries(matrix.entries)
     if not matrix.is_invertible:
         raise ValueError(
-            f"expected a matrix that can be inverted but this one of shape {matrix.entries.shape} is "
+            f"expected a matrix that can be inverted but this one of shape {entries.shape} is "
             "singular, up to rounding, so that rows which differ would count as equal; add a ridge to the covariance "
             "before its inverse square root is taken"
         )

@@ -13,7 +13,7 @@ from streamkpca.components.snapshot import spread_out
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.greedy import Criterion, pursue
 from streamkpca.dictionary.moments import Moments
-from streamkpca.dictionary.moving import can_move, move_basis
+from streamkpca.dictionary.moving import move_basis
 from streamkpca.errors import name_errors, require
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, check_batch
@@ -138,7 +138,7 @@ class ApproximateKernelPCA(Estimator):
             basis, accepted = basis.extend(rows[[row]])
             chosen_rows += [row] * len(accepted)
         chosen = np.array(chosen_rows, dtype=np.int64)
-        if self.atoms == "moved" and can_move(kernel):
+        if self.atoms == "moved" and kernel.is_positive_definite:
             sample = _some(rows, weights, max(_ROWS_PER_ATOM * basis.size, _LEAST_ROWS), random)
             with one_blas_thread():
                 basis, kept, has_moved = move_basis(basis, *sample, n_evaluations=_N_EVALUATIONS)

@@ -11,7 +11,7 @@ from streamkpca._core.reservoir import Reservoir
 from streamkpca.dictionary import selection
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import RecordedMoments, RowSums
-from streamkpca.dictionary.moving import can_move, move_basis
+from streamkpca.dictionary.moving import move_basis
 from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.blocks import Block
 from streamkpca.stream.parameters import Settings
@@ -81,7 +81,7 @@ def advance_block(
         return summary.record_block(block, times[0])
     if settings.max_atoms is None:
         return search_block(summary, block, None, tolerated, moves_atoms=False).record_block(block, times[0])
-    moves_atoms = settings.moves_atoms and can_move(summary.basis.kernel)
+    moves_atoms = settings.moves_atoms and summary.basis.kernel.is_positive_definite
     if summary.schedule.is_due(block, summary.n_rows, MOVING_INTERVAL if moves_atoms else ROWS_INTERVAL):
         return _renew_atoms(summary, block, times[0], settings, tolerated, moves_atoms=moves_atoms)
     skipped = replace_fields(summary, schedule=summary.schedule.record_skip(block, summary.n_rows))
@@ -241,7 +241,7 @@ def move_atoms(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     n rows.
     """
     basis, sample = summary.basis, summary.selection_sample.sort()
-    if not basis.size or not can_move(basis.kernel) or len(sample) < _LEAST_ROWS_TO_MOVE * basis.size:
+    if not (basis.size and basis.kernel.is_positive_definite and len(sample) >= _LEAST_ROWS_TO_MOVE * basis.size):
         return summary
     before, holds_all = summary.moments, summary.samples_all_rows
     stays = replace(summary, selection_sample=sample, record=RecordedMoments(before))

@@ -13,9 +13,7 @@ from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern
 from streamkpca.kernels.gradients import (
     curvature_by_rows,
     gradient_by_rows,
-    has_gradients,
     is_of_squared_distances,
-    values_and_gradients,
 )
 
 UNITS = np.array([2.0, 0.25, 10.0])
@@ -37,7 +35,7 @@ def rows_of(seed, n, d=3):
 def gradient(kernel, X, Y, weights):
     """Differentiate sum_ni w_ni k(x_n, y_i) by the rows y_i."""
     program = kernel.program
-    slopes = values_and_gradients(program, X, Y)[1]
+    slopes = program.differentiate(X, Y)[1]
     pairs = zip(program.base_matrices, slopes, strict=True)
     return reduce(add, (gradient_by_rows(matrix, X, Y, weights * slope) for matrix, slope in pairs))
 
@@ -62,12 +60,11 @@ def assert_derivatives(kernel, X, Y, seed=2):
     # What differences of rounded values can show.
     rounding = 1e-8 * (np.abs(values).max() * len(X) + np.abs(expected).max(initial=1.0))
     np.testing.assert_allclose(gradient(kernel, X, Y, weights), expected, rtol=1e-6, atol=rounding)
-    np.testing.assert_allclose(values_and_gradients(kernel.program, X, Y)[0], values, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(kernel.program.differentiate(X, Y)[0], values, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_gradients_are_derivatives_and_finite_where_rows_meet(kernel):
-    assert has_gradients(kernel.program)
     assert is_of_squared_distances(kernel.program) == (kernel.is_stationary and "Laplacian" not in repr(kernel))
     X = rows_of(0, 7)
     assert_derivatives(kernel, X, rows_of(1, 5))
@@ -132,7 +129,7 @@ def test_units_divide_curvatures_twice_and_features_that_are_not_seen_have_none(
 def test_the_curvature_of_gaussians_is_the_squared_length_of_the_derivative(kernel):
     """|d phi(y) / d y_f|^2 = d^2 k(x, y) / dx_f dy_f at x = y, by differences of gradients."""
     y, step = rows_of(0, 1), 1e-4
-    values, slopes = values_and_gradients(kernel.program, y, y)
+    values, slopes = kernel.program.differentiate(y, y)
     curvature = sum(
         curvature_by_rows(matrix, y, np.abs(slope / values)[0])
         for matrix, slope in zip(kernel.program.base_matrices, slopes, strict=True)
@@ -143,8 +140,7 @@ def test_the_curvature_of_gaussians_is_the_squared_length_of_the_derivative(kern
         assert curvature[0, f] * values[0, 0] == pytest.approx((ends[0] - ends[1]) / (2.0 * step), rel=1e-6)
 
 
-def test_functions_of_the_caller_have_no_gradients():
+def test_functions_of_the_caller_are_no_squared_distances():
     custom = Custom(lambda X, Y: X @ Y.T)
     for kernel in (custom, RBF(0.3) + custom, custom.on([0]), 2.0 * custom):
-        assert not has_gradients(kernel.program)
         assert not is_of_squared_distances(kernel.program)
