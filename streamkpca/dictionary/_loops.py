@@ -8,13 +8,10 @@ from streamkpca._core.jit import jit
 
 @jit
 def gram_schmidt(gram: Array, threshold: Array, factor: Array, accepted: Positions) -> int:
-    """Orthonormalise s rows known by their inner products alone; return the number of independent rows.
+    """Orthonormalise s rows known by their inner products G = gram (s, s); return the number of independent rows.
 
-    Notation:
-        G = gram (s, s): inner products of the rows.
-        threshold (s,): a row is dependent if its squared distance to the rows before it is at most this.
-        L = factor (s, s), output: row a holds the coordinates of the a-th independent row; zeros above the diagonal.
-        accepted (s,), output: positions of the independent rows, in order.
+    Notation: a row is dependent if its squared distance to the rows before it is at most its threshold (s,); row a of
+    L = factor (s, s) takes the coordinates of the a-th independent row; accepted (s,) takes their positions, in order.
 
     The inner-product Gram-Schmidt process (S. Martin, "An approximate version of kernel PCA", ICMLA 2006), which is the
     Cholesky factorisation row by row; O(s^3 / 3).
@@ -117,16 +114,13 @@ def choose_greedily(
         atom_energy (m + most,): k(z, z) of the atoms; continued with the factor.
         chosen (most,), output: the candidates' numbers, in the order of their choice.
 
-    A candidate j gains sum_i a_i R_ij^2 / R_jj, Martin's criterion on the residuals [1]_. Where several gain the same,
+    A candidate j gains sum_i a_i R_ij^2 / R_jj, Martin's criterion on the residuals. Where several gain the same,
     the farthest from the span is chosen: a row close to the span would make a factor that loses digits. O(s n) to begin
     with and for each choice, and O((m + most)^2) for its test.
 
     A candidate is dependent if rounding could explain its residual, see `rounding_error`. One that would leave a row a
     clearly negative squared distance shows that the kernel is indefinite (Cauchy and Schwarz), and is refused.
 
-    References
-    ----------
-    .. [1] S. Martin, "An approximate version of kernel PCA", ICMLA 2006.
     """
     total_weight, least_gain, tolerated, least_share, rounding = limits
     s, n = gram.shape
@@ -226,13 +220,9 @@ def subtract_outer(matrix: Array, left: Array, right: Array) -> None:
 
 @jit
 def add_column(products: Array, column: Array, square: float, multiples: Array) -> None:
-    """Turn inner products of columns a_i into those of a_i + g_i c, in place.
+    """Turn inner products (a_i, a_j) (k, k) of columns into those of a_i + g_i c, in place.
 
-    Notation:
-        products (k, k): (a_i, a_j), overwritten.
-        column (k,): (a_i, c) before the change.
-        square: (c, c).
-        g = multiples (k,).
+    Notation: column (k,), (a_i, c) before the change; square, (c, c); g = multiples (k,).
     """
     k = len(products)
     for i in range(k):
@@ -247,10 +237,8 @@ def add_column(products: Array, column: Array, square: float, multiples: Array) 
 def remove_direction(atom: int, share: Array, precision: Array, recorded: Array) -> None:
     """Remove atom j from the inner products and moments of the dual vectors w_i, in place.
 
-    Notation:
-        share (m,): P_ij / P_jj.
-        P = precision (m, m): K^-1, the inner products of the dual vectors, overwritten.
-        Q = recorded (m, m): the recorded second moment between dual vectors, overwritten.
+    Notation: share (m,), P_ij / P_jj; P = precision (m, m), K^-1; Q = recorded (m, m), the second moment between dual
+    vectors.
 
     The other dual vectors become orthogonal to w_j: w_i <- w_i - (P_ij / P_jj) w_j. Row and column j of P and Q end as
     zeros. O(m^2).

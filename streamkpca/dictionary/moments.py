@@ -17,16 +17,10 @@ from streamkpca.kernels._loops import mirror_lower
 class ProjectionLoss:
     """Energy outside the span, split by its effect on the eigenvalues.
 
-    Parameters
-    ----------
-    orthogonal_arrival, orthogonal_removal : float
-        Energy of rows outside the span on arrival, and energy lost with removed atoms, since the span last grew.
-    other_arrival, other_removal : float
-        The same from before, and the variance of gaps: not necessarily orthogonal to the present span.
-    other_length : float
-        Bound on the Frobenius norm of the losses with removed atoms before the span last grew.
-    rounding : float
-        Bound on the energy that rounding may have moved from one direction to another in addition.
+    `orthogonal_arrival` is that of rows on arrival, `orthogonal_removal` that lost with removed atoms, since the span
+    last grew; the others are the same from before, and the variance of gaps. `other_length` bounds the Frobenius norm
+    of the losses with removed atoms before the span last grew, and `rounding` the energy that rounding may have moved
+    from one direction to another in addition.
 
     With A the weighted rows in feature space and A^ what is recorded of them, A = A^ + F + S. The rows of F, the
     orthogonal losses, are orthogonal to the span; those of S, the other losses, need not be. |F|^2 is `orthogonal`, and
@@ -70,13 +64,9 @@ class ProjectionLoss:
         """Add what rows have outside the span when they arrive, and the variance of what is missing in them."""
         return self.join(type(self)(orthogonal_arrival=energy, other_arrival=spread, rounding=rounding))
 
-    def add_rounding(self, energy: float) -> Self:
-        """Add what rounding may have moved."""
-        return replace(self, rounding=self.rounding + energy)
-
-    def add_removal(self, energy: float) -> Self:
-        """Add what is lost with removed atoms."""
-        return replace(self, orthogonal_removal=self.orthogonal_removal + energy)
+    def add_removal(self, energy: float, rounding: float = 0.0) -> Self:
+        """Add what is lost with removed atoms, and what rounding may have moved."""
+        return replace(self, orthogonal_removal=self.orthogonal_removal + energy, rounding=self.rounding + rounding)
 
     def span_grown(self) -> Self:
         """Count all losses as other: the new directions need not be orthogonal to them."""
@@ -114,22 +104,8 @@ def gram_of(vectors: Array) -> Array:
 class RowSums:
     """Weighted sums over rows x_n, each given as a vector v_n of m numbers.
 
-    Parameters
-    ----------
-    total_weight : float
-        N = sum a_n.
-    total_squared_weight : float
-        sum a_n^2, for Bessel's correction.
-    energy : float
-        E = sum a_n k(x_n, x_n).
-    largest_energy : float
-        Largest k(x, x) of a row that had weight on arrival.
-    first : ndarray of shape (m,)
-        sum a_n v_n.
-    second : ndarray of shape (m, m)
-        sum a_n v_n v_n^T.
-    spread : float
-        The part of the energy that is the variance of what is missing in rows with gaps.
+    N = sum a_n, sum a_n^2, E = sum a_n k(x_n, x_n), the largest k(x, x) of a row that had weight on arrival, sum a_n
+    v_n (m,), sum a_n v_n v_n^T (m, m), and the part of E that is the variance of what is missing in rows with gaps.
     """
 
     total_weight: float
@@ -237,11 +213,12 @@ class Moments(RowSums):
             losses=self.losses.span_grown(),
         )
 
-    def rotate(self, rotation: Array) -> Self:
-        """Change to the basis that is left after a removal, given its vectors in the old basis (k, m); O(m^3)."""
+    def rotate(self, rotation: Array, rounding_amplification: float = 0.0) -> Self:
+        """Change to another basis, given its vectors in the old one (k, m); what the trace loses is lost; O(m^2 k)."""
         rotated = self.map(rotation)
         lost = float(np.trace(self.second)) - float(np.trace(rotated.second))
-        return replace(rotated, losses=self.losses.add_removal(lost))
+        losses = self.losses.add_removal(lost, rounding_amplification * abs(self.energy))
+        return replace(rotated, losses=losses)
 
     def record_anew(self, sums: RowSums, rounding_amplification: float = 0.0) -> "Moments":
         """Return the moments of the same rows in another basis, given the sums over all of them in its coordinates."""
@@ -258,10 +235,7 @@ class Moments(RowSums):
 
         Earlier losses need not be orthogonal to the new span; those of the projection are.
         """
-        projected = self.map(coordinates.T)
-        lost = float(np.trace(self.second)) - float(np.trace(projected.second))
-        losses = self.losses.span_grown().add_removal(lost).add_rounding(rounding_amplification * abs(self.energy))
-        return replace(projected, losses=losses)
+        return replace(self, losses=self.losses.span_grown()).rotate(coordinates.T, rounding_amplification)
 
     def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`, from 0 to 1."""
@@ -273,11 +247,9 @@ class Moments(RowSums):
 
     def merge(self, other: Self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
         """Add the moments of other rows in another basis, given the projections (m2, m) of its vectors; O(m^2 m2)."""
-        theirs = other.map(coordinates.T)
         # Vectors that were independent only by rounding are not wholly in the span of the union.
-        lost = float(np.trace(other.second)) - float(np.trace(theirs.second))
-        losses = other.losses.add_removal(lost).add_rounding(rounding_amplification * abs(other.energy))
-        return replace(self.plus(theirs), losses=self.losses.merge(losses))
+        theirs = other.rotate(coordinates.T, rounding_amplification)
+        return replace(self.plus(theirs), losses=self.losses.merge(theirs.losses))
 
 
 # Sums that weigh less are solved before they decay: the unit of kernel values' sums is k^2, so they fall below the

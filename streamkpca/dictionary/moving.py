@@ -101,15 +101,8 @@ class _Part(NamedTuple):
 class Unexplained:
     """The energy of weighted rows that atoms leave unexplained, as a function of the atoms.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A settled, positive definite kernel: one of a function of the caller has no derivatives.
-    rows, weights : ndarray of shape (n, d) and (n,)
-    map_parts : callable
-        Applies a function to each of some slices, in order, as `map` does.
-    single : bool
-        Whether products are taken in single precision, at half the time, as long as rounding would not show.
+    The kernel is settled and positive definite; `map_parts` applies a function to each of some slices, in order, as
+    `map` does; with `single`, products are taken in single precision, at half the time, while rounding does not show.
 
     f(Z) = 1/E sum_n a_n [k(x_n, x_n) - |C_n|^2] with coordinates C = L^-1 k_Z(X) of shape (m, n), K = L L^T and
     E = sum_n a_n k(x_n, x_n). With B = L^-T C, df / dk_Z(X) = -2 B diag(a) / E and df / dK = B diag(a) B^T / E [1]_,

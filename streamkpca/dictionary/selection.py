@@ -96,7 +96,7 @@ _LEAST_SHARE = 1e-150
 
 # Candidates of a search, sampled rows that screen them, and how many of them the whole sample then judges. With half as
 # many rows to screen them, the unexplained energy of a curved sheet was larger by another percent.
-_MOST_CANDIDATES = 2048
+MOST_CANDIDATES = 2048
 SCREENING_ROWS = 1024
 _MOST_JUDGED = 128
 _CANDIDATES_AT_ONCE = 256
@@ -175,28 +175,12 @@ def _choose_rows(
     return Choice(chosen[:count], _NO_POSITIONS)
 
 
-def candidates_in(sample: Reservoir, start: int) -> Draws:
-    """Return the candidates of a search among the sampled rows from position `start` of the stream on."""
-    return sample.since(start).at(slice(_MOST_CANDIDATES))
-
-
 @dataclass(frozen=True)
 class SwapSearch:
     """Chooses candidates that replace atoms, see `Swaps`.
 
-    Parameters
-    ----------
-    basis : Basis
-        The m atoms.
-    stats : AtomStats
-    moments : Moments
-        Those before the present block.
-    sample : Reservoir
-        It includes rows of the present block.
-    total_weight : float
-        Weight of the stream, the present block included.
-    usual_weight : float
-        Weight that a row must exceed to say anything about later rows by itself.
+    The sample and `total_weight` include the present block, the moments do not. A row must exceed `usual_weight` to say
+    anything about later rows by itself.
     """
 
     basis: Basis
@@ -213,7 +197,7 @@ class SwapSearch:
     def choose(self, candidates: Draws) -> tuple[Choice, Draws]:
         """Choose candidates that replace atoms; return also those worth another search, best first.
 
-        Candidates are screened by what they explain of a part of the sample; the whole sample judges the best of them.
+        A part of the sample screens the candidates; the whole sample judges the best of them.
         """
         leading = self._screen(candidates)
         judged = leading[:_MOST_JUDGED]

@@ -317,7 +317,7 @@ def _swap_atoms(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary
     """Let rows sampled since the last search replace atoms; a coarser search is enough for atoms that move."""
     total_weight = summary.total_weight + block.sums.total_weight
     sample, n_rounds, usual_weight = summary.selection_sample, _MOST_ROUNDS, 0.0
-    candidates = selection.candidates_in(sample, summary.schedule.n_rows_searched)
+    candidates = sample.since(summary.schedule.n_rows_searched).at(slice(selection.MOST_CANDIDATES))
     if moves_atoms:
         # An outlier that explains nothing but itself must not hold an atom, which cannot move away from it either.
         usual_weight = float(sample.weights.mean())
