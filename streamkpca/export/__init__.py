@@ -1,12 +1,4 @@
-"""Exports: models that answer without Python.
-
-Functions
----------
-to_onnx : a graph for ONNX runtimes.
-to_c : one self-contained C file for microcontrollers.
-from_device : the state of a device that learns, as a model.
-to_device : a model as the state of a device.
-"""
+"""Exports: models that answer without Python, as ONNX graphs or C files, and devices that learn."""
 
 from streamkpca.export.c import to_c
 from streamkpca.export.device_models import from_device, to_device

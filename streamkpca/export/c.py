@@ -45,23 +45,20 @@ def to_c(
     name : str
         Prefix of the names of all functions.
     dtype : {"double", "float"}, optional
-        Type of all numbers, and of all arithmetic. By default "double", and "float" for a file that learns, which has
-        no other.
+        Type of all numbers. By default "double", and "float" for a file that learns, which has no other.
     learns : bool
         Write a file that goes on learning: the model is a StreamingKernelPCA with a budget of atoms, an RBF or linear
         kernel with a unit for each feature or none, and a sample of 64 rows or more.
     return_period : float
-        Healthy rows of which one is an alarm, for a file that learns, whose levels follow that; 2 to 10,000. The caller
-        of another file compares the rarity with a number of its own.
+        Healthy rows of which one is an alarm, for a file that learns, whose levels follow that; 2 to 10,000.
 
     Returns
     -------
     str
-        The file. Its functions are ``void <name>_transform(const double x[d], double y[q])``,
-        ``double <name>_reconstruction_error(const double x[d])`` and ``double <name>_novelty(const double x[d])``. Of a
-        stream with a sample of 64 rows or more, and 256 features at most, also ``double <name>_rarity(const double
-        x[d])`` and ``int <name>_explain(const double x[d], double expected[d], double terms[d])``. The same model gives
-        the same text. One that learns has ``int <name>_update(const float x[d])`` and others, which its head describes.
+        The file, whose head describes its functions: ``<name>_transform``, ``<name>_reconstruction_error`` and
+        ``<name>_novelty``; of a stream with a sample of 64 rows or more, and 256 features at most, also
+        ``<name>_rarity`` and ``<name>_explain``; ``<name>_update`` and others in a file that learns. The same model
+        gives the same text.
 
     Raises
     ------
@@ -76,18 +73,14 @@ def to_c(
     The file includes <math.h> and nothing else, allocates nothing, and compiles without warnings as C99 and as C++.
     With s rows that errors are measured to, k rows that projections are computed from, d features and q axes, it has
     s d + s (s + 1) / 2 + (k + 1) q constants and s + d numbers on the stack, and takes O(k (d + q)) time for a
-    projection and O(s (d + s)) for an error or a novelty.
+    projection and O(s (d + s)) for an error or a novelty; d (d + 7) / 2 + 33 constants and O(d^2) more for a rarity.
 
     The rarity of a row says in how many healthy rows one is as odd, by the rarer of two views as in `Monitor`: its
     novelty, and how surprising its numbers are, given each other. It is interpolated between the levels of the
     sampled rows at powers of two, and grows with the distance beyond 32,768. The terms are the surprise of each number.
-    They take d (d + 7) / 2 + 33 constants and d numbers on the stack more, and O(d^2) time.
-
-    A file that learns includes <stdint.h>, too, needs no library, and has a static state; see the manual's page "At the
-    edge". Its answers are those of "float".
 
     Answers equal those of the model to 1e-12 of k(x, x) (projections: of its root) in double, and to some 1e-6 to 1e-3
-    in "float", unless atoms nearly depend on each other. A row with NaN gives NaN, but not with -ffast-math.
+    in "float" and on devices that learn, unless atoms nearly depend on each other.
 
     Examples
     --------

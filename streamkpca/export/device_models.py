@@ -61,17 +61,14 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
 
     Notes
     -----
-    The device counts the rows of `model` among its own, so their share in its means is subtracted. The factor of the
-    atoms is computed anew in double precision, and moments in the basis of the device's factor F become those in the
-    basis of the new factor L by L^-1 F. They are accurate to single precision, relative to all rows that the device
-    counts. If it has replaced atoms, directions that less than nothing would be left along are set to zero, and the
-    account of energy counts that as lost; `eigenvalue_bounds_` are then wide. A device keeps no sample of rows:
-    thresholds and certificates of a union rest on the sample of `model`.
+    The device counts the rows of `model` among its own, so their share in its means is subtracted. Moments are accurate
+    to single precision, relative to all rows that the device counts. If it has replaced atoms, directions that less
+    than nothing would be left along are set to zero, and the account of energy counts that as lost;
+    `eigenvalue_bounds_` are then wide. A device keeps no sample of rows: thresholds and certificates of a union rest on
+    the sample of `model`.
 
     Examples
     --------
-    The state of a device that has not learned yet:
-
     >>> import numpy as np
     >>> from streamkpca import StreamingKernelPCA, merge
     >>> from streamkpca.export import from_device, to_device
@@ -138,8 +135,7 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
         With the kernel and the `max_atoms` of the device's first model, such as the union of a fleet.
     data : bytes, optional
         The newest state that the device has saved, which the new one continues: a device that has saved another one
-        since does not take it. Without `data`, the state is that which the C file of this model begins with, for a
-        device that has saved none.
+        since does not take it. Without `data`, the state is for a device that has saved none.
 
     Returns
     -------
@@ -230,7 +226,7 @@ def _sums_of(device: DeviceState, begun: Basis) -> tuple[Basis, Positions, RowSu
 def _basis_of(device: DeviceState, begun: Basis) -> tuple[Basis, Positions]:
     """Return the basis of a device's atoms, and the positions of those that are independent in double precision.
 
-    Atoms that are those of the model, up to rounding, are taken from there, so that states of a fleet share them.
+    Atoms that are those of the model, up to rounding, are taken from there: states of a fleet share them.
     """
     scale = device.values["scale"].astype(np.float64)
     offsets = np.abs((device.atoms[:, None] - begun.atoms) * scale).max(axis=2)

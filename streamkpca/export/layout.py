@@ -62,20 +62,17 @@ class Layout:
         known: dict[object, Segment] = {}
         self.of_matrix = []
         for matrix in self.matrices:
-            is_distance = matrix.base in (Base.SQUARED, Base.ABSOLUTE)
-            key = matrix.view, matrix.base is Base.COSINE, self._needs_centre(matrix) and is_distance
+            # Rounding atoms far from the origin would spoil the distances between them, and so would sums of products.
+            is_centred = matrix.base in (Base.SQUARED, Base.ABSOLUTE) and (single or matrix.view.matrix is not None)
+            key = matrix.view, matrix.base is Base.COSINE, is_centred
             if key not in known:
-                known[key] = self._segment(matrix, formula.rows, is_centred=key[2])
+                known[key] = self._segment(matrix, formula.rows, is_centred=is_centred)
                 self.segments.append(known[key])
             self.of_matrix.append(known[key])
         self.width = sum(segment.width for segment in self.segments)
         # Numbers beyond single precision are refused where they are written.
         with np.errstate(all="ignore"):
             self.atoms: Array = np.concatenate([segment.of(formula.rows) for segment in self.segments], axis=1)
-
-    def _needs_centre(self, matrix: PairwiseMatrix) -> bool:
-        # Rounding atoms far from the origin would spoil the distances between them, and so would sums of products.
-        return self.single or matrix.view.matrix is not None
 
     def _segment(self, matrix: PairwiseMatrix, rows: Array, *, is_centred: bool) -> Segment:
         view, columns = matrix.view, matrix.view.select(rows)

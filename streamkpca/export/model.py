@@ -22,23 +22,10 @@ Positions = npt.NDArray[np.int64]
 class Formula:
     """A fitted model without its past: everything that answers rows.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Settled, and without functions of the user.
-    rows : ndarray of shape (m, d)
-        All rows that kernel values are needed with; they span the space that errors are measured to.
-    axis_rows : ndarray of shape (k,)
-        Positions of the rows that projections are computed from, ascending.
-    projection : ndarray of shape (k, q)
-        A projection is k(x, rows[axis_rows]) projection - offset.
-    offset : ndarray of shape (q,)
-    factor : ndarray of shape (m, m)
-        Lower Cholesky factor L of k(rows, rows): the error is k(x, x) - abs(L^-1 k(rows, x))^2.
-    facts : dict of str to str
-        The model's class, the number of atoms, and the rows that it learned.
-    feature_names : list of str or None
-        None where the first rows came without names.
+    `rows` (m, d) span the space that errors are measured to: with `factor` L (m, m) of k(rows, rows), these are k(x, x)
+    - |L^-1 k(rows, x)|^2. Projections are k(x, rows[axis_rows]) projection - offset, with positions (k,), ascending,
+    `projection` (k, q) and `offset` (q,). `facts` are the model's class, the number of atoms, and the rows that it
+    learned; `feature_names` None where the first rows came without names.
     """
 
     kernel: Kernel

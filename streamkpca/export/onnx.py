@@ -63,12 +63,10 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     Notes
     -----
     Answers equal those of the model to 1e-12 in float64 and 1e-5 in float32, relative to k(x, x) (projections: to
-    its root; novelty: to k(x, x) and itself), unless atoms nearly depend on each other: then the rounding of the model
-    itself is amplified. A row with NaN gives NaN; infinite rows and values that overflow give infinity or NaN. Memory
-    is O(n (m + d) + m (d + m)), time O(m (d + m)) a row.
-
-    Operator set 13 and format 7, both of 2020; tested with onnxruntime 1.15 and 1.31. ``metadata_props`` holds the
-    library's version, the estimator, the kernel, the numbers of atoms and rows, and the feature names, as JSON.
+    its root; novelty: to k(x, x) and itself), unless atoms nearly depend on each other. A row with NaN gives NaN;
+    infinite rows and values that overflow give infinity or NaN. O(m (d + m)) a row, and memory O(n (m + d) + m (d +
+    m)). Operator set 13 and format 7, both of 2020. ``metadata_props`` holds the library's version, the estimator, the
+    kernel, the numbers of atoms and rows, and the feature names, as JSON.
 
     Examples
     --------
@@ -283,10 +281,9 @@ def _of_unit_length(graph: Graph, rows: str) -> str:
 
 
 def _distances(graph: Graph, rows: str, atoms: Array, base: Base) -> str:
-    """Write distances, or numbers of equal features, one row after another.
+    """Write distances, or numbers of equal features, one row after another, as all would take d times the memory.
 
     Inner products would be faster, but cancel near the atoms, where the root in a Matern kernel turns 1e-16 into 1e-8.
-    All differences at once would take d times the memory of the result.
     """
     helper, double = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
     prefix = f"Distance_{len(graph.nodes)}"
@@ -343,13 +340,7 @@ class _NodeArithmetic(Arithmetic[str]):
         return graph.node("Add", larger, graph.node("Log", graph.node("Add", ratio, self._number(1.0))))
 
     def _log1p(self, x: str) -> str:
-        """Write x log(u) / (u - 1) with u = 1 + x as rounded, exact to some units in the last place.
-
-        ONNX has no such operator, and log(1 + x) alone loses the rounding error of 1 + x, times the kernel's alpha [1].
-
-        [1] D. Goldberg, "What every computer scientist should know about floating-point arithmetic", ACM Computing
-        Surveys 23, 1991, theorem 4.
-        """
+        """Write x log(u) / (u - 1) with u = 1 + x as rounded (D. Goldberg 1991, theorem 4), as ONNX has no log1p."""
         graph, one = self.graph, self._number(1.0)
         x = self.minimum(x, _FAR)
         u = graph.node("Add", x, one)

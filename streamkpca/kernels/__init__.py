@@ -1,7 +1,6 @@
 """Kernels: small immutable values that combine, print as code, and evaluate fast.
 
-A kernel compares features as they are. ``kernel.in_units(units)`` first divides each by a unit: a known number, or the
-range or standard deviation of the first rows. Features that vary together can be whitened: ``in_units("whitened")``.
+A kernel compares features as they are; `Kernel.in_units` first divides them by units, or whitens them.
 """
 
 from streamkpca.kernels.base import Kernel

@@ -30,6 +30,8 @@ _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
 # Added to a whole number, it leaves that number in the low bits of the sum.
 _SHIFTER = 6755399441055744.0
+# Coefficients of the Taylor polynomial of exp, from degree 13 down.
+_TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
 _EXP_LEAST = -708.3964185322641
 _EXP_MOST = 709.782712893384
 
@@ -42,13 +44,12 @@ _CANCELLED = 1e-2
 def exponentiate(stack: Array, bits: Positions, top: int, scratch: int, size: int) -> None:
     """Replace the first `size` values x of row `top` of a stack by exp(x), in loops that become vector instructions.
 
-    NaN stays NaN; results below 2.2e-308 (subnormal) become 0.
-
     Notation: stack (h, w); bits (h, w), the same memory as int64. Rows `scratch` and ``scratch + 1`` are overwritten.
 
-    exp(x) = 2^k exp(r) with k the whole number nearest to x / ln 2 and a Taylor polynomial of degree 13 for r, right to
-    about one unit in the last place; math.exp takes six times as long. Values pass through memory, where reassociation
-    cannot merge the two parts of ln 2. Loops that read memory as one type and write another are not vectorised.
+    exp(x) = 2^k exp(r) with k the whole number nearest to x / ln 2, right to about one unit in the last place; math.exp
+    takes six times as long. NaN stays NaN; results below 2.2e-308 (subnormal) become 0. Values pass through memory,
+    where reassociation cannot merge the two parts of ln 2. Loops that read one type and write another are not
+    vectorised.
     """
     whole, rest = scratch, scratch + 1
     for j in range(size):
@@ -60,20 +61,9 @@ def exponentiate(stack: Array, bits: Positions, top: int, scratch: int, size: in
         x = stack[top, j]
         k = stack[whole, j]
         r = stack[rest, j] - k * _LN2_LOW
-        p = 1.0 / 6227020800.0
-        p = p * r + 1.0 / 479001600.0
-        p = p * r + 1.0 / 39916800.0
-        p = p * r + 1.0 / 3628800.0
-        p = p * r + 1.0 / 362880.0
-        p = p * r + 1.0 / 40320.0
-        p = p * r + 1.0 / 5040.0
-        p = p * r + 1.0 / 720.0
-        p = p * r + 1.0 / 120.0
-        p = p * r + 1.0 / 24.0
-        p = p * r + 1.0 / 6.0
-        p = p * r + 0.5
-        p = p * r + 1.0
-        p = p * r + 1.0
+        p = 0.0
+        for coefficient in _TAYLOR:
+            p = p * r + coefficient
         p = 0.0 if x < _EXP_LEAST else p
         p = math.inf if x > _EXP_MOST else p
         stack[rest, j] = p
@@ -111,8 +101,7 @@ def run_program(
     * target (n, m): its block holds base matrix 0 and takes the results
     * extent: first row, first column, rows and columns of the block
 
-    A tile is part of a row, or several short rows. The stack is one tile wide and stays in the first-level cache; an
-    operation is chosen once for each tile.
+    A tile is part of a row, or several short rows. The stack is one tile wide and stays in the first-level cache.
     """
     row, column, rows, columns = extent
     stack = np.empty((depth + 2, TILE))
@@ -229,21 +218,6 @@ def _scale_to_one(kind: int, row: Array, start: int, stop: int) -> tuple[float, 
     for k in range(start, stop):
         square += (row[k] / largest) ** 2
     return 1.0 / math.sqrt(square), largest
-
-
-@jit
-def _take_four(X: Array, first: int, columns: Positions, block: Array) -> int:
-    """Copy columns of four rows to a block (4, c), the last row for those beyond the end; return how many there are.
-
-    Loops over four rows read what these share once, and no bit of a row's result depends on the rows beside it or on
-    its place: the steps of all four are the same, and a row alone is worked on with three copies.
-    """
-    count = min(4, len(X) - first)
-    for t in range(4):
-        row = X[first + min(t, count - 1)]
-        for k in range(columns.size):
-            block[t, k] = row[columns[k]]
-    return count
 
 
 @jit
@@ -498,11 +472,11 @@ def compare_directly(kind: int, X: Array, Yt: Array, target: Array, row: int, co
 def finish_squared_distances(X: Array, Y: Array, xx: Array, yy: Array, target: Array, row: int, column: int) -> None:
     """Turn inner products of centred rows into squared distances, right to nearly the last digit.
 
-    Notation: X (rows, d) and Y (columns, d), the rows themselves, not centred; xx (rows,) and yy (columns,), squared
-    norms of the centred rows; target (n, m), whose block holds their inner products and takes the distances.
+    Notation: X (rows, d) and Y (columns, d), not centred; xx (rows,) and yy (columns,), squared norms of the centred
+    rows; target (n, m), whose block holds their inner products and takes the distances.
 
-    Where x^2 + y^2 - 2 x y cancels, entries are summed again from the differences: O(d) each, and rare unless rows
-    form clusters. The test is written so that infinities and NaN, from overflow, fail it.
+    Where x^2 + y^2 - 2 x y cancels, or overflows, entries are summed again from the differences: O(d) each, and rare
+    unless rows form clusters.
     """
     rows, d = X.shape
     columns = Y.shape[0]
@@ -521,6 +495,7 @@ def finish_squared_distances(X: Array, Y: Array, xx: Array, yy: Array, target: A
             if kept == width:
                 continue
             for j in range(width):
+                # Written so that infinities and NaN are summed again, too.
                 if not block[j] > _CANCELLED * (own + norms[j]):
                     distance = 0.0
                     for k in range(d):
@@ -531,10 +506,7 @@ def finish_squared_distances(X: Array, Y: Array, xx: Array, yy: Array, target: A
 
 @jit
 def mirror_lower(square: Array, row: int, column: int, rows: int, columns: int) -> None:
-    """Copy the entries of a block of a square matrix that lie below the diagonal to their mirror image, in place.
-
-    Tiles of 8 x 8 are one cache line wide on both sides, and writes run along memory.
-    """
+    """Copy the entries of a block below the diagonal to their mirror image, by tiles that are a cache line wide."""
     for top in range(row, row + rows, 8):
         for left in range(column, column + columns, 8):
             for j in range(left, min(left + 8, column + columns)):

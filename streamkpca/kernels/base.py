@@ -33,8 +33,7 @@ class Kernel(ABC):
     -----
     Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, ``k ** 3``, ``k.exp()``, ``k.on(columns)``,
     ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini 2004, propositions
-    3.22 and 3.24). A class is a frozen dataclass of its parameters and the kernels that it combines; its method
-    `_lower` writes the formula.
+    3.22 and 3.24). A class is a frozen dataclass of its parameters and parts, whose method `_lower` writes the formula.
 
     Raises
     ------
@@ -106,7 +105,7 @@ class Kernel(ABC):
 
         Notes
         -----
-        O(n m d), mostly in BLAS; a few MB beside the result. Equal rows are exactly at distance 0.
+        O(n m d), and a few MB beside the result. Equal rows are exactly at distance 0.
 
         Examples
         --------
@@ -262,7 +261,6 @@ class Kernel(ABC):
 
         Examples
         --------
-        >>> import numpy as np
         >>> from streamkpca.kernels import RBF
         >>> RBF(0.5).program.diagonal(np.array([[0.0], [2.0]]))
         array([1., 1.])
@@ -319,13 +317,13 @@ class Kernel(ABC):
         Notes
         -----
         Known units are best: with a rule, a feature that hardly varied in the first rows, but does later, counts for
-        more than all others. Widths are settled on rows in units. ``k.in_units(u).on(columns)`` takes a unit for each
-        chosen column, ``k.on(columns).in_units(u)`` for every column.
+        more than all others. ``k.in_units(u).on(columns)`` takes a unit for each chosen column,
+        ``k.on(columns).in_units(u)`` for every column.
 
-        "whitened" is for features that vary together: W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and,
-        in these units, the principal axes P of the first rows. D, at least 1e-6, are the mean squares of each fifth of
-        the rows along the axes of the others [2]_, not eigenvalues, which are too small where rows hardly vary. O(d^2)
-        for each row, and once O(n d min(n, d)), for at most 2,048 features.
+        "whitened" is W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and, in these units, the principal
+        axes P. D, at least 1e-6, are the mean squares of each fifth of the rows along the axes of the others [2]_, as
+        eigenvalues are too small where rows hardly vary. O(d^2) for each row, and once O(n d min(n, d)), for at most
+        2,048 features.
 
         A matrix is W itself: the Mahalanobis distance of a covariance C takes ``inv(cholesky(C))``.
 

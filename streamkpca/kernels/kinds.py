@@ -216,7 +216,7 @@ class Polynomial(WidthKernel):
     degree : int
         At least 1.
     gamma : float or "scale"
-        Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
+        Greater than 0, or the rule of `RBF`.
     coef0 : float
         At least 0.
 
@@ -265,7 +265,7 @@ class Sigmoid(WidthKernel):
     Parameters
     ----------
     gamma : float or "scale"
-        Greater than 0; "scale" is 1 / (d var) with the variance of all entries of the first rows.
+        Greater than 0, or the rule of `RBF`.
     coef0 : float
 
     Examples
@@ -297,14 +297,12 @@ class Equal(Kernel):
 
     Notes
     -----
-    This is the linear kernel of one-hot columns, and ``(2.0 * gamma * Equal()).exp()`` is their RBF kernel times
-    exp(2 gamma c), for c columns. Choose those that hold categories with ``.on(columns)``, and multiply with a kernel
-    of the others. Categories are numbers; scikit-learn's `OrdinalEncoder` makes numbers of text. Atoms that move keep
-    their categories, and pre-images take those of the nearest row.
+    This is the linear kernel of one-hot columns, and ``(2.0 * gamma * Equal()).exp()`` their RBF kernel times
+    exp(2 gamma c), for c columns. Categories are numbers, which scikit-learn's `OrdinalEncoder` makes of text. Atoms
+    that move keep their categories, and pre-images take those of the nearest row.
 
     Examples
     --------
-    >>> from streamkpca.kernels import RBF
     >>> kernel = RBF(0.5).on(0) * (4.0 * Equal().on(1)).exp()
     >>> kernel.matrix([[3.0, 1.0]], [[3.0, 1.0], [3.0, 2.0]]).round(1)
     array([[54.6,  1. ]])

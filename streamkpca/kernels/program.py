@@ -1,8 +1,7 @@
 """Kernels lowered to programs: short lists of steps on flat arrays, which compiled loops, exports and gradients run.
 
-A program starts from base matrices over pairs of rows (`PairwiseMatrix`), mostly from BLAS. A `ProgramBuilder` writes
-it, a `Program` evaluates it over blocks of rows, `PreparedKernel` over single rows against fixed ones, and
-`Program.evaluate` runs its steps in any `Arithmetic`.
+A `Program` starts from base matrices over pairs of rows, mostly from BLAS, and evaluates blocks; a `PreparedKernel`
+evaluates single rows against fixed ones; `Program.evaluate` runs the steps in any `Arithmetic`.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,10 +37,7 @@ class Base(Enum):
 
 @dataclass(frozen=True)
 class PairwiseMatrix:
-    """A base matrix over pairs of rows, before any step is applied.
-
-    `function` is the caller's function of pairs, for ``Base.CUSTOM``.
-    """
+    """A base matrix over pairs of rows, before any step is applied; `function` is the caller's, for ``CUSTOM``."""
 
     base: Base
     view: FeatureView
@@ -125,7 +121,7 @@ class Centre:
     """The point that both sides of a base matrix are measured from.
 
     `origin` (c,) is subtracted from columns before a matrix multiplies them; `mean` (p,) from rows in the view, whose
-    inner products give squared distances. Without a mean, these are summed directly.
+    inner products give squared distances, which without it are summed directly.
     """
 
     origin: Array | None
@@ -288,9 +284,9 @@ _SLOPES: dict[str, Callable[[Array, Array], Array]] = {
 
 
 class Program:
-    """A kernel lowered to flat arrays: steps (code, operand, a, b) in postfix order over base matrices.
+    """A kernel lowered to steps (code, operand, a, b) in postfix order over base matrices.
 
-    Rows must be finite C-contiguous float64 with all columns that the base matrices name; `Kernel.matrix` checks them.
+    Rows are finite C-contiguous float64 with all columns that the base matrices name; `Kernel.matrix` checks them.
     """
 
     def __init__(
@@ -411,7 +407,7 @@ class Program:
 class PreparedKernel:
     """A program without functions of the caller and its right rows (m, d): one compiled call for left rows.
 
-    Four rows are worked on at once, and no bit of a row's answer depends on the rows beside it.
+    No bit of a row's answer depends on the rows beside it.
     """
 
     def __init__(self, program: Program, rows: Array) -> None:
