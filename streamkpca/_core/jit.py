@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import numba
 
@@ -86,7 +86,7 @@ def jit(function: Function) -> Function:
     Signatures are left open: eager ones refuse read-only arrays and make the import pay for compiling.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": _FASTMATH, "no_cfunc_wrapper": True}
-    # Only other loops call those with an underscore.
+    # Only other loops call those with an underscore: compiling a wrapper for Python would take longer than the loop.
     options["no_cpython_wrapper"] = function.__name__.startswith("_")
     try:
         compiled: Any = numba.njit(cache=True, **options)(function)
@@ -97,10 +97,17 @@ def jit(function: Function) -> Function:
     # With the jit off, `compiled` is the function itself.
     if hasattr(compiled, "_cache"):
         compiled._cache = _ForgivingCache(compiled._cache)
-    loop: Function = compiled
-    return loop
+        if options["no_cpython_wrapper"]:
+            # Numba would call a null pointer. Without an overload that it finds, it asks for one to be compiled.
+            compiled.add_overload = lambda made: compiled.overloads.update({tuple(made.signature.args): made})
+            compiled._compile_for_args = _refuse_call
+    return cast(Function, compiled)
 
 
 def n_unsaved(loop: Any) -> int:
     """Count the specialisations of a compiled loop that could not be saved to the cache."""
     return int(loop._cache.unsaved)
+
+
+def _refuse_call(*_: Any) -> NoReturn:
+    raise TypeError("expected a call from a compiled loop: those with an underscore have no wrapper for Python")

@@ -76,6 +76,22 @@ def test_loops_release_the_interpreter_lock():
 
 
 @jitted
+def test_a_loop_with_an_underscore_serves_loops_and_refuses_python():
+    @jit
+    def _double(value):
+        return 2.0 * value
+
+    @jit
+    def quadruple(value):
+        return _double(_double(value))
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match="expected a call from a compiled loop"):
+            _double(1.5)
+        assert quadruple(1.5) == 6.0
+
+
+@jitted
 def test_loops_still_compile_where_nothing_can_be_cached(monkeypatch):
     njit, asked = numba.njit, []
 
