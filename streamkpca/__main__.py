@@ -16,7 +16,7 @@ def main() -> None:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         sys.exit(f'streamkpca: the command needs {", ".join(missing)}; pip install "streamkpca[cli]"')
-    from streamkpca.cli.main import cli
+    from streamkpca.cli.commands import cli
 
     cli(prog_name="streamkpca")
 

@@ -6,7 +6,7 @@ import sys
 from click.testing import CliRunner
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.cli.main import cli
+from streamkpca.cli.commands import cli
 from streamkpca.kernels import RBF
 
 COMMAND = [sys.executable, "-m", "streamkpca"]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import streamkpca
 from streamkpca import StreamingKernelPCA, warmup
-from streamkpca.cli.main import cli
+from streamkpca.cli.commands import cli
 from streamkpca.compilation import Warmth
 
 pytestmark = pytest.mark.slow

@@ -1,7 +1,6 @@
 """The command line. Nothing here is part of the library's interface.
 
-main : the group of commands, and errors of one line
-commands, options : the commands as users see them: arguments, options, help
+commands, options : the commands as users see them: arguments, options, help, errors of one line
 watch, learn, manage, demo : their work, imported when it is to be done
 found : what a monitor finds in files, as JSON, as text, and as a picture
 decisions : what a look at a file has found, and the command line that states it

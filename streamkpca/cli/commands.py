@@ -1,12 +1,15 @@
-"""The commands as users see them: arguments, options and help.
+"""The command ``streamkpca`` and its subcommands as users see them: arguments, options, help, and errors of one line.
 
 Their work is imported when it is to be done, because the compiled loops take a second to load.
 """
 
+import warnings
 from typing import Any
 
 import click
 
+from streamkpca._version import __version__
+from streamkpca.cli.console import print_warning, printable
 from streamkpca.cli.options import (
     FILE,
     answer_options,
@@ -14,13 +17,16 @@ from streamkpca.cli.options import (
     follow_option,
     json_option,
     labels_option,
+    model_option,
     monitor_options,
     parameter_options,
     picture_option,
     results_option,
     table_options,
-    units_option,
 )
+from streamkpca.errors import text_of
+
+_INTERRUPTED = 130
 
 
 @click.command()
@@ -84,7 +90,6 @@ def watch(**options: Any) -> None:
 @click.option("--from-start", is_flag=True, help="With --resume: learn files anew that were learned before.")
 @follow_option
 @table_options
-@units_option
 @json_option
 @parameter_options
 def fit(**options: Any) -> None:
@@ -108,7 +113,7 @@ def fit(**options: Any) -> None:
 
 @click.command()
 @files_argument
-@click.option("--model", type=FILE, help="A saved model.")
+@model_option
 @follow_option
 @table_options
 @monitor_options
@@ -232,4 +237,55 @@ def warm_up(**options: Any) -> None:
     manage.warm_up(**options)
 
 
-COMMANDS = (watch, demo, fit, score, transform, info, merge, fleet, export, warm_up)
+class Commands(click.Group):
+    """Commands in the order of a first use. Errors of the library and of the system are one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        del ctx
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command."""
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted", err=True)
+            ctx.exit(_INTERRUPTED)
+        except BrokenPipeError:
+            # The reader of standard output has seen enough; click ends quietly.
+            raise
+        except OSError as error:
+            where = "" if error.filename is None else f"{error.filename}: "
+            reason = f"{where}{error.strerror or error}"
+        except MemoryError:
+            reason = "not enough memory; ask for fewer --max-atoms or --chunk-rows"
+        except (ValueError, ImportError) as error:
+            reason = text_of(error)
+        raise click.ClickException(printable(reason))
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    del where, more
+    print_warning(str(message))
+
+
+@click.group(
+    cls=Commands,
+    commands=(watch, demo, fit, score, transform, info, merge, fleet, export, warm_up),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
+)
+@click.version_option(__version__)
+def cli() -> None:
+    """Learn streams of numbers by sparse kernel PCA, in one pass and bounded memory.
+
+    \b
+    streamkpca watch readings.csv                   find what is unusual in a file: when, where, and how sure
+    streamkpca fit normal.csv --model plant.npz     learn a file, and save the model
+    streamkpca score today.csv --model plant.npz    find rows unlike those learned
+    streamkpca COMMAND --help                       options of a command
+
+    Exit codes: 0 done; 1 bad input; 2 wrong use; 130, 143, 129 stopped by Ctrl-C, SIGTERM or SIGHUP.
+    """  # noqa: D301

@@ -5,6 +5,7 @@ from bisect import bisect
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from heapq import nlargest
 from itertools import groupby
 from typing import Any
 
@@ -19,7 +20,7 @@ from streamkpca.tables import Batch, Table
 
 Facts = dict[str, Any]
 
-# Rare events that are kept for the list at the end.
+# The rarest of the events that the monitor has forgotten, for the list at the end.
 _MOST_EVENTS = 1000
 # Stretches of rows without a break whose numbers in the file are known.
 _MOST_STRETCHES = 100_000
@@ -42,13 +43,12 @@ class Found:
         self._draws, self._latest, self._first = draws, None, getattr(monitor, "n_rows_", 0)
         # Where stretches of rows begin: in the stream, in their file, and its name.
         self._starts, self._rows, self._paths = list[int](), list[int](), list[str]()
-        # Ended events of before, an open one left out; the last change; rare events by their starts; the last one told.
+        # Ended events of before, an open one left out; the last change; the last event told, and whether it had ended.
         is_open = any(event.is_open for event in monitor.events_[-1:])
         self._n_before, self._n_known = monitor.n_events_ - is_open, monitor.n_events_
-        self._change, self._n_changes_told = monitor.change_detected_, 0
-        self._rare, self._told, self._usual_alarms = dict[int, Event](), (-1, False), 1.0
-        # Their numbers among all events of the monitor, from 1 on.
-        self._of_start = dict[int, int]()
+        self._change, self._n_changes_told, self._told = monitor.change_detected_, 0, (0, False)
+        # The latest and the rarest, by their numbers among all events of the monitor, from 1 on.
+        self._events, self._usual_alarms = dict[int, Event](), 1.0
         self._records, self._labels, self._numbers = list[MonitorRecord](), list[Any](), deque[Any]()
 
     def take(self, table: Table, batch: Batch) -> MonitorRecord:
@@ -65,19 +65,16 @@ class Found:
             while sum(one.size for one in self._numbers) > _MOST_DRAWN:
                 self._numbers.popleft()
         events, n = self.monitor.events_, self.monitor.n_events_
+        # The last one known may have been open. An event that ended in an earlier file is not one of this file.
         recent, self._n_known = events[self._n_known - n - 1 :], n
-        for number, event in enumerate(recent, start=n - len(recent) + 1):
-            # An event that ended in an earlier file is not one of this file.
-            if event.end > self._first:
-                self._rare[event.start], self._of_start[event.start] = event, number
+        numbered = enumerate(recent, start=n - len(recent) + 1)
+        self._events |= {number: event for number, event in numbered if event.end > self._first}
+        older = (one for one in self._events.items() if one[0] <= n - len(events))
+        rarest = nlargest(_MOST_EVENTS, older, key=lambda one: one[1].severity)
+        latest = {number: event for number, event in self._events.items() if number > n - len(events)}
+        self._events = dict(sorted(rarest)) | latest
         # Beside twenty events of one alarm, as independent rows bring them: a few events may all be faults.
         self._usual_alarms = float(np.median([*(event.n_alarms for event in events), *[1] * 20]))
-        kept = [event for event in self._rare.values() if self.is_shown(event) or event.is_open]
-        if len(kept) > _MOST_EVENTS:
-            kept = [*sorted(kept[:-1], key=lambda event: event.severity)[-_MOST_EVENTS:], kept[-1]]
-        self._rare = {event.start: event for event in kept}
-        known = {*self._rare, *(event.start for event in events)}
-        self._of_start = {start: number for start, number in self._of_start.items() if start in known}
         if (change := self.monitor.change_detected_) not in (None, self._change):
             self._change = change
             self.changes.append(change)
@@ -135,7 +132,7 @@ class Found:
         A machine that explores its range is where it was never before, and nothing is broken.
         Of up to 4,096 healthy rows, about one is as rare, and one more in each 4,096 beyond.
         """
-        rare = sorted(filter(self.is_shown, self._rare.values()), key=lambda event: (event.group, event.start))
+        rare = sorted(filter(self.is_shown, self._events.values()), key=lambda event: (event.group, event.start))
         groups = [list(events) for _, events in groupby(rare, key=lambda event: event.group)]
         return sorted(groups, key=lambda events: (_worst(events).kind != "relation", -_worst(events).severity))
 
@@ -146,10 +143,9 @@ class Found:
         """
         yield from map(self.change_facts, self.changes[self._n_changes_told :])
         self._n_changes_told = len(self.changes)
-        for event in self.monitor.events_[-(self.n_events + 1) :]:
-            key = event.start, not event.is_open
-            is_news = event.end > self._first and key > self._told and (live or not event.is_open)
-            if is_news and (self.is_shown(event) or not rare):
+        for number, event in self._events.items():
+            key = number, not event.is_open
+            if key > self._told and (live or not event.is_open) and (self.is_shown(event) or not rare):
                 self._told = key
                 yield self.event_facts(event)
 
@@ -165,7 +161,7 @@ class Found:
         alike = alike or [event]
         return {
             "kind": "event",
-            "number": self._of_start[event.start],
+            "number": next(number for number, one in self._events.items() if one is event),
             **self._place("first", alike[0].start, alike[0].start_time),
             **self._place("last", alike[-1].end - 1, alike[-1].end_time),
             **self._place("peak", event.peak_row, event.peak_time),

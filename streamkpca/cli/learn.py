@@ -26,15 +26,15 @@ def fit(
     **options: Any,
 ) -> None:
     """Learn the rows of files, in order, and save the model."""
-    if model is None and (resume or save_every is not None):
-        raise click.UsageError("--resume and --save-every concern a saved model; name it with --model FILE")
-    if from_start and not resume:
-        raise click.UsageError("--from-start needs a model to continue; give --resume too")
-    if model is not None:
+    if model is None:
+        refuse_given({"resume", "save_every"}, "these need a saved model (--model FILE)")
+    else:
         check_target(model, files)
+    if not resume:
+        refuse_given({"from_start"}, "without --resume there is no model to continue")
     saved = read_saved(model, fitted=False, alone=True) if model and resume and Path(model).exists() else None
     if saved:
-        refuse_given({"units", *MODEL_PARAMETERS}, f"the model in {model} keeps the parameters that it began with")
+        refuse_given(MODEL_PARAMETERS, f"the model in {model} keeps the parameters that it began with")
     learner = saved.model if saved else make_model(options)
     if save_every is None:
         save_every = FOLLOW_SECONDS if options["follow"] else math.inf

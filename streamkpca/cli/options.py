@@ -129,13 +129,6 @@ def _option_of(parameter: Parameter) -> Decorator:
 
 
 parameter_options = _group(*map(_option_of, MODEL_PARAMETERS.values()))
-units_option = click.option(
-    "--units",
-    type=click.Choice(("none", "range", "std", "whitened")),
-    default="std",
-    help="Units in which columns are compared: as they are (none), their range or standard deviation in the first "
-    "rows, or made uncorrelated (whitened).",
-)
 # What the monitor checks is not checked here.
 monitor_options = _group(
     click.option("--quantile", type=float, default=0.99, help="Share of normal rows without alarm."),

@@ -13,7 +13,7 @@ import click
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_warning
 from streamkpca.cli.models import Saved
-from streamkpca.cli.options import MODEL_PARAMETERS, list_given
+from streamkpca.cli.options import MODEL_PARAMETERS
 from streamkpca.errors import text_of
 from streamkpca.kernels import kernel_from
 from streamkpca.tables import Batch, Reading, Table, TableError, open_table
@@ -92,15 +92,12 @@ def _order(tables: list[Table]) -> list[Table]:
 def make_model(options: Mapping[str, Any]) -> StreamingKernelPCA:
     """Make the unfitted model that a command's options describe."""
     try:
-        kernel, units = kernel_from(options["kernel"]), options["units"]
+        kernel = kernel_from(options["kernel"])
     except ValueError as error:
         raise ValueError(f"--kernel: {text_of(error)}") from None
-    is_asked = bool(list_given({"units"}))
-    if kernel.has_units and is_asked and units != "none":
-        raise click.UsageError(f"--units {units}: the kernel {kernel!r} has units of its own; leave one of them out")
     # Scales in numbers belong to the units in which rows are given.
-    if units != "none" and not kernel.has_units and (is_asked or not kernel.is_settled):
-        kernel = kernel.in_units(units)
+    if not kernel.has_units and not kernel.is_settled:
+        kernel = kernel.in_units("std")
     return StreamingKernelPCA(**{name: options[name] for name in MODEL_PARAMETERS} | {"kernel": kernel})
 
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -32,25 +31,22 @@ _MEASURES = (
 _MOST_NUMBERS = 2**16
 
 
-def score(files: Sequence[str], model: str | None, **options: Any) -> None:
+def score(files: Sequence[str], **options: Any) -> None:
     """Score the rows of files by a saved model, whose file stays as it is."""
-    if model is None:
-        raise click.UsageError(
-            "score needs a model of what is normal (--model FILE, as streamkpca fit and watch save it); to find events "
-            f"without one, in one pass: streamkpca watch {shlex.join(files)}"
-        )
-    for one, its_files, its in _each_machine(files, {"model": model, **options}):
+    for one, its_files, its in _each_machine(files, options):
         saved = read_saved(one)._replace(places={})
         monitor = _monitor_of(saved, one, its)
         _go_through(its_files, monitor, saved, Autosave(None, math.inf, saved), inputs=[*files, one], **its)
 
 
-def watch(files: Sequence[str], model: str | None, from_start: bool, **options: Any) -> None:
+def watch(files: Sequence[str], from_start: bool, **options: Any) -> None:
     """Score each row of files before it is learned, with a new monitor or one that goes on and is saved again."""
+    if not options["model"]:
+        refuse_given({"from_start", "accept", "confirm"}, "these need a saved model (--model FILE)")
     if (by := options["by"]) and by[1] is None and (options["accept"] or options["confirm"]):
         column = by[0]
         raise click.UsageError(f"--accept and --confirm concern events of one machine, as in --by {column}=M1")
-    for one, its_files, its in _each_machine(files, {"model": model, **options}):
+    for one, its_files, its in _each_machine(files, options):
         _watch_one(its_files, one, from_start, **its)
 
 
@@ -82,14 +78,8 @@ def _watch_one(
     confirm: Sequence[int],
     **options: Any,
 ) -> None:
-    if from_start and model is None:
-        raise click.UsageError(
-            "--from-start watches a file anew that a saved model has seen; name it with --model FILE"
-        )
     if model is not None:
         check_target(model, files)
-    if (accept or confirm) and not (model and Path(model).exists()):
-        raise click.UsageError("--accept and --confirm concern events of a saved model; name it with --model FILE")
     if model is not None and Path(model).exists():
         saved = read_saved(model, fitted=False)
         monitor = _monitor_of(saved, model, options)

@@ -12,14 +12,24 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow
 import pyarrow.csv
 
 from streamkpca.tables.errors import TableError, short
-from streamkpca.tables.layout import MARKS, MISSING, cut, find_layout, is_comment, is_missing, is_typed, join_lines
+from streamkpca.tables.layout import (
+    MARKS,
+    MISSING,
+    Line,
+    cut,
+    find_layout,
+    is_comment,
+    is_missing,
+    is_typed,
+    join_lines,
+)
 from streamkpca.tables.parts import Counts, Part, Reader, Start, name_columns
 from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source, recode
 
@@ -37,14 +47,6 @@ COMMENT, NAMES_AGAIN, OPEN_QUOTE = "a comment", "a line above the rows again", "
 OTHER_WIDTH, NO_JSON = "other number of cells", "no JSON"
 # Which lines are rows, their cells by columns, and the positions, kinds and details of others.
 Rows = tuple[Counts, dict[int, Any], list[tuple[int, str, str]]]
-
-
-class Lines(NamedTuple):
-    """Lines that are not blank, or several with a cell that goes on: where they begin and end (n,), and their texts."""
-
-    first: Counts
-    following: Counts
-    texts: list[str]
 
 
 # A Ctrl-C that comes while pyarrow reads would be lost where there is nothing left to read.
@@ -93,24 +95,20 @@ class TextReader(Reader):
             if len(rest) > LONGEST_LINE:
                 raise TableError(f"{self.source.name}, line {line}: is longer than {LONGEST_LINE} bytes; give a table")
 
-    def _part(self, block: bytes, at: int, line: int, wanted: Sequence[int], *, is_first: bool) -> Part:
-        """Read whole lines that begin at a byte and a line of the file."""
+    def _part(self, block: bytes, at: int, number: int, wanted: Sequence[int], *, is_first: bool) -> Part:
+        """Read whole lines that begin at a byte of the file and have numbers from this one on."""
         texts = decode(block).split("\n")
         n_above = 0 if at else self._n_above(texts, is_first=is_first)
-        if self.has_long_cells and any(one.count('"') % 2 for one in texts):
-            joined = [one for one in join_lines(texts) if one.first >= n_above]
-            edges = np.array([one[:2] for one in joined], int).reshape(-1, 2)
-            lines = Lines(edges[:, 0], edges[:, 1], [one.text for one in joined])
-        else:
-            first = [i for i, one in enumerate(texts[n_above:], start=n_above) if one.strip()]
-            lines = Lines(np.array(first, int), np.array(first, int) + 1, [texts[i] for i in first])
-        kept, cells, bad = self._read(lines.texts, wanted)
+        plain = (Line(i, i + 1, text) for i, text in enumerate(texts) if text.strip())
+        is_plain = not self.has_long_cells or not any(text.count('"') % 2 for text in texts)
+        lines = [line for line in (plain if is_plain else join_lines(texts)) if line.first >= n_above]
+        kept, cells, bad = self._read([line.text for line in lines], wanted)
         ends = np.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1, len(block))
-        following = lines.following[kept]
-        after = np.column_stack([at + ends[following - 1], line + following])
-        after[-1:] = at + len(block), line + block.count(b"\n")
-        told = [(line + int(lines.first[i]), kind, what) for i, kind, what in bad]
-        return Part(line + lines.first[kept], cells, after, at + len(block), told)
+        first, following = np.array([line[:2] for line in lines], int).reshape(-1, 2)[kept].T
+        after = np.column_stack([at + ends[following - 1], number + following])
+        after[-1:] = at + len(block), number + block.count(b"\n")
+        told = [(number + lines[i].first, kind, what) for i, kind, what in bad]
+        return Part(number + first, cells, after, at + len(block), told)
 
     def _n_above(self, texts: Sequence[str], *, is_first: bool) -> int:
         """Count the lines above the first row of a file."""
@@ -256,7 +254,7 @@ class CsvReader(TextReader):
 
 
 class JsonReader(TextReader):
-    """Rows of JSON, one a line: objects, whose keys are the columns, or arrays of one length, without names.
+    """Rows of JSON, one a line: objects, whose keys are the columns.
 
     Names of values inside others have a point between. A key that is absent or null is a gap. The columns are those of
     the first lines and of `more`.
@@ -269,12 +267,10 @@ class JsonReader(TextReader):
                 rows += [_row(text)] if text.strip() else []
             except ValueError as error:
                 fault = fault or f"{source.name}, line {i}: {error}"
-        if not rows or (fault and decode(self._sample).lstrip().startswith("[")):
+        if not rows or decode(self._sample).lstrip().startswith("["):
             remedy = f"for an array of rows, jq -c '.[]' {shlex.quote(str(source.path))} | streamkpca watch -"
             raise TableError(f"{fault}; {remedy}")
-        named = list(rows[0]) != [str(j) for j in range(len(rows[0]))]
-        names = list(dict.fromkeys(chain(*rows, more if named else ())))
-        super().__init__(source, names, named=named, total=source.size)
+        super().__init__(source, list(dict.fromkeys(chain(*rows, more))), named=True, total=source.size)
 
     def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
         rows, kept, bad = list[dict[str, Any]](), list[int](), []
@@ -294,11 +290,9 @@ def _row(line: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"is not JSON ({error}); write one object or array a line") from None
-    if isinstance(row, list) and any(isinstance(one, dict) for one in row):
-        raise ValueError("is an array of rows; write one object a line")
-    if not isinstance(row, dict | list) or not row:
-        raise ValueError(f"expected an object or an array with values but got {line[:40]!r}")
+        raise ValueError(f"is not JSON ({error}); write one object a line") from None
+    if not isinstance(row, dict) or not row:
+        raise ValueError(f"expected an object with values but got {line[:40]!r}")
     return dict(_flatten(row, ""))
 
 

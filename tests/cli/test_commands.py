@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from commands import SMALL, refused, run
 
 from streamkpca import StreamingKernelPCA, load
+from streamkpca.cli.commands import Commands, cli
 from streamkpca.cli.console import print_facts, print_json
-from streamkpca.cli.main import Commands, cli
 from streamkpca.kernels import RBF
 
 LIGHT = """
 import json, sys
 from click.testing import CliRunner
 import streamkpca.__main__
-from streamkpca.cli.main import cli
+from streamkpca.cli.commands import cli
 for args, code, answer in json.loads(sys.stdin.read()):
     result = CliRunner().invoke(cli, args, prog_name="streamkpca")
     assert result.exit_code == code, (args, result.output)
@@ -40,8 +40,8 @@ USAGE_ERRORS = {
     "score x.csv --period 1month": "expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got '1month'",
     "transform x.csv": "Missing option '--model'",
     "watch x.csv --plot a.txt": "pictures are written as .png, .svg, .pdf",
-    "watch x.csv --from-start": "name it with --model FILE",
-    "score x.csv": "score needs a model of what is normal",
+    "watch x.csv --from-start": "these need a saved model (--model FILE); leave out --from-start",
+    "score x.csv": "Missing option '--model'",
 }
 
 
@@ -123,10 +123,10 @@ def test_the_command_has_the_defaults_of_the_model(table):
     assert load("m.npz").get_params(deep=False) == expected.get_params(deep=False)
 
 
-@pytest.mark.parametrize("name", ["--components", "--no-center", "--units"])
+@pytest.mark.parametrize("name", ["--components", "--no-center"])
 def test_a_parameter_cannot_change_when_a_model_continues(table, name):
     assert run("fit", table, *SMALL, "--model", "m.npz").exit_code == 0
-    words = [name, *([] if name == "--no-center" else ["std" if name == "--units" else "2"])]
+    words = [name, *([] if name == "--no-center" else ["2"])]
     shown = name.replace("--no-center", "--center")
     refused(run("fit", table, *words, "--model", "m.npz", "--resume"), "leave out", shown, code=2)
 
@@ -136,16 +136,12 @@ def test_units_are_standard_deviations_unless_the_kernel_has_numbers_or_units(ta
     own, fixed = RBF().in_units("range").to_json(), RBF(gamma=0.5).to_json()
     for words, expected in (
         ([], RBF().in_units("std")),
-        (["--units", "none"], RBF()),
-        (["--units", "whitened"], RBF().in_units("whitened")),
         (["--kernel", fixed], RBF(gamma=0.5)),
-        (["--kernel", fixed, "--units", "std"], RBF(gamma=0.5).in_units("std")),
         (["--kernel", own], RBF().in_units("range")),
     ):
         result = run("fit", "y.npy", *words, "--model", "m.npz")
         assert result.exit_code == 0, result.stderr
         assert load("m.npz").get_params(deep=False)["kernel"] == expected
-    refused(run("fit", "y.npy", "--units", "std", "--kernel", own), "units of its own", code=2)
     refused(run("fit", "y.npy", "--kernel", "nonsense"), "nonsense", "rbf")
     refused(run("fit", "y.npy", "--kernel", '{"RBF": '), "--kernel: cannot read")
 

@@ -189,9 +189,9 @@ def test_what_others_saved_beside_a_model_is_kept(folder, X):
     ("args", "part", "code"),
     [
         (["fit", "absent.csv"], "absent.csv: no such file", 1),
-        (["fit", "x.npy", "--resume"], "name it with --model FILE", 2),
-        (["fit", "x.npy", "--save-every", "0"], "name it with --model FILE", 2),
-        (["fit", "x.npy", "--model", "m.npz", "--from-start"], "give --resume too", 2),
+        (["fit", "x.npy", "--resume"], "(--model FILE); leave out --resume", 2),
+        (["fit", "x.npy", "--save-every", "0"], "leave out --save-every", 2),
+        (["fit", "x.npy", "--model", "m.npz", "--from-start"], "leave out --from-start", 2),
         (["fit", "x.npy", "--model", "x.npy"], "is read as input", 2),
         (["fit", "x.npy", "--model", "link.npy"], "is read as input", 2),
         (["fit", "x.npy", "--model", "absent/m.npz"], "in an existing folder", 2),

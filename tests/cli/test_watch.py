@@ -345,7 +345,7 @@ def test_what_a_user_says_of_an_event_by_its_number_is_kept_with_the_model(folde
         # It is kept.
         write("more.csv", np.tile(X[900:920], (5, 1)), first=1500)
         assert told("watch", "more.csv", "--model", f"{model}.npz")[0][-1]["alarms"] == n_alarms
-    refused(run("watch", "later.csv", "--accept", "1"), "name it with --model FILE", code=2)
+    refused(run("watch", "later.csv", "--accept", "1"), "leave out --accept", code=2)
     refused(run("watch", "later.csv", "--by", "load", "--model", "m.npz", "--accept", "1"), "--by load=M1", code=2)
     refused(
         run("watch", "later.csv", "--model", "m.npz", "--accept", "999"), "expected the number of the latest events"
@@ -491,7 +491,7 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
     ("args", "part", "code"),
     [
         (["watch", "x.csv", "--period", "1d"], "x.csv: the period is a time, 86400 s, but the rows have none; name", 1),
-        (["score", "all.csv"], "to find events without one, in one pass: streamkpca watch all.csv", 2),
+        (["score", "all.csv"], "Missing option '--model'", 2),
         (["score", "all.csv", "--model", "all.csv"], "all.csv", 1),
         (["score", "all.csv", "--model", "absent.npz"], "absent.npz", 1),
         (["score", "all.csv", "--model", "empty.npz"], "has not learned any rows yet", 1),

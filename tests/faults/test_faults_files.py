@@ -15,7 +15,7 @@ from apart import in_a_child
 from click.testing import CliRunner
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.main import cli
+from streamkpca.cli.commands import cli
 from streamkpca.monitoring import Monitor
 
 resource = pytest.importorskip("resource", reason="there are no limits of files' lengths")

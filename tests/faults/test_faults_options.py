@@ -16,7 +16,7 @@ from commands import assert_plain
 from corruptions import DAMAGES, ROWS, models, repacked, unpacked, with_entry
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.cli.main import cli
+from streamkpca.cli.commands import cli
 from streamkpca.monitoring import Monitor
 from streamkpca.tables import Reading
 

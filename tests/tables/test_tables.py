@@ -371,7 +371,7 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
         (b"\x1f\x8b\x08\0\0\0\0\0\0\0", "compressed ones with the suffix .gz"),
         ('[\n {"x": 1}\n]\n', "line 1: is not JSON .*jq -c"),
         ('{"a": 1}\n{"a": {}}\n', r"line 2: column 'a' holds '{}', which is no number"),
-        ("[1, 2]\n[1]\n", "line 2: column '1' has no value"),
+        ("[1, 2]\n[1]\n", "line 1: expected an object with values but got"),
         ('{"a": ' + "9" * 400 + "}\n", "line 1: column 'a' holds 'inf'|no rows of numbers"),
         ("[" * 100_000 + "\n", "line 1: is nested too deeply"),
     ],
