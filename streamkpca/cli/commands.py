@@ -9,21 +9,8 @@ from typing import Any
 import click
 
 from streamkpca._version import __version__
+from streamkpca.cli import options
 from streamkpca.cli.console import print_warning, printable
-from streamkpca.cli.options import (
-    FILE,
-    answer_options,
-    files_argument,
-    follow_option,
-    json_option,
-    labels_option,
-    model_option,
-    monitor_options,
-    parameter_options,
-    picture_option,
-    results_option,
-    table_options,
-)
 from streamkpca.errors import text_of
 
 _INTERRUPTED = 130
@@ -36,31 +23,31 @@ _INTERRUPTED = 130
     type=click.Path(file_okay=False),
     help="Folder for the simulated file and its picture.",
 )
-@json_option
-def demo(**options: Any) -> None:
+@options.json_option
+def demo(**given: Any) -> None:
     """Watch a simulated machine, and find its faults.
 
     The machine has five sensors, a row a minute for a week, and three labelled faults. None of this is real data.
     """
     from streamkpca.cli.demo import run_demo
 
-    run_demo(watch, **options)
+    run_demo(watch, **given)
 
 
 @click.command()
-@files_argument
-@click.option("--model", type=FILE, help="Go on with this model, if it exists; save it.")
+@options.files_argument
+@click.option("--model", type=options.FILE, help="Go on with this model, if it exists; save it.")
 @click.option("--from-start", is_flag=True, help="Watch anew what the model has seen.")
 @click.option("--accept", type=int, multiple=True, metavar="N", help="Event N of the model was fine: learn it.")
 @click.option("--confirm", type=int, multiple=True, metavar="N", help="Event N of the model was a fault.")
-@follow_option
-@table_options
-@monitor_options
-@labels_option
-@results_option
-@picture_option
-@json_option
-def watch(**options: Any) -> None:
+@options.follow_option
+@options.table_options
+@options.monitor_options
+@options.labels_option
+@options.results_option
+@options.picture_option
+@options.json_option
+def watch(**given: Any) -> None:
     """Find what is unusual in a file, in one pass.
 
     FILE... are CSV as loggers write it, JSON lines, Parquet, Arrow, npy or xlsx; - is standard input. What no option
@@ -74,12 +61,12 @@ def watch(**options: Any) -> None:
     """  # noqa: D301
     from streamkpca.cli.watch import watch
 
-    watch(**options)
+    watch(**given)
 
 
 @click.command()
-@files_argument
-@click.option("--model", type=FILE, help="Save the model here.")
+@options.files_argument
+@click.option("--model", type=options.FILE, help="Save the model here.")
 @click.option("--resume", is_flag=True, help="Continue the model in --model, if that file exists.")
 @click.option(
     "--save-every",
@@ -88,11 +75,11 @@ def watch(**options: Any) -> None:
     help="Also save the model while it learns.  [default: only at the end; 60 with --follow]",
 )
 @click.option("--from-start", is_flag=True, help="With --resume: learn files anew that were learned before.")
-@follow_option
-@table_options
-@json_option
-@parameter_options
-def fit(**options: Any) -> None:
+@options.follow_option
+@options.table_options
+@options.json_option
+@options.parameter_options
+def fit(**given: Any) -> None:
     """Learn rows of files or of a pipe.
 
     FILE... are CSV, JSON lines, Parquet, Arrow, npy or xlsx; - is standard input.
@@ -108,20 +95,20 @@ def fit(**options: Any) -> None:
     """  # noqa: D301
     from streamkpca.cli import learn
 
-    learn.fit(**options)
+    learn.fit(**given)
 
 
 @click.command()
-@files_argument
-@model_option
-@follow_option
-@table_options
-@monitor_options
-@labels_option
-@results_option
-@picture_option
-@json_option
-def score(**options: Any) -> None:
+@options.files_argument
+@options.model_option
+@options.follow_option
+@options.table_options
+@options.monitor_options
+@options.labels_option
+@options.results_option
+@options.picture_option
+@options.json_option
+def score(**given: Any) -> None:
     """Find rows unlike those that a saved model has learned.
 
     FILE... are CSV, JSON lines, Parquet, Arrow, npy or xlsx; - is standard input.
@@ -136,41 +123,28 @@ def score(**options: Any) -> None:
     """  # noqa: D301
     from streamkpca.cli.watch import score
 
-    score(**options)
+    score(**given)
 
 
 @click.command()
-@answer_options
-def transform(**options: Any) -> None:
-    """Project rows.
-
-    Write number, novelty and projections of each row of FILE... by a saved model. Results go to --save, or else to
-    standard output as CSV.
-    """
-    from streamkpca.cli import learn
-
-    learn.transform(**options)
-
-
-@click.command()
-@click.argument("model", metavar="MODEL", type=FILE)
-@json_option
-def info(**options: Any) -> None:
+@click.argument("model", metavar="MODEL", type=options.FILE)
+@options.json_option
+def info(**given: Any) -> None:
     """Show what a saved model has learned.
 
     The file is not trusted: it is checked as a whole, and nothing in it is run or unpickled.
     """
     from streamkpca.cli import manage
 
-    manage.info(**options)
+    manage.info(**given)
 
 
 @click.command()
-@click.argument("model", metavar="MODEL", type=FILE)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-@click.option("--out", required=True, type=FILE, help="Save the merged model here.")
-@json_option
-def merge(**options: Any) -> None:
+@click.argument("model", metavar="MODEL", type=options.FILE)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.FILE)
+@click.option("--out", required=True, type=options.FILE, help="Save the merged model here.")
+@options.json_option
+def merge(**given: Any) -> None:
     """Make one model of several.
 
     FILE... are saved models with the kernel of MODEL, scale included, and states of devices that began with MODEL. Each
@@ -178,14 +152,14 @@ def merge(**options: Any) -> None:
     """
     from streamkpca.cli import manage
 
-    manage.merge(**options)
+    manage.merge(**given)
 
 
 @click.command()
-@click.argument("model", metavar="MODEL", type=FILE)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-@json_option
-def fleet(**options: Any) -> None:
+@click.argument("model", metavar="MODEL", type=options.FILE)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.FILE)
+@options.json_option
+def fleet(**given: Any) -> None:
     """Find the odd machines of a fleet.
 
     FILE... are what each machine has learned: states of devices that began with MODEL, and saved models of its kernel.
@@ -194,12 +168,12 @@ def fleet(**options: Any) -> None:
     """
     from streamkpca.cli import manage
 
-    manage.fleet(**options)
+    manage.fleet(**given)
 
 
 @click.command()
-@click.argument("model", metavar="MODEL", type=FILE)
-@click.argument("out", metavar="OUT.onnx|OUT.c", type=FILE)
+@click.argument("model", metavar="MODEL", type=options.FILE)
+@click.argument("out", metavar="OUT.onnx|OUT.c", type=options.FILE)
 @click.option("--double", is_flag=True, help="Write numbers in double precision.  [default: single]")
 @click.option("--learns", is_flag=True, help="C: go on learning on the device.")
 @click.option(
@@ -210,8 +184,8 @@ def fleet(**options: Any) -> None:
     help="C, with --learns: one alarm in so many healthy rows.",
 )
 @click.option("--name", default="streamkpca", metavar="PREFIX", help="C: prefix of the functions.")
-@json_option
-def export(**options: Any) -> None:
+@options.json_option
+def export(**given: Any) -> None:
     """Write a model in C or for ONNX runtimes.
 
     OUT.c is a C99 file without heap for microcontrollers. Rows are complete, without gaps, also if the model takes
@@ -219,12 +193,12 @@ def export(**options: Any) -> None:
     """
     from streamkpca.cli import manage
 
-    manage.export(**options)
+    manage.export(**given)
 
 
 @click.command("warmup")
-@json_option
-def warm_up(**options: Any) -> None:
+@options.json_option
+def warm_up(**given: Any) -> None:
     """Compile all loops now.
 
     For container images and installers: no later process has to compile them then.
@@ -234,7 +208,7 @@ def warm_up(**options: Any) -> None:
     """
     from streamkpca.cli import manage
 
-    manage.warm_up(**options)
+    manage.warm_up(**given)
 
 
 class Commands(click.Group):
@@ -274,7 +248,7 @@ def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
 
 @click.group(
     cls=Commands,
-    commands=(watch, demo, fit, score, transform, info, merge, fleet, export, warm_up),
+    commands=(watch, demo, fit, score, info, merge, fleet, export, warm_up),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
 )
 @click.version_option(__version__)

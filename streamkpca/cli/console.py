@@ -3,7 +3,7 @@
 import json
 import math
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
@@ -68,19 +68,6 @@ def print_facts(title: str, facts: dict[str, Any], *, err: bool = False) -> None
     shown = {name.replace("_", " "): write_value(value) for name, value in facts.items() if value not in (None, [], {})}
     width = max(map(len, shown))
     click.echo("\n".join([f"\n{title}", *(f"  {name:{width}}  {value}" for name, value in shown.items())]), err=err)
-
-
-def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Print a heading and a table of right-aligned columns, by their names; nothing without rows."""
-    if not rows:
-        return
-    cells = [
-        [name.replace("_", " ") for name in rows[0]],
-        *([write_value(cell) for cell in row.values()] for row in rows),
-    ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ("".join(f"  {cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells)
-    click.echo("\n".join([f"\n{title}", *lines]))
 
 
 class Signals:

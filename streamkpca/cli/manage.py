@@ -9,7 +9,7 @@ import click
 from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, replace_file
-from streamkpca.cli.console import print_facts, print_json, print_result, print_table, write_value
+from streamkpca.cli.console import print_facts, print_json, print_result, printable, write_value
 from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
 from streamkpca.cli.reports import list_facts, model_facts, show_model
@@ -58,23 +58,14 @@ def fleet(model: str, files: tuple[str, ...], as_json: bool) -> None:
         {**machine._asdict(), "features": [str(columns[j] if isinstance(j, int) else j) for j in machine.features]}
         for machine in machines
     ]
-    if as_json:
-        print_json({"machines": found})
-        return
     shown = [machine for machine in found if machine["rarity"] >= _LEAST_RARITY]
-    few = [machine["name"] for machine in found if math.isnan(machine["rarity"])]
-    click.echo(
-        f"{len(found)} machines, {len(shown)} odd" + (f"; too few rows to tell: {write_value(few)}" if few else "")
-    )
-    table = [
-        {
-            "machine": machine["name"],
-            "once in so many fleets": "over 1,000,000" if machine["rarity"] > 1e6 else f"{machine['rarity']:,.0f}",
-            "in": write_value(machine["features"]) or "what the atoms do not explain",
-        }
-        for machine in shown
-    ]
-    print_table("The oddest first, with the columns in which they differ", table)
+    few = write_value([machine["name"] for machine in found if math.isnan(machine["rarity"])])
+    lines = [f"{len(found)} machines, {len(shown)} odd" + (f"; too few rows to tell: {few}" if few else "")]
+    for machine in shown:
+        rarity = "over 1,000,000" if machine["rarity"] > 1e6 else f"{machine['rarity']:,.0f}"
+        where = write_value(machine["features"]) or "what the atoms do not explain"
+        lines.append(f"  {printable(machine['name'])}: once in {rarity} healthy fleets; in {where}")
+    print_result({"machines": found}, *lines, as_json=as_json)
 
 
 def _read_first(model: str, files: tuple[str, ...]) -> Saved:

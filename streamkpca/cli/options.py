@@ -171,4 +171,3 @@ model_option = click.option("--model", required=True, type=FILE, help="A saved m
 results_option = click.option("--save", type=FILE, help="Results by row: .csv .jsonl .parquet; - prints.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON only, for other programs.")
 files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-answer_options = _group(files_argument, model_option, follow_option, table_options, results_option, json_option)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamkpca import StreamingKernelPCA
 from streamkpca._core.files import SHARED, replace_file
-from streamkpca.cli.console import print_facts, print_table
+from streamkpca.cli.console import print_facts
 from streamkpca.cli.models import NOTES, Saved, check_target, n_learned
 from streamkpca.cli.options import MONITOR_PARAMETERS
 from streamkpca.kernels import Kernel
@@ -35,7 +35,7 @@ def model_facts(model: StreamingKernelPCA, columns: Sequence[str] = (), n_column
         "atoms": model.n_atoms_,
         "moved_atoms": int(np.count_nonzero(model.atom_rows_ < 0)),
         "active_atoms": model.n_active_,
-        "components": n_components(model),
+        "components": int(np.count_nonzero(model.eigenvalues_ > _ROUNDING * model.eigenvalues_.max(initial=0.0))),
         "total_weight": model.total_weight_,
         "noise_variance": model.noise_variance_,
         "unexplained_energy_ratio": model.unexplained_energy_ratio_,
@@ -64,22 +64,11 @@ def list_facts(saved: Saved) -> dict[str, Any]:
     }
 
 
-def n_components(model: StreamingKernelPCA) -> int:
-    """Count the components along which the learned rows vary, beyond rounding."""
-    variances = model.eigenvalues_
-    return int(np.count_nonzero(variances > _ROUNDING * variances.max(initial=0.0)))
-
-
 def show_model(facts: Mapping[str, Any], **more: Any) -> None:
-    """Print what a model has learned, given as `model_facts` or `saved_facts` return it, and `more` facts."""
-    spectra = {name: facts.get(name, []) for name in ("eigenvalues", "eigenvalue_bounds", "explained_variance_ratio")}
+    """Print what a model has learned, given as `model_facts` or `list_facts` return it, and `more` facts."""
     # The command leaves bad rows out before the model sees them: no count, unless the model has one from elsewhere.
-    shown = {name: fact for name, fact in facts.items() if name not in spectra and (fact or name != "rows_rejected")}
-    print_facts("Learned", shown | more)
-    together = np.cumsum(spectra["explained_variance_ratio"]).tolist()
-    names = ("component", "variance", "bounds", "explained", "together")
-    rows = zip(range(facts.get("components", 0)), *spectra.values(), together, strict=False)
-    print_table("Components", [dict(zip(names, row, strict=True)) for row in rows])
+    hidden = {"eigenvalues", "eigenvalue_bounds", *([] if facts.get("rows_rejected") else ["rows_rejected"])}
+    print_facts("Learned", {name: fact for name, fact in facts.items() if name not in hidden} | more)
 
 
 def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:

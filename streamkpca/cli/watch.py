@@ -13,14 +13,13 @@ import click
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
 from streamkpca.cli.decisions import tell_look, write_command
 from streamkpca.cli.found import Facts, Found, event_of, tell, tell_list
-from streamkpca.cli.learn import make_writer, row_columns
-from streamkpca.cli.models import Autosave, Saved, check_target, read_saved
+from streamkpca.cli.models import Autosave, Saved, check_target, is_among, read_saved
 from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, list_machines, open_tables, tell_bad
 from streamkpca.cli.reports import check_picture, write_picture
-from streamkpca.monitoring import Monitor
+from streamkpca.monitoring import Monitor, MonitorRecord
 from streamkpca.monitoring.monitor import LASTING
-from streamkpca.tables import Table
+from streamkpca.tables import Batch, Table, Writer
 
 _MANY_ALARMS = 0.1
 _MEASURES = (
@@ -33,21 +32,36 @@ _MOST_NUMBERS = 2**16
 
 def score(files: Sequence[str], **options: Any) -> None:
     """Score the rows of files by a saved model, whose file stays as it is."""
-    for one, its_files, its in _each_machine(files, options):
-        saved = read_saved(one)._replace(places={})
-        monitor = _monitor_of(saved, one, its)
-        _go_through(its_files, monitor, saved, Autosave(None, math.inf, saved), inputs=[*files, one], **its)
+    for path, its_files, its in _each_machine(files, options):
+        saved = read_saved(path)
+        monitor, keeper = _monitor_of(saved, path, its), Autosave(None, math.inf, saved)
+        _go_through(its_files, monitor, saved._replace(places={}), keeper, inputs=[*files, path], **its)
 
 
-def watch(files: Sequence[str], from_start: bool, **options: Any) -> None:
+def watch(
+    files: Sequence[str], from_start: bool, accept: Sequence[int], confirm: Sequence[int], **options: Any
+) -> None:
     """Score each row of files before it is learned, with a new monitor or one that goes on and is saved again."""
     if not options["model"]:
         refuse_given({"from_start", "accept", "confirm"}, "these need a saved model (--model FILE)")
-    if (by := options["by"]) and by[1] is None and (options["accept"] or options["confirm"]):
-        column = by[0]
-        raise click.UsageError(f"--accept and --confirm concern events of one machine, as in --by {column}=M1")
-    for one, its_files, its in _each_machine(files, options):
-        _watch_one(its_files, one, from_start, **its)
+    if (by := options["by"]) and by[1] is None:
+        refuse_given({"accept", "confirm"}, f"these concern events of one machine, as in --by {by[0]}=M1")
+    for path, its_files, its in _each_machine(files, options):
+        # Rows without gaps are scored and learned as they are without this.
+        saved = Saved(Monitor().model.set_params(on_missing="marginal"))
+        if path is not None:
+            check_target(path, its_files)
+            saved = read_saved(path, fitted=False) if Path(path).exists() else saved
+        monitor = _monitor_of(saved, path, its)
+        keeper = Autosave(path, FOLLOW_SECONDS if its["follow"] else math.inf, saved)
+        for number in accept:
+            monitor.accept(event_of(monitor, number))
+        for number in confirm:
+            monitor.confirm(event_of(monitor, number))
+        if accept or confirm:
+            keeper.save(monitor)
+        saved = saved._replace(places={}) if from_start else saved
+        _go_through(its_files, monitor, saved, keeper, inputs=[*its_files, *filter(None, [path])], looks=True, **its)
 
 
 def _each_machine(files: Sequence[str], options: Facts) -> Iterator[tuple[Any, Sequence[str], Facts]]:
@@ -70,35 +84,7 @@ def _each_machine(files: Sequence[str], options: Facts) -> Iterator[tuple[Any, S
         yield one.pop("model"), whose[machine], one
 
 
-def _watch_one(
-    files: Sequence[str],
-    model: str | None,
-    from_start: bool,
-    accept: Sequence[int],
-    confirm: Sequence[int],
-    **options: Any,
-) -> None:
-    if model is not None:
-        check_target(model, files)
-    if model is not None and Path(model).exists():
-        saved = read_saved(model, fitted=False)
-        monitor = _monitor_of(saved, model, options)
-    else:
-        # Rows without gaps are scored and learned as they are without this.
-        saved = Saved(Monitor().model.set_params(on_missing="marginal"))
-        monitor = _monitor_of(saved, "", options)
-    keeper = Autosave(model, FOLLOW_SECONDS if options["follow"] else math.inf, saved)
-    for number in accept:
-        monitor.accept(event_of(monitor, number))
-    for number in confirm:
-        monitor.confirm(event_of(monitor, number))
-    if accept or confirm:
-        keeper.save(monitor)
-    saved = saved._replace(places={}) if from_start else saved
-    _go_through(files, monitor, saved, keeper, inputs=[*files, *([model] if model else [])], looks=True, **options)
-
-
-def _monitor_of(saved: Saved, path: str, options: Facts) -> Monitor:
+def _monitor_of(saved: Saved, path: str | None, options: Facts) -> Monitor:
     """Make the monitor of a saved model, or go on with the one that was saved with it."""
     if saved.monitor is None:
         return Monitor(saved.model, **{name: options[name] for name in MONITOR_PARAMETERS})
@@ -145,8 +131,15 @@ def _go_through(
             f"--lags {monitor.lags}: expected at most {_MOST_NUMBERS:,} numbers in a row and those before it but got "
             f"{n_numbers:,} ({len(table.names)} columns); give fewer --lags or --columns"
         )
-    n_kept = begun["results"][1] if save and begun and begun.get("results", [""])[0] == os.path.realpath(save) else None
-    writer = make_writer(save, inputs, live=options["follow"], as_json=as_json, n_kept=n_kept) if save else None
+    writer, results = None, os.path.realpath(save or "")
+    if save:
+        if save != "-" and is_among(save, inputs):
+            raise click.UsageError(f"{save}: is read as input; give --save another name")
+        # With --json, standard output takes JSON lines.
+        form = "jsonl" if save == "-" and as_json else None
+        place, n_kept = (begun or {}).get("results", ["", None])
+        n_kept = n_kept if place == results else None
+        writer = Writer(save, format=form, live=options["follow"], n_kept=n_kept)
     tells, follows = not (writer and writer.is_output), options["follow"]
     found, signals = Found(monitor, tables, draws=plot is not None), Signals()
     # Pieces in which at most one lasting change can be found.
@@ -156,11 +149,9 @@ def _go_through(
             with at(table, batch):
                 record = found.take(table, batch)
             if writer:
-                scores = {"novelty": record.novelty, "rarity": record.rarity, "threshold": record.threshold}
-                columns = row_columns(table, batch, with_file=len(tables) > 1)
-                writer.write(columns | scores | {"alarm": record.is_alarm})
-                if save and batch.position is not None and not writer.is_output:
-                    batch.position["results"] = [os.path.realpath(save), writer.n_bytes]
+                writer.write(_list_results(table, batch, record, with_file=len(tables) > 1))
+                if batch.position is not None and not writer.is_output:
+                    batch.position["results"] = [results, writer.n_bytes]
             if tells and (as_json or follows):
                 _tell_news(found, live=follows, as_json=as_json)
             keeper.note(table, batch)
@@ -176,6 +167,18 @@ def _go_through(
         if tells and name and not as_json:
             click.echo(f"{what}: {name}")
     signals.leave_if_stopped(f"after {found.n_rows:,} rows")
+
+
+def _list_results(table: Table, batch: Batch, record: MonitorRecord, *, with_file: bool) -> Facts:
+    """Return the columns of results: the rows' numbers in their file, times and labels, and what the monitor says."""
+    columns: Facts = {"file": [table.path] * len(batch.rows)} if with_file else {}
+    columns["row"] = batch.rows
+    if batch.times is not None:
+        columns[" ".join(table.time_names)] = batch.times
+    if batch.labels is not None:
+        columns["label"] = batch.labels
+    scores = {"novelty": record.novelty, "rarity": record.rarity, "threshold": record.threshold}
+    return columns | scores | {"alarm": record.is_alarm}
 
 
 def _refuse_machines(table: Table) -> None:

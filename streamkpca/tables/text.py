@@ -18,23 +18,13 @@ import numpy as np
 import pyarrow
 import pyarrow.csv
 
+from streamkpca.tables import layout
 from streamkpca.tables.errors import TableError, short
-from streamkpca.tables.layout import (
-    MARKS,
-    MISSING,
-    Line,
-    cut,
-    find_layout,
-    is_comment,
-    is_missing,
-    is_typed,
-    join_lines,
-)
 from streamkpca.tables.parts import Counts, Part, Reader, Start, name_columns
 from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source, recode
 
 _BOM = b"\xef\xbb\xbf"
-_NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
+_NULLS = sorted({spelling for text in layout.MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
 # NUL fills what a logger has reserved, Ctrl-Z ends files of old systems, and carriage returns stand before line ends.
 _NO_TEXT = b"\0\x1a\r"
 # A line that may be no row: a comment, or with a cell that goes on.
@@ -99,9 +89,9 @@ class TextReader(Reader):
         """Read whole lines that begin at a byte of the file and have numbers from this one on."""
         texts = decode(block).split("\n")
         n_above = 0 if at else self._n_above(texts, is_first=is_first)
-        plain = (Line(i, i + 1, text) for i, text in enumerate(texts) if text.strip())
+        plain = (layout.Line(i, i + 1, text) for i, text in enumerate(texts) if text.strip())
         is_plain = not self.has_long_cells or not any(text.count('"') % 2 for text in texts)
-        lines = [line for line in (plain if is_plain else join_lines(texts)) if line.first >= n_above]
+        lines = [line for line in (plain if is_plain else layout.join_lines(texts)) if line.first >= n_above]
         kept, cells, bad = self._read([line.text for line in lines], wanted)
         ends = np.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1, len(block))
         first, following = np.array([line[:2] for line in lines], int).reshape(-1, 2)[kept].T
@@ -173,7 +163,7 @@ class CsvReader(TextReader):
             what = f"expected a delimiter of one ASCII character but got {short(delimiter)!r}"
             raise TableError(f"{source.name}: {what}; give one such as --delimiter ';'")
         self._sample = look_at_beginning(source, n_lines, quotes=True)
-        self._layout = find_layout(decode(self._sample), source.name, header=header, delimiter=delimiter)
+        self._layout = layout.find_layout(decode(self._sample), source.name, header=header, delimiter=delimiter)
         names = self._layout.names or [""] * self._layout.width
         super().__init__(source, name_columns(names), named=self._layout.names is not None, total=source.size)
         self.n_above = self._layout.n_head
@@ -184,12 +174,12 @@ class CsvReader(TextReader):
         if is_first:
             return self._layout.n_head
         for i, text in enumerate(texts):
-            if text.strip() and text.strip() not in self._layout.head and not is_comment(text):
-                cells = cut(text, self._layout.delimiter)
+            if text.strip() and text.strip() not in self._layout.head and not layout.is_comment(text):
+                cells = layout.cut(text, self._layout.delimiter)
                 if (
                     self.named
                     and len(cells) == len(self.names)
-                    and not any(is_typed(cell) or is_missing(cell) for cell in cells)
+                    and not any(layout.is_typed(cell) or layout.is_missing(cell) for cell in cells)
                 ):
                     expected = self._layout.delimiter.join(self.names)[:80]
                     what = f"expected it to begin anew with {expected!r} but got {text[:80]!r}"
@@ -199,11 +189,11 @@ class CsvReader(TextReader):
 
     def _kind(self, text: str) -> str | None:
         """Tell what a line is that is no row."""
-        if is_comment(text):
+        if layout.is_comment(text):
             return COMMENT
         names, mark = self._layout.names or [""], self._layout.delimiter
         # `sar` writes its names again with another hour before them.
-        if text.strip() in self._layout.head or (mark == " " and cut(text, mark)[2:] == names[2:] != []):
+        if text.strip() in self._layout.head or (mark == " " and layout.cut(text, mark)[2:] == names[2:] != []):
             return NAMES_AGAIN
         # Inside a cell, a mark stands for inches.
         return OPEN_QUOTE if text.count('"') % 2 and f'{mark}"' in f"{mark}{text}" else None
@@ -216,7 +206,7 @@ class CsvReader(TextReader):
         odd = (
             (i, self._kind(text))
             for i, text in enumerate([] if is_plain else texts)
-            if (bare := text.strip())[:1] in MARKS or bare in head or bare.count('"') % 2 or bare.endswith(last)
+            if (bare := text.strip())[:1] in layout.MARKS or bare in head or bare.count('"') % 2 or bare.endswith(last)
         )
         bad = [(i, kind, f"{kind}: {texts[i][:40]!r}") for i, kind in odd if kind]
         kept = np.delete(np.arange(len(texts)), [i for i, *_ in bad])
@@ -228,7 +218,7 @@ class CsvReader(TextReader):
             return "skip"
 
         names = list(map(str, range(width)))
-        text = "\n".join("\t".join(cut(one, " ")) if delimiter == " " else one for one in lines)
+        text = "\n".join("\t".join(layout.cut(one, " ")) if delimiter == " " else one for one in lines)
         data, quotes, mark = text.encode(), '"' if '"' in text else False, "\t" if delimiter == " " else delimiter
         types, used = dict.fromkeys(names, pyarrow.string()), [names[j] for j in wanted]
         options = (
@@ -245,9 +235,9 @@ class CsvReader(TextReader):
         if table is not None and len(table) + len(found) == len(lines):
             cells = {j: table.column(names[j]).combine_chunks() for j in wanted}
         else:
-            rows = [cut(one, delimiter) for one in lines]
+            rows = [layout.cut(one, delimiter) for one in lines]
             found = [(i, len(row)) for i, row in enumerate(rows) if len(row) != width]
-            known = [[None if is_missing(cell) else cell for cell in row] for row in rows if len(row) == width]
+            known = [[None if layout.is_missing(cell) else cell for cell in row] for row in rows if len(row) == width]
             cells = {j: pyarrow.array([row[j] for row in known], pyarrow.string()) for j in wanted}
         bad += [(int(kept[i]), OTHER_WIDTH, f"expected {width} cells but got {n}") for i, n in found]
         return np.delete(kept, [i for i, _ in found]), cells, bad

@@ -40,7 +40,7 @@ class Writer:
     """
 
     def __init__(self, path: str, *, format: str | None = None, live: bool = False, n_kept: int | None = None) -> None:
-        self.path, self.is_output, self.n_rows = path, path == "-", 0
+        self.path, self.is_output = path, path == "-"
         self.format = format or ("csv" if self.is_output else os.path.splitext(path)[1].lower().removeprefix("."))
         self._is_live = live or self.is_output
         known = _LIVE if self._is_live else WRITTEN
@@ -96,7 +96,6 @@ class Writer:
             self._sink.write_table(table)
         if self._is_live:
             self._file.flush()
-        self.n_rows += len(table)
 
     @property
     def n_bytes(self) -> int:

@@ -134,7 +134,7 @@ def test_a_reader_that_leaves_is_no_error_and_a_full_disk_is_one_line(folder, ta
         receive, target = os.pipe()
         os.close(receive)
     with open(target, "wb") as written:
-        args = [*COMMAND, "transform", "x.csv", "--model", "m.npz"]
+        args = [*COMMAND, "score", "x.csv", "--model", "m.npz", "--save", "-"]
         done = subprocess.run(args, stdout=written, stderr=subprocess.PIPE, text=True, timeout=60)
     assert re.fullmatch(error, done.stderr)
     assert done.returncode == 1

@@ -50,7 +50,7 @@ WRITERS = {
     "model": ("npz", lambda target: MODEL.save(target)),
     "monitor": ("npz", lambda target: Monitor(MODEL).save(target)),
     "export": ("c", lambda target: run("export", "a.npz", str(target))),
-    "table": ("csv", lambda target: run("transform", "rows.csv", "--model", "a.npz", "--save", str(target))),
+    "table": ("csv", lambda target: run("score", "rows.csv", "--model", "a.npz", "--save", str(target))),
 }
 every_writer = pytest.mark.parametrize(("ending", "write"), WRITERS.values(), ids=WRITERS.keys())
 

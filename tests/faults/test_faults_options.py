@@ -46,7 +46,6 @@ VALUES = [
 BASES = {
     "fit": ["x.csv", "--drop", "t,l", "--max-atoms", "8"],
     "score": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
-    "transform": ["x.csv", "--drop", "t,l", "--model", "m.npz"],
     "watch": ["x.csv", "--drop", "t,l"],
     "info": ["m.npz"],
     "export": ["m.npz", "o.c"],
@@ -153,7 +152,7 @@ USES = [
     ["info", "m.npz", "--json"],
     ["score", "x.csv", "--model", "m.npz"],
     ["watch", "x.csv", "--model", "m.npz", "--json"],
-    ["transform", "x.csv", "--model", "m.npz", "--save", "o.csv"],
+    ["score", "x.csv", "--model", "m.npz", "--save", "o.csv"],
     ["fit", "x.csv", "--model", "m.npz", "--resume"],
     ["export", "m.npz", "o.c"],
     ["merge", "good.npz", "m.npz", "--out", "o.npz"],
