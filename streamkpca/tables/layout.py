@@ -208,8 +208,7 @@ def _find_rows(
         # The first row holds names if it has text where the others have numbers.
         is_text = any(not is_typed(cells[first][j]) and not is_missing(cells[first][j]) for j in typed)
         if header or is_text:
-            # Above its rows, `sar` writes the hour where they have theirs.
-            names = ["time" if _TIME.fullmatch(cell) else cell.strip() for cell in cells[first]]
+            names = [cell.strip() for cell in cells[first]]
             begin = rows[first].following
     return Layout(delimiter, width, names, begin, frozenset(line.text.strip() for line in lines if line.first < begin))
 

@@ -165,8 +165,6 @@ class Table:
         blocks: Iterator[Block] = (self._convert(part, columns, key) for part in parts)
         if self._asked.by is not None:
             blocks = _choose_key(blocks, self._asked.by[1])
-        if reading.time_format and not has_day(reading.time_format):
-            blocks = _count_days(blocks)
         if self.sorts:
             blocks = _sort_by_time(blocks, self.path, len(columns))
         if reading.wide:
@@ -295,19 +293,6 @@ def _choose_key(blocks: Iterator[Block], key: str) -> Iterator[Block]:
     for block in blocks:
         bad = [(int(row), NO_KEY, "names no machine") for row in block.rows[block.keys == ""]]
         yield replace(block[block.keys == key], bad=[*block.bad, *bad])
-
-
-def _count_days(blocks: Iterator[Block]) -> Iterator[Block]:
-    """Let hours that have no day go on after midnight."""
-    last, days = None, np.timedelta64(0, "D")
-    for block in blocks:
-        times: Any = block.times
-        if len(times):
-            steps = np.diff(times, prepend=times[:1] if last is None else last)
-            n_days = np.cumsum(steps < np.timedelta64(-12, "h"))
-            last, times = times[-1:], times + days + n_days * np.timedelta64(1, "D")
-            days += n_days[-1] * np.timedelta64(1, "D")
-        yield replace(block, times=times)
 
 
 def _sort_by_time(blocks: Iterator[Block], path: str, n_columns: int) -> Iterator[Block]:

@@ -27,8 +27,6 @@ _BOM = b"\xef\xbb\xbf"
 _NULLS = sorted({spelling for text in layout.MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
 # NUL fills what a logger has reserved, Ctrl-Z ends files of old systems, and carriage returns stand before line ends.
 _NO_TEXT = b"\0\x1a\r"
-# A line that may be no row: a comment, or with a cell that goes on.
-_ODD = re.compile(r'"|^\s*[#/%]', re.MULTILINE)
 _CONTROLS = re.compile(rb"[\x01-\x08\x0e-\x19\x1b-\x1f\x7f]")
 # pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
 _MOST_FAST_COLUMNS = 2000
@@ -89,15 +87,17 @@ class TextReader(Reader):
         """Read whole lines that begin at a byte of the file and have numbers from this one on."""
         texts = decode(block).split("\n")
         n_above = 0 if at else self._n_above(texts, is_first=is_first)
-        plain = (layout.Line(i, i + 1, text) for i, text in enumerate(texts) if text.strip())
-        is_plain = not self.has_long_cells or not any(text.count('"') % 2 for text in texts)
-        lines = [line for line in (plain if is_plain else layout.join_lines(texts)) if line.first >= n_above]
-        kept, cells, bad = self._read([line.text for line in lines], wanted)
+        lines: Sequence[tuple[int, int, str]]
+        if self.has_long_cells and _has_open_cells(texts):
+            lines = [line for line in layout.join_lines(texts) if line.first >= n_above]
+        else:
+            lines = [(i, i + 1, text) for i, text in enumerate(texts) if i >= n_above and text.strip()]
+        kept, cells, bad = self._read([text for *_, text in lines], wanted)
         ends = np.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1, len(block))
         first, following = np.array([line[:2] for line in lines], int).reshape(-1, 2)[kept].T
         after = np.column_stack([at + ends[following - 1], number + following])
         after[-1:] = at + len(block), number + block.count(b"\n")
-        told = [(number + lines[i].first, kind, what) for i, kind, what in bad]
+        told = [(number + lines[i][0], kind, what) for i, kind, what in bad]
         return Part(number + first, cells, after, at + len(block), told)
 
     def _n_above(self, texts: Sequence[str], *, is_first: bool) -> int:
@@ -108,6 +108,11 @@ class TextReader(Reader):
     @abstractmethod
     def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
         """Read lines: which are rows, their cells by columns, and the positions and faults of others."""
+
+
+def _has_open_cells(texts: Sequence[str]) -> bool:
+    """Tell whether any line ends between quotation marks."""
+    return any(text.count('"') % 2 for text in texts)
 
 
 def decode(block: bytes) -> str:
@@ -189,25 +194,20 @@ class CsvReader(TextReader):
 
     def _kind(self, text: str) -> str | None:
         """Tell what a line is that is no row."""
-        if layout.is_comment(text):
+        bare, mark = text.strip(), self._layout.delimiter
+        if bare[:1] in layout.MARKS and layout.is_comment(text):
             return COMMENT
-        names, mark = self._layout.names or [""], self._layout.delimiter
-        # `sar` writes its names again with another hour before them.
-        if text.strip() in self._layout.head or (mark == " " and layout.cut(text, mark)[2:] == names[2:] != []):
+        if bare in self._layout.head:
             return NAMES_AGAIN
         # Inside a cell, a mark stands for inches.
-        return OPEN_QUOTE if text.count('"') % 2 and f'{mark}"' in f"{mark}{text}" else None
+        return OPEN_QUOTE if bare.count('"') % 2 and f'{mark}"' in f"{mark}{text}" else None
 
     def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
-        width, delimiter, head = self._layout.width, self._layout.delimiter, self._layout.head
-        last, whole = (self._layout.names or ["\0"])[-1], "\n".join(texts)
+        width, delimiter, whole = self._layout.width, self._layout.delimiter, "\n".join(texts)
         # Most blocks hold none of these, and need no look at each line.
-        is_plain = not (_ODD.search(whole) or last in whole or any(map(whole.__contains__, head)))
-        odd = (
-            (i, self._kind(text))
-            for i, text in enumerate([] if is_plain else texts)
-            if (bare := text.strip())[:1] in layout.MARKS or bare in head or bare.count('"') % 2 or bare.endswith(last)
-        )
+        signs = (*layout.MARKS, *self._layout.head)
+        is_plain = not (_has_open_cells(texts) or any(sign in whole for sign in signs))
+        odd = ((i, self._kind(text)) for i, text in enumerate([] if is_plain else texts))
         bad = [(i, kind, f"{kind}: {texts[i][:40]!r}") for i, kind in odd if kind]
         kept = np.delete(np.arange(len(texts)), [i for i, *_ in bad])
         lines = [texts[i] for i in kept.tolist()] if bad else texts

@@ -124,27 +124,6 @@ HEADS = {
 }  # fmt: skip
 
 
-def sar(clock):
-    """Write a report of `sar`, whose names come again every ten rows, each time with the hour before them."""
-    times = [f"{(START + i * TEN).item():{clock}}" for i in range(71)]
-    rows = ["Linux 6.1.0 (db01) \t05/01/2026 \t_x86_64_\t(4 CPU)", ""]
-    for i, cells in enumerate(numbers().tolist()):
-        rows += ["", f"{times[i]}   CPU   %a   %b   %c"] if i % 10 == 0 else []
-        rows.append(f"{times[i + 1]}   all " + "".join(f"{cell:9.3f}" for cell in cells))
-    return "\n".join([*rows, "", "Average:   all   1.00  2.00  3.00"]) + "\n"
-
-
-@pytest.mark.parametrize("clock", ["%H:%M:%S", "%I:%M:%S %p"])
-def test_reports_of_sar_are_read_though_their_names_stand_behind_an_hour(clock):
-    table = opened(sar(clock))
-    assert table.names == ("%a", "%b", "%c")
-    _, found, times = read(table, 9)
-    np.testing.assert_array_equal(found, numbers())
-    np.testing.assert_array_equal(np.diff(times), TEN)
-    assert table.clock(times[0]) == "00:10:00"
-    assert (table.n_read, table.n_bad, table.bad_kinds["a line above the rows again"]) == (77, 7, 6)
-
-
 @pytest.mark.parametrize("kind", HEADS)
 def test_what_stands_around_the_rows_is_no_row(kind):
     table = opened(HEADS[kind])
@@ -493,14 +472,6 @@ def test_a_long_silence_is_told():
     quiet = opened("\n".join(["time,a,b,c", *rows]) + "\n")
     read(quiet)
     assert quiet.notes == []
-
-
-def test_hours_without_a_day_go_on_after_midnight():
-    rows = [f"{(22 * 6 + i) // 6 % 24:02}:{i % 6}0:00,{x}" for i, x in enumerate(numbers()[:, 0].tolist())]
-    table = opened("\n".join(["time,a", *rows]) + "\n")
-    times = read(table, 9)[2]
-    np.testing.assert_array_equal(np.diff(times), TEN)
-    assert table.clock(times[0]) == "22:00:00"
 
 
 def test_values_inside_others_have_names_with_points():

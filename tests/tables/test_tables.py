@@ -154,40 +154,6 @@ def test_rows_of_a_pipe_come_before_the_next_is_written(monkeypatch):
     assert not list(batches)
 
 
-# What pandas reads is what we hand out.
-
-CELLS = ["1", "2.5", "-3e2", "", "NA", "NaN", "null", "+4", " 5 ", "oops", '"6"', '"a\nb"', "x", "inf"]
-
-
-@given(
-    rows=st.lists(st.lists(st.sampled_from(CELLS), min_size=2, max_size=2).map(tuple), max_size=40),
-    n_rows=st.integers(1, 9),
-    newline=st.sampled_from(["\n", "\r\n"]),
-    blank=st.booleans(),
-)
-def test_csv_is_read_as_pandas_reads_it_and_bad_rows_keep_their_lines(rows, n_rows, newline, blank):
-    text = "note,x" + newline + "0,0" + newline + ("" if not blank else newline)
-    text += "".join(",".join(row) + newline for row in rows)
-    read_by_pandas = pd.read_csv(
-        io.StringIO(text), dtype=str, keep_default_na=False, skip_blank_lines=True, on_bad_lines="skip"
-    )
-    table = opened(text, columns=["x"], on_bad_rows="skip", on_missing="marginal")
-    expected, n_bad = [], 0
-    for cell in read_by_pandas["x"]:
-        cell = {"": "nan", "NA": "nan", "null": "nan"}.get(cell.strip(), cell)
-        number = float(cell) if cell.strip().lstrip("+-")[:1].isdigit() and '"' not in cell else np.nan
-        n_bad += not np.isfinite(number)
-        expected += [number] if np.isfinite(number) else []
-    numbers_of_rows, numbers, _, _ = read(table, n_rows)
-    assert numbers[:, 0].tolist() == expected
-    assert table.n_bad == n_bad
-    lines = text.split("\n")
-    for line, number in zip(numbers_of_rows, numbers[:, 0], strict=True):
-        cells = [line.rpartition(",")[2].strip(' \r"') for line in lines[line - 1 : line + 1]]
-        assert any(cell.strip().lstrip("+-")[:1].isdigit() and float(cell) == number for cell in cells)
-    assert table.n_read == len(expected) + n_bad
-
-
 @given(
     rows=st.lists(st.sampled_from(["1,2", "3,4", "5", "6,7,8", "oops,9", "10,", "11,inf", "", "  "]), max_size=60),
     n_rows=st.integers(1, 9),
