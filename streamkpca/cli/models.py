@@ -122,7 +122,8 @@ class Autosave:
         """Note the columns, and up to where the table was learned."""
         self._n_new += len(batch.rows)
         if not self.reading.columns:
-            self.reading = note_reading(table)
+            known = table.reading if table.named else table.reading._replace(columns=(), wide=None)
+            self.reading = known._replace(gaps={name: ones for name, ones in table.look.sentinels.items() if ones})
         elif table.time_names:
             self.reading = self.reading._replace(time=table.time_names, time_format=table.reading.time_format)
         if batch.position is not None:
@@ -161,13 +162,6 @@ def _state_of(path: str) -> tuple[int, int, int, int] | None:
         found = os.stat(path)
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
     return None
-
-
-def note_reading(table: Table) -> Reading:
-    """Return how the columns of a model will be found and read again; no names if they cannot tell them apart."""
-    if not table.named or len(set(table.names)) < len(table.names):
-        return Reading(time=table.time_names, time_format=table.reading.time_format)
-    return table.reading._replace(gaps={name: ones for name, ones in table.look.sentinels.items() if ones})
 
 
 def with_notes(extra: Any, reading: Reading, places: Mapping[str, Any]) -> Any:

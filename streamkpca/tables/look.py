@@ -62,7 +62,6 @@ _LEAST_PRESENT = 0.5
 # More machines or tags than these are no such thing, but texts of rows.
 _MOST_KEYS = 1000
 
-
 # The columns of a time, its form, and the times.
 Found = tuple[tuple[int, ...], str, Any]
 
@@ -71,12 +70,8 @@ class Sample:
     """The first rows of a file: cells by columns, and the forms in which these are read."""
 
     def __init__(self, reader: Reader, *, decimal: str | None) -> None:
-        self.path, self.names, self.named, self.cells = (
-            reader.source.name,
-            reader.names,
-            reader.named,
-            reader.sample().cells,
-        )
+        self.path, self.names, self.named = reader.source.name, reader.names, reader.named
+        self.cells = reader.sample().cells
         columns = [self.cells[j] for j in range(len(self.names))]
         self.n_rows = len(columns[0])
         mark = reader.dialect.get("delimiter", ",")
