@@ -237,11 +237,10 @@ class EventLog(NamedTuple):
         """Return the open event with its features, in the group of the first event that is like it."""
         assert self.current is not None
         event = replace(self.current, features=features, ranking=ranking)
-        if not features:
-            return event
         own = _likeness(event)
-        # Events that are alike are of one group, and most resemble one of the latest.
-        return replace(event, group=next((e.group for e in reversed(self.closed) if _likeness(e) == own), event.start))
+        # Events that are alike are of one group. Most resemble one of the latest; the first feature tells most apart.
+        alike = (e.group for e in reversed(self.closed) if e.ranking[:1] == ranking[:1] and _likeness(e) == own)
+        return replace(event, group=next(alike, event.start)) if features else event
 
     def end(self, event: Event | None, most: int) -> Self:
         """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
