@@ -63,7 +63,8 @@ def write_command(stated: dict[str, Any]) -> str:
         name = str(option.name)
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         value = stated.get(name, context.params.get(name) if is_given else None)
-        if not isinstance(option, click.Option) or value in (None, ()):
+        # What is done once is not repeated by a line that is kept.
+        if not isinstance(option, click.Option) or value in (None, ()) or name in ("accept", "confirm", "from_start"):
             continue
         if name == "by" and isinstance(value, tuple):
             value = "=".join(filter(None, value))

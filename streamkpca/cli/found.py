@@ -30,7 +30,7 @@ _SHOWN_GROUPS, _SHOWN_FEATURES, _DRAWN_EVENTS = 10, 3, 3
 _MOST_BY_CHANCE = 4096
 # Numbers of the latest rows that are kept for a picture: 128 MB.
 _MOST_DRAWN = 2**24
-_KINDS = {"place": "values not seen before", "relation": "values that do not fit each other"}
+_KINDS = {"place": "not seen before: a new state or a fault", "relation": "values that do not fit each other"}
 
 
 class Found:
@@ -168,6 +168,7 @@ class Found:
             "alarms": sum(one.n_alarms for one in alike),
             **({"events": len(alike)} if len(alike) > 1 else {}),
             "severity": event.severity,
+            "known_rows": event.start,
             "event_kind": event.kind,
             "feedback": event.feedback,
             "group": event.group,
@@ -233,7 +234,8 @@ class Found:
             options: Facts = {"first": first + begin, "time": when, "names": self.tables[0].names}
             for event, panel in zip(worst, above.subfigures(1, len(worst), squeeze=False)[0], strict=True):
                 plots.draw_event(self.monitor, event, rows, **options, figure=panel)
-                panel.suptitle(f"once in {_round(event.severity)} rows", fontsize="medium")
+                number = self.event_facts(event)["number"]
+                panel.suptitle(f"Event {number:,}: once in {_round(event.severity)} rows", fontsize="medium")
         plots.draw_novelty(
             np.concatenate([record.rarity for record in records]),
             name="rarity",
@@ -268,9 +270,11 @@ def tell(found: Facts, unit: str) -> None:
         lines = [f"Lasting change from {begin} on, noticed at {end}, {state}", ", ".join(map(printable, causes))]
     else:
         counts = f"{found['alarms']:,} alarms" if found["alarms"] != 1 else "1 alarm"
-        counts = f"{found['events']:,} events, {counts}" if "events" in found else counts
         span = begin if found["alarms"] == 1 else f"{begin} to {end}"
-        head = f"Event {found['number']:,}: once in {_round(found['severity'])} rows, {_KINDS[found['event_kind']]}"
+        span = f"{found['events']:,} similar events between {begin} and {end}" if "events" in found else span
+        rare, n_known = f"once in {_round(found['severity'])} rows", found["known_rows"]
+        rare += f" (an estimate, from the {n_known:,} before)" * (found["severity"] > n_known)
+        head = f"Event {found['number']:,}: {rare}, {_KINDS[found['event_kind']]}"
         more = [span, counts, *["still open"] * found["is_open"], *filter(None, [found["feedback"]])]
         lines = [f"{head}; {', '.join(more)}"]
         lines += [f"{printable(cause['feature'])}: {_deviation(cause, unit)}" for cause in causes]
@@ -282,9 +286,10 @@ def tell_list(found: Found, name: str) -> None:
     groups = found.groups()
     n_rare = sum(map(len, groups))
     which = f"{n_rare:,} events" if n_rare != 1 else "1 event"
-    kinds = f" of {len(groups):,} kinds" if 1 < len(groups) < n_rare else ""
-    order = ", broken relations first, then the rarest" if len(groups) > 1 else ""
-    click.echo(f"{name}, {found.n_rows:,} rows: {which}{kinds}{order}")
+    together = ", similar ones together" if len(groups) < n_rare else ""
+    kinds = {_worst(alike).kind for alike in groups}
+    order = ", broken relations first, then the rarest" if len(kinds) > 1 else ", the rarest first"
+    click.echo(f"{name}, {found.n_rows:,} rows: {which}{together}{order * (len(groups) > 1)}")
     unit = found.tables[0].unit
     for alike in groups[:_SHOWN_GROUPS]:
         tell(found.event_facts(_worst(alike), alike), unit)
@@ -292,8 +297,9 @@ def tell_list(found: Found, name: str) -> None:
         tell(found.change_facts(change), unit)
     n_more, n_weak = sum(map(len, groups[_SHOWN_GROUPS:])), found.n_events - n_rare
     if n_more or n_weak:
-        less = f"{n_weak:,} less rare than once in {found.least_severity:,.0f} rows"
-        click.echo(f"\nNot shown: {n_more:,} more events, and {less}; --json lists all")
+        weak = f"{n_weak:,} weaker events, less rare than once in {found.least_severity:,.0f} rows"
+        rest = [*[f"{n_more:,} more events"] * (n_more > 0), *[weak] * (n_weak > 0)]
+        click.echo(f"\nNot listed: {'; '.join(rest)} (--json lists all)")
 
 
 def _worst(events: Sequence[Event]) -> Event:
@@ -305,12 +311,12 @@ def _round(severity: float) -> str:
 
 
 def _deviation(cause: Facts, unit: str) -> str:
-    """Write a value and the one that was expected, with the digits that the range leaves sure."""
-    width = cause["high"] - cause["low"]
+    """Write a value and the one that was expected, with the digits that the range and their difference need."""
+    width = max(cause["high"] - cause["low"], abs(cause["value"] - cause["expected"]) / 100.0)
     digits = min(max(1 - math.floor(math.log10(width)), 0), 12) if width > 0.0 else 4
-    value, expected, low, high = (f"{cause[name]:.{digits}f}" for name in ("value", "expected", "low", "high"))
+    value, expected, low, high = (f"{cause[name]:z.{digits}f}" for name in ("value", "expected", "low", "high"))
     since = f"{cause['direction']} since {_when(cause, 'since', unit)}"
-    return f"{value}, expected {expected} ({low} to {high}), {since}; explains {cause['share']:.0%}"
+    return f"{value}, expected {expected} ({low} to {high}), {since}"
 
 
 def _when(found: Facts, name: str, unit: str) -> str:

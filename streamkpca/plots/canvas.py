@@ -94,18 +94,20 @@ def on_background(colors: Sequence[Any], axes: "Axes") -> list[Any]:
 
 def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
     """Set the title and the names of the axes, hide the top and right spines, and write dates."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib import dates as untyped_dates
 
-    short: Any = ConciseDateFormatter
+    dates: Any = untyped_dates
     axes.set_title(title, fontsize="medium")
     axes.set_xlabel(xlabel)
     # A name may hold dollars.
     axes.set_ylabel(ylabel, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(which="both", labelsize="small")
-    if isinstance(locator := axes.xaxis.get_major_locator(), AutoDateLocator):
-        # Others would overlap, or leave the day out.
-        axes.xaxis.set_major_formatter(short(locator))
+    if isinstance(locator := axes.xaxis.get_major_locator(), dates.AutoDateLocator) and np.isfinite(axes.dataLim.x0):
+        # Others would overlap, or leave the day out. What ticks leave out is written once, of the first time: in a
+        # corner, this one would write that of the last tick over the name of the axis.
+        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, show_offset=False))
+        axes.set_xlabel(xlabel and f"{xlabel}, from {dates.num2date(axes.dataLim.x0):%Y-%m-%d %H:%M}")
 
 
 def shade(axes: "Axes", first: Any, last: Any, label: str | None) -> None:

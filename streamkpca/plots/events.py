@@ -41,7 +41,7 @@ def draw_event(
     Parameters
     ----------
     monitor : Monitor
-        Its model says what is expected.
+        Its model, as it is now, says what is expected; when the rows were judged, it may have known less.
     event : Event
         One of its `events_`.
     X : array-like of shape (n, d)
@@ -105,7 +105,7 @@ def draw_event(
     if known is not None and own_names is not None and monitor.lags == 1 and list(own_names) != list(known):
         raise ValueError(f"expected the columns {list(known)} but got {list(own_names)}; sort them so")
     known_names = own_names if names is None else names
-    names = [] if known_names is None else [str(name) for name in known_names]
+    names = [f"feature {j}" for j in range(d)] if known_names is None else [str(name) for name in known_names]
     chosen = slice(None, None, canvas.every_nth(len(rows), canvas.MOST_POINTS))
     rows, drawn = rows[chosen], when[begin:end][chosen]
     features = [cause.feature for cause in event.features[:n_features]]
@@ -118,11 +118,11 @@ def draw_event(
         # Its own last values are no evidence, as they may be wrong too.
         part[:, column : d * monitor.lags : d] = np.nan
         expected, low, high = monitor.model.expected(part, column).T
-        axes.fill_between(drawn, low, high, color=canvas.GOOD, linewidth=0, alpha=0.3, label="expected")
+        axes.fill_between(drawn, low, high, color=canvas.GOOD, linewidth=0, alpha=0.3, label="expected in hindsight")
         axes.plot(drawn, expected, color=canvas.GOOD, linewidth=0.9)
         axes.plot(drawn, rows[:, column], color=canvas.LINE, linewidth=0.9, label="value")
-        canvas.shade(axes, when[event.start - first], when[event.end - 1 - first], "alarm")
-        canvas.finish(axes, "", "", fill(names[column], _MOST_LETTERS) if names else f"feature {column}")
-    axes.set_xlabel("row" if time is None else "time")
+        canvas.shade(axes, when[event.start - first], when[event.end - 1 - first], "event")
+        canvas.finish(axes, "", "row" if time is None else "time", fill(names[column], _MOST_LETTERS))
+        axes.label_outer()
     canvas.add_legend_below(axes)
     return canvas.show(figure, figure.figure)

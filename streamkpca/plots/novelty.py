@@ -173,8 +173,7 @@ def _draw_alarms(axes: "Axes", when: npt.NDArray[Any], alarms: npt.NDArray[np.in
     if len(alarms):
         first = np.unique(alarms * _PIECES // max(len(when), _PIECES), return_index=True)[1]
         style: dict[str, Any] = {"color": canvas.ink(axes), "markersize": 7, "alpha": 0.6, "label": "alarm"}
-        heights = np.full(len(first), 0.985)
-        axes.plot(when[alarms[first]], heights, "|", transform=axes.get_xaxis_transform(), **style)
+        axes.plot(when[alarms[first]], np.full(len(first), 0.985), "|", transform=axes.get_xaxis_transform(), **style)
 
 
 def _draw_events(axes: "Axes", when: npt.NDArray[Any], events: "Sequence[Event]") -> None:
