@@ -257,8 +257,23 @@ def event_of(monitor: Monitor, number: int) -> Event:
         known = (
             f"of the latest events, {n - len(events) + 1:,} to {n:,}," if events else "of an event, and there are none,"
         )
-        raise ValueError(f"expected the number {known} but got {number:,}; streamkpca watch lists them")
+        raise ValueError(f"expected the number {known} but got {number:,}; streamkpca info lists them")
     return events[number - n - 1]
+
+
+def describe(event: Event, number: int, names: Sequence[str]) -> str:
+    """Describe an event of a saved monitor in a line, by the names of columns if there are any."""
+    when = f"at row {event.start:,}" if event.start_time is None else str(event.start_time).partition(".0000")[0]
+    causes = [f"in {names[f] if isinstance(f := one.feature, int) and names else f}" for one in event.features[:1]]
+    judged = [] if event.feedback is None else [event.feedback]
+    return ", ".join([f"event {number:,}", when, *causes, f"once in {_round(event.severity)} rows", *judged])
+
+
+def list_events(monitor: Monitor, names: Sequence[str]) -> list[str]:
+    """Describe the events of a monitor that a user has judged, and the rarest of the others."""
+    events = dict(enumerate(monitor.events_, start=monitor.n_events_ - len(monitor.events_) + 1))
+    rarest = nlargest(_SHOWN_GROUPS, events, key=lambda number: events[number].severity)
+    return [describe(one, number, names) for number, one in events.items() if one.feedback or number in rarest]
 
 
 def tell(found: Facts, unit: str) -> None:

@@ -10,6 +10,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import print_facts, print_json, print_result, printable, write_value
+from streamkpca.cli.found import list_events
 from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
 from streamkpca.cli.reports import list_facts, model_facts, show_model
@@ -24,13 +25,16 @@ _LEAST_RARITY = 200.0
 
 def info(model: str, as_json: bool) -> None:
     """Show what a saved model has learned, and what was saved beside it."""
-    facts = list_facts(read_saved(model, fitted=False))
+    saved = read_saved(model, fitted=False)
+    facts = list_facts(saved)
     if as_json:
         print_json(facts)
         return
     parameters = facts.pop("parameters")
     show_model(facts)
     print_facts("Parameters", parameters)
+    if saved.monitor and (events := list_events(saved.monitor, saved.reading.columns)):
+        click.echo("\n  ".join(["\nThe rarest events, and those accepted or confirmed", *events]))
 
 
 def merge(model: str, files: tuple[str, ...], out: str, as_json: bool) -> None:

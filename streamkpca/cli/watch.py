@@ -12,7 +12,7 @@ import click
 
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
 from streamkpca.cli.decisions import tell_look, write_command
-from streamkpca.cli.found import Facts, Found, event_of, tell, tell_list
+from streamkpca.cli.found import Facts, Found, describe, event_of, tell, tell_list
 from streamkpca.cli.models import Autosave, Saved, check_target, is_among, read_saved
 from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, list_machines, open_tables, tell_bad
@@ -46,18 +46,28 @@ def watch(
         refuse_given({"from_start", "accept", "confirm"}, "these need a saved model (--model FILE)")
     if (by := options["by"]) and by[1] is None:
         refuse_given({"accept", "confirm"}, f"these concern events of one machine, as in --by {by[0]}=M1")
+    if both := {*accept} & {*confirm}:
+        raise click.UsageError(f"event {min(both):,}: --accept and --confirm contradict each other; give one of them")
     for path, its_files, its in _each_machine(files, options):
         # Rows without gaps are scored and learned as they are without this.
         saved = Saved(Monitor().model.set_params(on_missing="marginal"))
         if path is not None:
             check_target(path, its_files)
-            saved = read_saved(path, fitted=False) if Path(path).exists() else saved
+            saved = read_saved(path, fitted=False) if Path(path).exists() or accept or confirm else saved
         monitor = _monitor_of(saved, path, its)
         keeper = Autosave(path, FOLLOW_SECONDS if its["follow"] else math.inf, saved)
         for number in accept:
-            monitor.accept(event_of(monitor, number))
+            monitor.accept(event := event_of(monitor, number))
+            click.echo(
+                f"Accepted: {describe(event, number, saved.reading.columns)}; such rows raise no alarm from now on",
+                err=True,
+            )
         for number in confirm:
-            monitor.confirm(event_of(monitor, number))
+            monitor.confirm(event := event_of(monitor, number))
+            click.echo(
+                f"Confirmed: {describe(event, number, saved.reading.columns)}; such rows are alarms from now on",
+                err=True,
+            )
         if accept or confirm:
             keeper.save(monitor)
         saved = saved._replace(places={}) if from_start else saved
@@ -204,7 +214,7 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
     if as_json:
         _tell_news(found, live=True, as_json=True)
         print_json(facts | _machine(table))
-    elif not follows:
+    elif not follows and n:
         tell_list(found, name)
     if not as_json and "labelled_rows" in facts:
         print_facts("Labels", {name: facts.get(name) for name in _MEASURES})

@@ -38,7 +38,7 @@ class Cause(NamedTuple):
     share : float
         Its share of what is extreme about the listed features.
     value : float
-        Its value at a typical alarm: of those where it is outside of its range, the one in the middle by how far it is.
+        Its value at the alarm where it is farthest from what was expected, in deviations.
     expected, low, high : float
         The value expected there, given the features that are not listed, and a range of two standard deviations to
         either side, in which about nine in ten healthy values lie. Of a linear prediction and of one by similar healthy
@@ -178,8 +178,7 @@ def find_causes(
     causes = []
     for k, (j, share) in enumerate(zip(listed.tolist(), extremes[listed] / extremes[listed].sum(), strict=True)):
         far = off[:, k]
-        outside = np.flatnonzero(far >= min(RANGE, far.max()))
-        at = int(outside[np.argsort(far[outside], kind="stable")[len(outside) // 2]])
+        at = int(np.argmax(far))
         value, middle, half = float(rows[at, j]), float(expected[at, k]), RANGE * float(spread[at, k])
         since = int(np.flatnonzero(far >= min(_CERTAIN, far.max()))[0])
         values = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"

@@ -39,8 +39,9 @@ class KnownEvents:
     def add(self, rows: Array, is_fault: bool) -> Self:
         """Add the rows (n, D) of an event."""
         most = min(_MOST_ROWS, max(_MOST_NUMBERS // rows.shape[1], len(rows)))
-        are_faults = np.concatenate([self.are_faults, np.full(len(rows), is_fault)])
-        return type(self)(np.concatenate([self.rows, rows])[-most:], are_faults[-most:])
+        are_faults = np.concatenate([np.full(len(rows), is_fault), self.are_faults])
+        # The newest stand first: of two equal rows, the last word counts.
+        return type(self)(np.concatenate([rows, self.rows])[:most], are_faults[:most])
 
     def recognise(self, rows: Array, healthy: Healthy) -> tuple[Flags, Flags]:
         """Tell which rows (n, D) are like those of events that were fine, and which like those of faults: (n,)."""

@@ -155,7 +155,9 @@ def _choose_time(sample: Sample, asked: Asked, others: set[int]) -> tuple[tuple[
     if not columns:
         free = [j for j in sample.cells if j not in others and j < MOST_COLUMNS]
         found = find_time(sample, free) if asked.looks else None
-        return found[:2] if found else ((), None)
+        if not found and form:
+            raise TableError(f"{sample.path}: no column of times is found for --time-format {form!r}; name it (--time)")
+        return (found[0], form or found[1]) if found else ((), None)
     if form:
         return columns, form
     if (as_text := find_form([sample.cells[j] for j in columns])) is not None:

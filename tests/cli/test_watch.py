@@ -339,13 +339,20 @@ def test_what_a_user_says_of_an_event_by_its_number_is_kept_with_the_model(folde
     Path("other.npz").write_bytes(Path("m.npz").read_bytes())
     write("later.csv", np.tile(X[900:920], (5, 1)), first=1400)
     for option, model, word, n_alarms in (("--accept", "m", "accepted", 0), ("--confirm", "other", "confirmed", 100)):
-        later, _ = told("watch", "later.csv", "--model", f"{model}.npz", option, fault)
+        later, said = told("watch", "later.csv", "--model", f"{model}.npz", option, fault)
+        assert f"{word.capitalize()}: event {fault}, 2024-05-04" in said
+        assert re.search(
+            rf"  event {fault}, 2024-05-04.*, in flow, total, once in .*, {word}", run("info", f"{model}.npz").stdout
+        )
         assert later[-1]["alarms"] == n_alarms
         assert Monitor.load(f"{model}.npz").events_[fault - 1].feedback == word
         # It is kept.
         write("more.csv", np.tile(X[900:920], (5, 1)), first=1500)
         assert told("watch", "more.csv", "--model", f"{model}.npz")[0][-1]["alarms"] == n_alarms
     refused(run("watch", "later.csv", "--accept", "1"), "leave out --accept", code=2)
+    both = ("--accept", "1", "--confirm", "1")
+    refused(run("watch", "later.csv", "--model", "m.npz", *both), "event 1: --accept and --confirm contradict", code=2)
+    refused(run("watch", "later.csv", "--model", "new.npz", "--accept", "1"), "new.npz: No such file")
     refused(run("watch", "later.csv", "--by", "load", "--model", "m.npz", "--accept", "1"), "--by load=M1", code=2)
     refused(
         run("watch", "later.csv", "--model", "m.npz", "--accept", "999"), "expected the number of the latest events"

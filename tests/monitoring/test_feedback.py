@@ -52,6 +52,14 @@ def test_after_accept_alike_rows_raise_no_alarm_and_others_do(seed: int) -> None
     assert monitor.update(opposite).is_alarm.mean() >= 0.95
 
 
+def test_the_last_word_on_an_event_counts() -> None:
+    monitor, event = watching()
+    monitor.accept(event).confirm(event)
+    assert monitor.update(broken_rows(400, 2, 3)).is_alarm.mean() >= 0.95
+    monitor.accept(event)
+    assert monitor.update(broken_rows(400, 2, 4)).is_alarm.mean() <= 0.02
+
+
 @pytest.mark.parametrize("seed", [0, 10, 20])
 def test_after_confirm_alike_rows_are_alarms_however_frequent_and_are_not_learned(seed: int) -> None:
     monitor, event = watching(seed)
