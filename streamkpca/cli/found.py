@@ -305,7 +305,7 @@ def tell_list(found: Found, name: str) -> None:
     kinds = {_worst(alike).kind for alike in groups}
     order = ", broken relations first, then the rarest" if len(kinds) > 1 else ", the rarest first"
     click.echo(f"{name}, {found.n_rows:,} rows: {which}{together}{order * (len(groups) > 1)}")
-    unit = found.tables[0].unit
+    unit = f"{'unsorted ' * found.tables[0].sorts}{found.tables[0].unit}"
     for alike in groups[:_SHOWN_GROUPS]:
         tell(found.event_facts(_worst(alike), alike), unit)
     for change in found.changes:

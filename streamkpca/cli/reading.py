@@ -151,6 +151,8 @@ def tell_bad(tables: Sequence[Table]) -> None:
             print_warning(f"rows left out: {table.n_bad:,} ({kinds}), the first: {table.bad_examples[0]}")
         for name in table.gap_kinds:
             print_warning(table.describe_gaps(name))
+        for silent in table.list_silent():
+            print_warning(silent)
 
 
 def _tell_notes(table: Table) -> None:

@@ -226,7 +226,7 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
         print_warning(f"{name}: no new rows since it was read for this model; --from-start watches it anew")
     elif facts["threshold"] is None:
         least = "64 at least, and one period" if monitor.period else "64 at least"
-        why = f"too few rows were learned for a threshold ({least})"
+        why = f"of {monitor.n_rows_:,} rows too few were learned for a threshold ({least})"
         if (bound := monitor.bound_) is not None:
             why = f"one false alarm in {1.0 / bound.false_alarms:,.0f} rows needs {bound.n_needed:,} healthy rows; "
             why += f"{bound.n_known:,} are known"

@@ -33,6 +33,9 @@ _BEGINNINGS = {
     "npy": re.compile(rb"\x93NUMPY"),
     "parquet": re.compile(rb"PAR1(?![,;\t|\r\n])"),
     "arrow": re.compile(rb"ARROW1(?![,;\t|\r\n])"),
+    "picture, a document or a model": re.compile(
+        rb"\x89PNG|\xff\xd8\xff|GIF8|%PDF-|PK\x03\x04.{26}(header\.json|.{1,30}\.npy)", re.DOTALL
+    ),
     "sheet": re.compile(rb"PK\x03\x04|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
     "jsonl": re.compile(rb"(\xef\xbb\xbf)?\s*[{\[]"),
 }
@@ -124,4 +127,6 @@ def _open_reader(source: Source, asked: Asked) -> Reader:
     n_lines = _LOOK_ROWS if asked.looks else 1 if asked.header is False else 2
     if kind == "sheet":
         open_sheet(source)
+    elif kind != "csv":
+        raise TableError(f"{source.name}: is a {kind}; give a table; a model is given as --model")
     return CsvReader(source, n_lines, header=asked.header, delimiter=asked.delimiter)

@@ -82,7 +82,11 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     drop = {sample.find(name) for name in (*asked.drop, *filter(None, [asked.labels]))}
     # Marks at the end of all lines make a column without a name and without a cell.
     drop |= {j for j, name in enumerate(names) if sample.named and name == str(j) and _is_empty(sample.cells[j])}
-    wanted = [sample.find(name) for name in asked.columns or (known.columns if sample.named and not known.wide else ())]
+    learned = known.columns if sample.named and not known.wide and not asked.columns else ()
+    if len(lost := [name for name in learned if name not in names]) > 1:
+        what = f"expected the columns that were learned, {list_names(learned)}, but {list_names(lost)} are not there"
+        raise TableError(f"{sample.path}: {what}; it has {list_names(names)}; give such a file, or another model")
+    wanted = [sample.find(name) for name in asked.columns or learned]
     is_free = asked.looks and not wanted and not known.columns
     time, form = _choose_time(sample, asked, drop | set(wanted))
     times, is_utc = read_times([sample.cells[j] for j in time], form) if form else (None, False)
@@ -206,6 +210,7 @@ def _refuse_text(sample: Sample, j: int) -> None:
 def _check_columns(sample: Sample, asked: Asked, columns: Sequence[str]) -> None:
     if not columns:
         remedy = "choose others with --columns, --drop, --time or --labels"
+        remedy = "names hold semicolons: try --delimiter ';'" if ";" in "".join(sample.names) else remedy
         raise TableError(f"{sample.path}: no column of numbers is left of {list_names(sample.names)}; {remedy}")
     n_known = asked.n_columns or len(asked.known.columns)
     if n_known not in (0, len(columns)):

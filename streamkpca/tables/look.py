@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -85,7 +86,10 @@ class Sample:
         """Return the position of a column."""
         if name in self._places:
             return self._places[name]
+        alike = {one.casefold(): one for one in self.names}
+        close = get_close_matches(name.casefold(), alike, n=1)
         have = f"it has {len(self.names):,}: {list_names(self.names)}"
+        have = f"did you mean {short(alike[close[0]])!r}? {have}" if close else have
         raise TableError(
             f"{self.path}: no column {short(name)!r}; {have}; give one of these names, or rename the file's columns"
         )

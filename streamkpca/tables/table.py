@@ -15,14 +15,16 @@ from streamkpca.tables.cells import Bools, Form, read_numbers
 from streamkpca.tables.choice import Asked, Look, Reading
 from streamkpca.tables.errors import TableError, drop_hint, list_names, reading_errors, short
 from streamkpca.tables.parts import Counts, Part, Reader, Start
-from streamkpca.tables.text import COMMENT, NAMES_AGAIN
+from streamkpca.tables.text import COMMENT, NAMES_AGAIN, OTHER_WIDTH
 from streamkpca.tables.times import has_day, join_texts, read_times
 
 _SHOWN_BAD_ROWS = 5
 _LISTED_ROWS = 100_000
-# Usual steps without rows that are told, and how often.
+# Usual steps without rows, or rows without a number of a column at the end, that are told, and how often.
 _SILENCE = 50
 _SHOWN_SILENCES = 3
+# Share of the rows: a column that has a number a day has none in some rows at the end.
+_LEAST_SILENT = 0.1
 _SKIP = "correct such rows, or skip them (--on-bad-rows skip)"
 _FILL = "fill such gaps, skip these rows (--on-missing skip), or learn with the gaps (--on-missing marginal)"
 NO_TIME, NO_LABEL, NO_NUMBER, A_GAP = "no time", "no label", "no number", "a gap"
@@ -110,6 +112,8 @@ class Table:
         self.n_read, self.n_bad, self.bad_examples = 0, 0, list[str]()
         self.bad_kinds, self.gap_kinds, self._first_gaps = Counter[str](), Counter[str](), dict[str, str]()
         self._latest, self._n_silences = None, 0
+        # Columns without a number in the latest rows: how many rows came before these, and the first of them.
+        self._silent = dict[int, tuple[int, str]]()
 
     def clock(self, time: Any) -> str | float:
         """Write a time as a number, or as ISO 8601 with Z if the file names a zone, without a year that it lacks."""
@@ -144,6 +148,9 @@ class Table:
         if is_empty:
             skipped = f" ({self.n_bad} skipped, the first: {self.bad_examples[0]})" if self.n_bad else ""
             raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
+        if 2 * (n_other := self.bad_kinds[OTHER_WIDTH]) > self.n_read:
+            what = f"so have {n_other:,} of {self.n_read:,} rows in all"
+            raise TableError(f"{self.bad_examples[0]}; {what}; split the file where its columns change")
 
     def _tell_silence(self, times: Any) -> None:
         """Note times without rows, the first of them."""
@@ -225,7 +232,24 @@ class Table:
             self._leave_out(block, row, kind, detail, i)
         kept = np.flatnonzero(~out)
         self._count_gaps(block, kept, gaps[kept])
+        self._note_silent(block[kept], gaps[kept])
         return block[kept] if len(kept) < len(out) else block
+
+    def _note_silent(self, block: Block, gaps: Bools) -> None:
+        """Note which columns have no number in the last of some rows, and since when."""
+        before = self._silent
+        self._silent = {} if len(gaps) else before
+        for j in map(int, np.flatnonzero(gaps[-1:])):
+            i = len(gaps) - int(np.argmin(gaps[::-1, j])) if not gaps[:, j].all() else 0
+            when = "" if block.times is None else f"{self.clock(block.times[i])} "
+            now = self.n_read - len(gaps) + i, f"{when}({self.unit} {block.rows[i]:,})"
+            self._silent[j] = before.get(j, now) if i == 0 else now
+
+    def list_silent(self) -> list[str]:
+        """Say which columns have had no number for long when the rows end."""
+        least = max(_SILENCE, _LEAST_SILENT * self.n_read)
+        found = {self.names[j]: where for j, (n, where) in self._silent.items() if self.n_read - n >= least}
+        return [f"{self.path}, column {short(name)!r}: no number from {at} to the end" for name, at in found.items()]
 
     def _leave_out(self, block: Block, row: int, kind: str, detail: str, i: int) -> None:
         """Refuse a row, or count it: row i of a block, or with a `detail` a line that is no row."""

@@ -237,7 +237,7 @@ def test_events_keep_their_numbers_also_when_the_monitor_has_forgotten_them(fold
 
 def test_few_rows_have_no_threshold_and_many_alarms_are_told(folder, X):
     write("few.csv", X[:40])
-    assert "too few rows were learned for a threshold" in told("watch", "few.csv")[1]
+    assert "rows too few were learned for a threshold" in told("watch", "few.csv")[1]
     rows = X.copy()
     rows[300::3, 2] += 8.0
     write("many.csv", rows)
@@ -508,6 +508,9 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
         (["watch", "all.csv", "--model", "all.csv"], "is read as input", 2),
         (["watch", "all.csv", "--plot", "all.csv"], "pictures are written as", 2),
         (["watch", "absent.csv"], "absent.csv: no such file", 1),
+        (["watch", "m.npz"], "m.npz: is a picture, a document or a model", 1),
+        (["watch", "all.csv", "--drop", "Load"], "no column 'Load'; did you mean 'load'?", 1),
+        (["fit", "x.csv", "--model", "n.npz", "--time-format", "%H"], "no column of times is found for", 1),
         (["watch", "all.csv", "--quantile", "1"], "quantile", 1),
         (["watch", "all.csv", "--smoothing", "nan"], "smoothing", 1),
         (["watch", "all.csv", "--lags", "0"], "lags", 1),
@@ -526,6 +529,15 @@ def test_wrong_use_is_refused(folder, X, args, part, code):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     refused(run(*args), part, code=code)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_columns_that_end_or_change_are_told(folder):
+    lines = Path("all.csv").read_text().splitlines()
+    shorter = [line.rpartition(",")[0] for line in lines[601:]]
+    Path("x.csv").write_text("\n".join([*lines[:601], *(f"{line}," for line in shorter)]))
+    assert "column 'load': no number from 2024-05-03T02:00:00 (line 602) to the end" in told("watch", "x.csv")[1]
+    Path("x.csv").write_text("\n".join([*lines[:601], *shorter]))
+    refused(run("watch", "x.csv"), "line 602: expected 4 cells but got 3; so have 800 of 1,400 rows in all; split")
 
 
 # Several machines, several files, results that go on

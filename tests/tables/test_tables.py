@@ -284,7 +284,7 @@ def test_text_columns_are_named_and_left_out_unless_they_are_asked_for():
         ({"known": Reading(("u", "v")), "columns": ["a", "b"]}, [[1, 2]]),
         ({"n_columns": 3}, [[1, 2, 3]]),
         ({"known": Reading(("b", "z")), "columns": ["z"]}, "no column 'z'; it has 3: a, b, c; give one of these names"),
-        ({"drop": ["A"]}, "no column 'A'; it has 3"),
+        ({"drop": ["A"]}, "no column 'A'; did you mean 'a'. it has 3"),
         ({"drop": ["a", "b", "c"]}, "no column of numbers is left of a, b, c"),
         ({"known": Reading(("a", "z"))}, "no column 'z'; it has 3: a, b, c; .*or rename"),
         ({"n_columns": 2}, r"expected 2 columns \(as learned\) but got 3: a, b, c"),
