@@ -178,6 +178,8 @@ class Found:
 
     def _cause_facts(self, cause: Cause) -> Facts:
         facts: Facts = cause._replace(feature=self._name(cause.feature))._asdict()
+        if words := self.tables[0].words(facts["feature"]):
+            facts["words"] = words
         return facts | self._place("since", facts.pop("since"), facts.pop("since_time"))
 
     def change_facts(self, change: Change) -> Facts:
@@ -331,6 +333,8 @@ def _deviation(cause: Facts, unit: str) -> str:
     digits = min(max(1 - math.floor(math.log10(width)), 0), 12) if width > 0.0 else 4
     value, expected, low, high = (f"{cause[name]:z.{digits}f}" for name in ("value", "expected", "low", "high"))
     since = f"{cause['direction']} since {_when(cause, 'since', unit)}"
+    if words := cause.get("words"):
+        return f"{words[cause['value'] > 0.5]}, expected {words[cause['expected'] > 0.5]}, {since}"
     return f"{value}, expected {expected} ({low} to {high}), {since}"
 
 

@@ -1,6 +1,6 @@
 """Cells of text as numbers: marks before decimals and between thousands, units, and words for on and off."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -35,11 +35,11 @@ _LEAST_NUMBERS = 0.05
 
 
 class Form(NamedTuple):
-    """How the cells of a column are read: the mark before decimals and the usual unit, or as words for on and off."""
+    """How the cells of a column are read: the mark before decimals and the usual unit, or as words for off and on."""
 
     decimal: str = "."
     unit: str = ""
-    is_switch: bool = False
+    words: tuple[str, str] | None = None
 
 
 @cache
@@ -76,7 +76,7 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
     >>> def forms(*columns):
     ...     return find_forms([pyarrow.array(cells) for cells in columns], delimiter=";")
     >>> forms(["1,5", "1.200,25"], ["1.200", "7"], ["5 ms", "1 s"], ["ON", "OFF"], ["red", "green"])
-    [Form(decimal=',', ...), Form(decimal=',', ...), Form(decimal=',', unit='ms', ...), Form(..., is_switch=True), None]
+    [Form(decimal=',', ...), ..., Form(decimal=',', unit='ms', ...), Form(..., words=('OFF', 'ON')), None]
     """
     texts = {j: cells for j, cells in enumerate(columns) if pyarrow.types.is_string(cells.type)}
     if not texts:
@@ -105,7 +105,10 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
     for c, j in enumerate(texts):
         mark, first = "," if is_comma[c] else ".", int(np.searchsorted(owner, c))
         if n_words[c] > n_numbers[c] and 2 * n_words[c] >= n_known[c]:
-            forms[j] = Form(is_switch=True)
+            seen = {
+                w: _WORDS.get(w.lower()) for w in compute.unique(cells.slice(first, len(texts[j]))).to_pylist() if w
+            }
+            forms[j] = Form(words=(_name_value(seen, 0.0), _name_value(seen, 1.0)))
             continue
         forms[j] = Form(mark)
         part = found[mark].slice(first, len(texts[j]))
@@ -122,11 +125,16 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
     return forms
 
 
+def _name_value(words: Mapping[str, float | None], value: float) -> str:
+    """Return the first of the words that stands for a value."""
+    return next((word for word, one in words.items() if one == value), f"{value:g}")
+
+
 def read_numbers(cells: Any, form: Form) -> tuple[Array, Bools | None]:
     """Read numbers, NaN where there is none, and tell which cells hold something that is no number, if any do."""
     if not pyarrow.types.is_string(cells.type):
         return _finite(cells.cast(pyarrow.float64(), safe=False))
-    if not form.is_switch and not form.unit:
+    if not form.words and not form.unit:
         try:
             if form.decimal == ".":
                 return _finite(cells.cast(pyarrow.float64()))
@@ -135,7 +143,7 @@ def read_numbers(cells: Any, form: Form) -> tuple[Array, Bools | None]:
         except pyarrow.ArrowInvalid:
             pass
     texts = trim(cells)
-    if form.is_switch:
+    if form.words:
         place = compute.index_in(compute.utf8_lower(texts), value_set=_WORD_LIST)
         numbers = compute.take(pyarrow.array(_WORDS.values()), place)
     else:

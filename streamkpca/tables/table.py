@@ -124,6 +124,11 @@ class Table:
         has_year = "%" not in form or any(sign in form for sign in ("%Y", "%y", "%F"))
         return f"{text if has_year else text[5:] if has_day(form) else text[11:]}{'Z' * self._is_utc}"
 
+    def words(self, name: str) -> tuple[str, str] | None:
+        """Return the file's words for off and on in a column, None if it holds numbers."""
+        form = self._forms.get(self._place.get(name, -1))
+        return form.words if form else None
+
     def list_texts(self, name: str) -> list[str]:
         """List what stands in a column, in order."""
         if name not in self._place:
