@@ -1,6 +1,6 @@
 """Cells of text as numbers: marks before decimals and between thousands, units, and words for on and off."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -105,10 +105,9 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
     for c, j in enumerate(texts):
         mark, first = "," if is_comma[c] else ".", int(np.searchsorted(owner, c))
         if n_words[c] > n_numbers[c] and 2 * n_words[c] >= n_known[c]:
-            seen = {
-                w: _WORDS.get(w.lower()) for w in compute.unique(cells.slice(first, len(texts[j]))).to_pylist() if w
-            }
-            forms[j] = Form(words=(_name_value(seen, 0.0), _name_value(seen, 1.0)))
+            seen = compute.unique(cells.slice(first, len(texts[j]))).drop_null().to_pylist()
+            words = {_WORDS[word.lower()]: word for word in reversed(seen) if word.lower() in _WORDS}
+            forms[j] = Form(words=(words.get(0.0, "0"), words.get(1.0, "1")))
             continue
         forms[j] = Form(mark)
         part = found[mark].slice(first, len(texts[j]))
@@ -123,11 +122,6 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
             is_sensor = n_numbers[c] > _LEAST_NUMBERS * n_known[c] and len(statuses) <= _MOST_STATUSES
             forms[j] = forms[j] if is_sensor else None
     return forms
-
-
-def _name_value(words: Mapping[str, float | None], value: float) -> str:
-    """Return the first of the words that stands for a value."""
-    return next((word for word, one in words.items() if one == value), f"{value:g}")
 
 
 def read_numbers(cells: Any, form: Form) -> tuple[Array, Bools | None]:

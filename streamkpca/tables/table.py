@@ -242,10 +242,9 @@ class Table:
 
     def _note_silent(self, block: Block, gaps: Bools) -> None:
         """Note which columns have no number in the last of some rows, and since when."""
-        before = self._silent
-        self._silent = {} if len(gaps) else before
+        before, self._silent = self._silent, {} if len(gaps) else self._silent
         for j in map(int, np.flatnonzero(gaps[-1:])):
-            i = len(gaps) - int(np.argmin(gaps[::-1, j])) if not gaps[:, j].all() else 0
+            i = 0 if gaps[:, j].all() else len(gaps) - int(np.argmin(gaps[::-1, j]))
             when = "" if block.times is None else f"{self.clock(block.times[i])} "
             now = self.n_read - len(gaps) + i, f"{when}({self.unit} {block.rows[i]:,})"
             self._silent[j] = before.get(j, now) if i == 0 else now

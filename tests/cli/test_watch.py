@@ -531,6 +531,16 @@ def test_wrong_use_is_refused(folder, X, args, part, code):
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_switches_are_told_in_the_words_of_the_file(folder, X):
+    is_on = X[:, 0] > 0.0
+    is_open = is_on ^ ((np.arange(len(X)) >= 900) & (np.arange(len(X)) < 930))
+    cells = zip(np.where(is_on, "ON", "OFF"), np.where(is_open, "open", "closed"), X[:, 2].tolist(), strict=True)
+    Path("x.csv").write_text("pump,valve,load\n" + "".join(f"{pump},{valve},{load}\n" for pump, valve, load in cells))
+    assert re.search(
+        r"  (pump: O\w+, expected O\w+|valve: \w+, expected (open|closed)), ", run("watch", "x.csv").stdout
+    )
+
+
 def test_columns_that_end_or_change_are_told(folder):
     lines = Path("all.csv").read_text().splitlines()
     shorter = [line.rpartition(",")[0] for line in lines[601:]]
