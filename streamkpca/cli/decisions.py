@@ -3,7 +3,10 @@
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from shutil import which
 from typing import Any
 
 import click
@@ -58,7 +61,7 @@ def tell_look(table: Table) -> None:
 def write_command(stated: dict[str, Any]) -> str:
     """Write the present command line with more options, quoted for a shell."""
     context = click.get_current_context()
-    words = ["streamkpca", str(context.info_name), *context.params["files"]]
+    words = [str(context.info_name), *context.params["files"]]
     for option in context.command.get_params(context):
         name = str(option.name)
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
@@ -76,7 +79,9 @@ def write_command(stated: dict[str, Any]) -> str:
 
 
 def write_line(words: Sequence[str]) -> str:
-    """Write words as a line for a shell."""
+    """Write a line for a shell that calls this command: by its path, as here, if no shell finds it by its name."""
+    is_found = which("streamkpca") or Path(sys.argv[0]).stem != "streamkpca"
+    words = ["streamkpca" if is_found else sys.argv[0], *words]
     line = subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
     return line if line.isprintable() else printable(line)
 

@@ -58,8 +58,6 @@ def run_demo(watch: click.Command, out: str, as_json: bool) -> None:
     with Writer(file) as writer:
         writer.write({"time": week.times, **readings, "fault": week.is_fault.astype(int)})
     arguments = [file, "--labels", "fault", "--plot", str(folder / "picture.png"), *(["--json"] if as_json else [])]
-    click.echo(
-        f"A simulated week of a machine. As you would:\n  {write_line(['streamkpca', 'watch', *arguments])}", err=True
-    )
+    click.echo(f"A simulated week of a machine. As you would:\n  {write_line(['watch', *arguments])}", err=True)
     with watch.make_context("watch", arguments, parent=click.get_current_context()) as context:
         watch.invoke(context)

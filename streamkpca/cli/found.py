@@ -267,8 +267,8 @@ def describe(event: Event, number: int, names: Sequence[str]) -> str:
     """Describe an event of a saved monitor in a line, by the names of columns if there are any."""
     when = f"at row {event.start:,}" if event.start_time is None else str(event.start_time).partition(".0000")[0]
     causes = [f"in {names[f] if isinstance(f := one.feature, int) and names else f}" for one in event.features[:1]]
-    judged = [] if event.feedback is None else [event.feedback]
-    return ", ".join([f"event {number:,}", when, *causes, f"once in {_round(event.severity)} rows", *judged])
+    rare = f"once in {_round(event.severity)} rows"
+    return ", ".join([f"event {number:,}", when, *causes, rare, *filter(None, [event.feedback])])
 
 
 def list_events(monitor: Monitor, names: Sequence[str]) -> list[str]:
@@ -289,11 +289,10 @@ def tell(found: Facts, unit: str) -> None:
         counts = f"{found['alarms']:,} alarms" if found["alarms"] != 1 else "1 alarm"
         span = begin if found["alarms"] == 1 else f"{begin} to {end}"
         span = f"{found['events']:,} similar events between {begin} and {end}" if "events" in found else span
-        rare, n_known = f"once in {_round(found['severity'])} rows", found["known_rows"]
-        rare += f" (an estimate, from the {n_known:,} before)" * (found["severity"] > n_known)
-        head = f"Event {found['number']:,}: {rare}, {_KINDS[found['event_kind']]}"
+        head = f"Event {found['number']:,}: once in {_round(found['severity'])} rows"
+        head += f" (an estimate, from the {found['known_rows']:,} before)" * (found["severity"] > found["known_rows"])
         more = [span, counts, *["still open"] * found["is_open"], *filter(None, [found["feedback"]])]
-        lines = [f"{head}; {', '.join(more)}"]
+        lines = [f"{head}, {_KINDS[found['event_kind']]}; {', '.join(more)}"]
         lines += [f"{printable(cause['feature'])}: {_deviation(cause, unit)}" for cause in causes]
     click.echo("\n  ".join(["\n" + lines[0], *filter(None, lines[1:])]))
 

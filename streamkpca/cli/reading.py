@@ -149,10 +149,8 @@ def tell_bad(tables: Sequence[Table]) -> None:
         if table.n_bad:
             kinds = ", ".join(f"{n:,} {kind}" for kind, n in table.bad_kinds.items())
             print_warning(f"rows left out: {table.n_bad:,} ({kinds}), the first: {table.bad_examples[0]}")
-        for name in table.gap_kinds:
-            print_warning(table.describe_gaps(name))
-        for silent in table.list_silent():
-            print_warning(silent)
+        for message in (*map(table.describe_gaps, table.gap_kinds), *table.list_silent()):
+            print_warning(message)
 
 
 def _tell_notes(table: Table) -> None:
