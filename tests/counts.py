@@ -26,7 +26,7 @@ LINES = {
     "adapters": 349,
     "changes": 637,
     "checkpoint": 600,
-    "cli": 1_444,
+    "cli": 1_443,
     "components": 1_653,
     "dictionary": 1_278,
     "export": 1_255,

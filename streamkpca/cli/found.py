@@ -49,6 +49,8 @@ class Found:
         self._change, self._n_changes_told, self._told = monitor.change_detected_, 0, (0, False)
         # The latest and the rarest, by their numbers among all events of the monitor, from 1 on.
         self._events, self._usual_alarms = dict[int, Event](), 1.0
+        known = number_events(monitor).items()
+        self._confirmed = {event.group: number for number, event in known if event.feedback == "confirmed"}
         self._records, self._labels, self._numbers = list[MonitorRecord](), list[Any](), deque[Any]()
 
     def take(self, table: Table, batch: Batch) -> MonitorRecord:
@@ -129,7 +131,7 @@ class Found:
     def groups(self) -> list[list[Event]]:
         """Return the events that are rare enough, alike ones together: broken relations first, then the worst.
 
-        A machine that explores its range is where it was never before, and nothing is broken.
+        A machine that explores its range is where it was never before, and nothing need be broken.
         Of up to 4,096 healthy rows, about one is as rare, and one more in each 4,096 beyond.
         """
         rare = sorted(filter(self.is_shown, self._events.values()), key=lambda event: (event.group, event.start))
@@ -171,6 +173,7 @@ class Found:
             "known_rows": event.start,
             "event_kind": event.kind,
             "feedback": event.feedback,
+            "like_confirmed": self._confirmed.get(event.group),
             "group": event.group,
             "is_open": alike[-1].is_open,
             "features": [self._cause_facts(cause) for cause in event.features],
@@ -206,12 +209,8 @@ class Found:
             is_fault, rarity = np.concatenate(self._labels) != 0, np.concatenate([one.rarity for one in self._records])
             is_alarm = np.concatenate([one.is_alarm for one in self._records])
             edges = np.flatnonzero(np.diff(is_fault, prepend=False, append=False)).reshape(-1, 2)
-            n_found = sum(bool(is_alarm[first:end].any()) for first, end in edges)
-            found |= {
-                "labelled_rows": int(is_fault.sum()),
-                "labelled_faults": len(edges),
-                "faults_with_an_alarm": n_found,
-            }
+            found |= {"labelled_rows": int(is_fault.sum()), "labelled_faults": len(edges)}
+            found["faults_with_an_alarm"] = sum(bool(is_alarm[first:end].any()) for first, end in edges)
             found["alarms_in_other_rows"] = float(is_alarm[~is_fault].mean()) if not is_fault.all() else None
             if 0 < is_fault.mean() < 1:
                 found["area_under_roc_curve"] = auroc(is_fault, rarity)
@@ -252,15 +251,17 @@ class Found:
         return figure
 
 
+def number_events(monitor: Monitor) -> dict[int, Event]:
+    """Return the latest events by their numbers among all events of a monitor, from 1 on."""
+    return dict(enumerate(monitor.events_, start=monitor.n_events_ - len(monitor.events_) + 1))
+
+
 def event_of(monitor: Monitor, number: int) -> Event:
     """Return the event of a number, one of the latest."""
-    events, n = monitor.events_, monitor.n_events_
-    if not n - len(events) < number <= n:
-        known = (
-            f"of the latest events, {n - len(events) + 1:,} to {n:,}," if events else "of an event, and there are none,"
-        )
-        raise ValueError(f"expected the number {known} but got {number:,}; streamkpca info lists them")
-    return events[number - n - 1]
+    if number not in (events := number_events(monitor)):
+        known = f"the latest events, {min(events):,} to {max(events):,}," if events else "an event, and there are none,"
+        raise ValueError(f"expected the number of {known} but got {number:,}; streamkpca info lists them")
+    return events[number]
 
 
 def describe(event: Event, number: int, names: Sequence[str]) -> str:
@@ -273,7 +274,7 @@ def describe(event: Event, number: int, names: Sequence[str]) -> str:
 
 def list_events(monitor: Monitor, names: Sequence[str]) -> list[str]:
     """Describe the events of a monitor that a user has judged, and the rarest of the others."""
-    events = dict(enumerate(monitor.events_, start=monitor.n_events_ - len(monitor.events_) + 1))
+    events = number_events(monitor)
     rarest = nlargest(_SHOWN_GROUPS, events, key=lambda number: events[number].severity)
     return [describe(one, number, names) for number, one in events.items() if one.feedback or number in rarest]
 
@@ -291,7 +292,8 @@ def tell(found: Facts, unit: str) -> None:
         span = f"{found['events']:,} similar events between {begin} and {end}" if "events" in found else span
         head = f"Event {found['number']:,}: once in {_round(found['severity'])} rows"
         head += f" (an estimate, from the {found['known_rows']:,} before)" * (found["severity"] > found["known_rows"])
-        more = [span, counts, *["still open"] * found["is_open"], *filter(None, [found["feedback"]])]
+        like = found["like_confirmed"] and f"like event {found['like_confirmed']:,}, which was confirmed"
+        more = [span, counts, *["still open"] * found["is_open"], *filter(None, [found["feedback"], like])]
         lines = [f"{head}, {_KINDS[found['event_kind']]}; {', '.join(more)}"]
         lines += [f"{printable(cause['feature'])}: {_deviation(cause, unit)}" for cause in causes]
     click.echo("\n  ".join(["\n" + lines[0], *filter(None, lines[1:])]))

@@ -345,6 +345,7 @@ def test_what_a_user_says_of_an_event_by_its_number_is_kept_with_the_model(folde
             rf"  event {fault}, 2024-05-04.*, in flow, total, once in .*, {word}", run("info", f"{model}.npz").stdout
         )
         assert later[-1]["alarms"] == n_alarms
+        assert any(event["like_confirmed"] == fault for event in events(later)) == (word == "confirmed")
         assert Monitor.load(f"{model}.npz").events_[fault - 1].feedback == word
         # It is kept.
         write("more.csv", np.tile(X[900:920], (5, 1)), first=1500)
