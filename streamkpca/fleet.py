@@ -323,7 +323,7 @@ class _Compared(NamedTuple):
         n_rows = np.array([machine.n_rows for machine in fleet.machines])
         is_projected = np.array([machine.is_projected for machine in fleet.machines])
         log_p_unexplained = np.zeros(len(n_rows))
-        if (~is_projected).sum() >= max(_LEAST_MACHINES, is_projected.sum()):
+        if 2 * is_projected.sum() <= len(is_projected):
             unexplained = np.log([max(machine.unexplained, 1e-12) for machine in fleet.machines])[:, None]
             log_p_unexplained = _log_p(*_standardise_apart(unexplained, n_rows, is_projected))[:, 0]
         usual = np.ones(len(n_rows), dtype=bool)
@@ -374,7 +374,8 @@ def _statistics(fleet: _Fleet, usual: Flags) -> tuple[Array, Array]:
     within = np.mean([machine.covariance for machine in chosen], axis=0)
     centre = np.median([machine.mean for machine in chosen], axis=0)
     variances, axes = np.linalg.eigh(within)
-    total = float(np.trace(within))
+    # At least what rounding leaves of rows that are all equal.
+    total = max(float(np.trace(within)), 1e-12 * float(centre @ centre), 1e-300)
     n_slopes = min(_N_SLOPES, int((variances > _LEAST_COMPONENT * total).sum()))
     variances = np.maximum(variances, 0.0)
     smoother = axes / np.sqrt(variances + _NOISE_RIDGE * total)
@@ -388,7 +389,8 @@ def _statistics(fleet: _Fleet, usual: Flags) -> tuple[Array, Array]:
     values = np.empty((len(fleet.machines), len(means), 2 + components.shape[1]))
     for own, machine in zip(values, fleet.machines, strict=True):
         shared = machine.covariance @ components
-        slopes = np.linalg.solve(components.T @ shared, shared.T)
+        # A machine that is far from all atoms has no covariance.
+        slopes = np.linalg.pinv(components.T @ shared, hermitian=True) @ shared.T
         noise = np.einsum("jrm,jrm->j", along @ (machine.covariance - shared @ slopes), along)
         own[:, 0] = mean_axes @ (machine.mean - centre)
         own[:, 1] = np.log(np.maximum(noise, 1e-300))
@@ -436,7 +438,7 @@ def _standardise_apart(values: Array, n_rows: Array, is_projected: Flags) -> tup
     Odd machines replace atoms. So if most others did not, projected moments count where they are larger than whole
     ones; else the few whole ones are compared with projected ones, but for what is common to them.
     """
-    if (~is_projected).sum() >= max(_LEAST_MACHINES, is_projected.sum()):
+    if 2 * is_projected.sum() <= len(is_projected):
         differences, scales, dof = _standardise(values, n_rows, ~is_projected)
         return np.where(is_projected[:, None], np.maximum(differences, 0.0), differences), scales, dof
     differences, scales, dof = _standardise(values, n_rows, is_projected)

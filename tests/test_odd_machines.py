@@ -144,6 +144,14 @@ def test_a_few_that_kept_their_atoms_do_not_tell_what_is_usual():
     assert odd(fleet)[0].rarity < 200
 
 
+def test_of_five_machines_the_one_that_replaced_its_atoms_is_odd():
+    rng = np.random.default_rng(21)
+    begun = StreamingKernelPCA(2, max_atoms=24, noise_variance=None, reservoir_size=0).partial_fit(rows_of(rng, n=2000))
+    fleet = {name: machine(rng, begun, n=600, late=(2, 4) * (name == "late")) for name in [0, 1, 2, 3, "late"]}
+    assert len({model.refit().state_.summary.basis.atoms.tobytes() for model in fleet.values()}) == 2
+    assert [one.name for one in odd(fleet) if one.rarity > 200] == ["late"]
+
+
 def test_pending_rows_count_and_too_few_are_told_of(healthy):
     rng = np.random.default_rng(8)
     short = machine(rng, n=400, stuck=(2,))
@@ -163,6 +171,9 @@ def test_rows_that_the_atoms_do_not_explain_are_odd(healthy):
     found = odd({**dict(enumerate(healthy[:12])), "far": far})
     assert found[0].name == "far"
     assert found[0].rarity > 200
+    # Where no row is near an atom, there is no covariance.
+    lost = BEGUN.without_rows().partial_fit(rows_of(rng) + 1e6)
+    assert [one.name for one in odd({**dict(enumerate(healthy[:12])), "lost": lost}) if one.rarity > 200] == ["lost"]
 
 
 @pytest.mark.parametrize("kernel", [Linear(), RBF(0.5).on([0, 2, 3]), 0.5 * RBF(0.05).in_units("std")])
