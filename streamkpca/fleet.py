@@ -3,15 +3,11 @@
 The moments of all machines are those of c(x), the coordinates of rows in the basis of common atoms. Where feature j
 moves by h, c(x) moves by h r(x); its response r = dc/dx_j at the atoms follows from the kernel. Let g be the mean
 response of a feature in coordinates that are whitened by the covariance within machines, of length 1, and t(x) the
-largest principal components there. Three statistics of a machine tell what the other features do not explain of this
-one:
-
-* its offset, the mean of g.c(x);
-* its slopes, the regression of g.c(x) on t(x), which faults of gain and phase change;
-* its noise, the logarithm of the mean square that this regression leaves along all responses of the feature.
-
-With a linear kernel, g.c(x) is the error of the best linear prediction of x_j by the others. The last statistic is the
-logarithm of the share of energy outside the span of the atoms.
+largest principal components there. Statistics of a machine tell what the other features do not explain of this one: its
+offset, the mean of g.c(x); its slopes, the regression of g.c(x) on t(x), which faults of gain and phase change; its
+noise, the logarithm of the mean square that this regression leaves along all responses of the feature. With a linear
+kernel, g.c(x) is the error of the best linear prediction of x_j by the others. The last statistic is the logarithm of
+the share of energy outside the span of the atoms.
 """
 
 import math

@@ -32,7 +32,7 @@ LINES = {
     "export": 1_255,
     "kernels": 1_728,
     "models": 1_281,
-    "monitoring": 1_556,
+    "monitoring": 1_551,
     "plots": 385,
     "rows": 479,
     "stream": 1_379,

@@ -51,7 +51,7 @@ class DistributionChange:
     confidence : float
         Probability that a healthy stream would not have reached that statistic since the statistics began.
     features : tuple of Shift
-        Means, spreads and correlations of the rows from `start` to `last`, of the latest 1,024 of them, that moved, the
+        Means, spreads and correlations that moved in the rows from `start` to `last`, of the latest 1,024 of them, the
         surest first, at most five; if nothing moved, the chance that any is named is one in a hundred. Fewer than ten
         rows show means only.
 
@@ -136,16 +136,15 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     are more, with and without whitening, the logarithms of its novelty and of its distance, and the products of any two
     features. Exponentially weighted averages [1]_ with five rates, from the row alone to a memory of up to 200 rows,
     are compared with those of healthy rows: by the sum of squares for whitened columns, by the largest square for the
-    others. So means, spreads, correlations and shapes can be seen to move, in one row or slowly. Beyond twice the size
-    that one healthy row in ten exceeds, columns count by their logarithm, which makes exponential tails of power laws.
+    others. So means, spreads, correlations and shapes can be seen to move, in one row or slowly. Far from healthy rows
+    columns count by their logarithm, which makes exponential tails of power laws.
 
     The **run length** is the mean wait for a level. Streams are put together from blocks of healthy rows [2]_, four
     times as long as rows stay correlated, and the rows until the largest statistic passes a level are counted. Levels
     that are passed less than once in a quarter of the healthy rows are extrapolated, as waits for rare levels are
-    exponential, at a rate that is bounded with a confidence of three quarters. Correlated healthy rows count for fewer;
-    a warning tells where there are too few. A spread that itself rises and falls in spells makes detections several
-    times more frequent than `run_length` says. A run length is a mean: half of the detections come within 0.7 times as
-    many rows.
+    exponential. Correlated healthy rows count for fewer; a warning tells where there are too few. A spread that itself
+    rises and falls in spells makes detections several times more frequent. Half of the detections come within 0.7 times
+    the mean.
 
     After a detection the statistics begin anew against the same healthy rows. If they pass again within a twentieth of
     the run length, the change lasts: it is reported once, and `change_detected_` gets surer. Call `restart` to take it

@@ -41,8 +41,7 @@ class Cause(NamedTuple):
         Its value at the alarm where it is farthest from what was expected, in deviations.
     expected, low, high : float
         The value expected there, given the features that are not listed, and a range of two standard deviations to
-        either side, in which about nine in ten healthy values lie. Of a linear prediction and of one by similar healthy
-        rows, the one with the narrower range.
+        either side. Of a linear prediction and of one by similar healthy rows, the one with the narrower range.
     direction : {"above", "below"}
         Where the value lies.
     since : int

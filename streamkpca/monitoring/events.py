@@ -36,10 +36,8 @@ class Event:
     n_alarms : int
     severity : float
         Rarity of its rarest row: once in so many healthy rows.
-    peak_row : int
-        Position of this row.
-    peak : float
-        Its novelty.
+    peak_row, peak : int and float
+        Position of this row, and its novelty.
     kind : {"place", "relation"}
         What makes that row rare: it lies where no row was before, or its numbers do not fit each other.
     group : int
@@ -92,19 +90,17 @@ class Change:
 
     Parameters
     ----------
-    start : int
-        Position of the row that it began with.
-    detected : int
-        Position of the row after which it was detected.
+    start, detected : int
+        Positions of the row that it began with, and of the row after which it was detected.
     share : float
         Share of such rows among those from `start` to `detected`.
     features : tuple of Cause
-        The features that explain the rows since that were not learned, as those of an event do; empty if there are
-        none. `since` is that of the change.
+        The features that explain the rows since that were not learned, as those of an event do. `since` is that of the
+        change.
     is_accepted : bool
         Whether the rows since `start` were learned.
     start_time, detected_time : datetime64 or float, optional
-        Times of the row that it began with, and of the row after which it was detected, in UTC.
+        Times of these rows, in UTC.
 
     Examples
     --------

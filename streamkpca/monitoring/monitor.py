@@ -280,7 +280,7 @@ class Monitor(SavedWithModel[MonitorState]):
             times, breaks = self._breaks(rows, time)
             n, start = len(rows), 0
             is_planned = _check_planned(planned, n)
-            record = MonitorRecord(np.ones(n), np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), np.zeros(n), times)
+            record = MonitorRecord(np.empty(n), np.empty(n), np.empty(n, dtype=bool), np.empty(n), np.empty(n), times)
             scorer, state = self._scorer, self._latest
             if state is None:
                 scorer, state = self._start(rows.shape[1], names)
@@ -294,11 +294,14 @@ class Monitor(SavedWithModel[MonitorState]):
                 for first, end, is_good in scorer.cut_runs(part, breaks[start:stop], is_planned[start:stop]):
                     if breaks[start + first] or not is_good:
                         state = state.begin_anew()
-                    answers = _part(record, start + first, start + end)
+                    place = slice(start + first, start + end)
                     try:
-                        state = self._judge_run(state, scorer, part[first:end], is_good, answers)
+                        at = None if times is None else times[place]
+                        state, answers = self._judge_run(state, scorer, part[first:end], at, is_good)
                     except RowError as error:
                         raise error.at(start + first + error.row) from None
+                    for column, found in zip(record[:5], answers[:5], strict=True):
+                        column[place] = found
                 if state.log.is_over(state.n_rows, self.end_after):
                     state = self._close(state, scorer)
                 if state.n_rows % chunk == 0:
@@ -623,35 +626,32 @@ class Monitor(SavedWithModel[MonitorState]):
         return scorer, begin_with_model(state, scorer) if is_enough else state
 
     def _judge_run(
-        self, state: MonitorState, scorer: Scorer, rows: Array, is_good: bool, record: MonitorRecord
-    ) -> MonitorState:
-        """Judge rows (n, d) that follow each other into their record; the model and the scales stay the same."""
-        first, threshold, learns = state.n_rows, self._threshold(state), self.learn != "none"
+        self, state: MonitorState, scorer: Scorer, rows: Array, times: Times | None, is_good: bool
+    ) -> tuple[MonitorState, MonitorRecord]:
+        """Judge rows (n, d) that follow each other; the model and the scales stay the same."""
+        n, first, threshold, learns = len(rows), state.n_rows, self._threshold(state), self.learn != "none"
         if is_good:
-            stacked, context, n_padded = scorer.stack(state, rows, record.time)
+            stacked, context, n_padded = scorer.stack(state, rows, times)
             scores = scorer.score(state, stacked, learns)
             healthy = partial(scorer.describe_healthy, state)
             state, verdict = judge(state, scores, stacked, threshold, learns, healthy)
             verdict.is_usual[:n_padded] = False
-            record.novelty[:], record.smoothed[:] = scores.novelty, scores.views[0]
-            record.rarity[:], record.threshold[:], record.is_alarm[:] = verdict[:3]
+            record, exceeds = MonitorRecord(*verdict[:3], scores.novelty, scores.views[0], times), verdict.exceeds
             state = state.count_rows(
-                len(rows),
-                record.time,
+                n,
+                times,
                 context=context,
-                n_padded=max(n_padded - len(rows), 0),
+                n_padded=max(n_padded - n, 0),
                 last_scores=np.array([view[-1] for view in scores.views]),
                 waiting=(*state.waiting, ScoredRows(stacked, verdict.is_usual, verdict.is_odder)),
             )
             if np.count_nonzero(record.is_alarm):
                 state = self._log(state, scorer, first, stacked, record, verdict.is_relation)
-            exceeds = verdict.exceeds
         else:
-            record.threshold[:] = threshold
-            record.novelty[:] = record.smoothed[:] = record.rarity[:] = np.nan
-            state, exceeds = state.count_rows(len(rows), record.time), record.is_alarm
-        run = state.run.advance(exceeds, first, record.time)
-        return state if run is state.run else replace_fields(state, run=run)
+            none, exceeds = np.full(n, np.nan), np.zeros(n, dtype=bool)
+            record, state = MonitorRecord(none, np.full(n, threshold), exceeds, none, none), state.count_rows(n, times)
+        run = state.run.advance(exceeds, first, times)
+        return (state if run is state.run else replace_fields(state, run=run)), record
 
     def _log(
         self, state: MonitorState, scorer: Scorer, first: int, rows: Array, record: MonitorRecord, is_relation: Flags
@@ -765,13 +765,6 @@ def _describe_change(state: MonitorState, scorer: Scorer, accepts: bool) -> Chan
         start_time=start_time,
         detected_time=state.last_time,
     )
-
-
-def _part(record: MonitorRecord, start: int, stop: int) -> MonitorRecord:
-    """Return the answers to some of the rows, which can be written."""
-    if stop - start == len(record.novelty):
-        return record
-    return MonitorRecord(*(None if column is None else column[start:stop] for column in record))  # type: ignore[arg-type]
 
 
 def _check_planned(planned: Any, n: int) -> Flags:
