@@ -261,6 +261,7 @@ class Kernel(ABC):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from streamkpca.kernels import RBF
         >>> RBF(0.5).program.diagonal(np.array([[0.0], [2.0]]))
         array([1., 1.])

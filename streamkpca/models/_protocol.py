@@ -88,12 +88,27 @@ class Parameterised(ABC):
 
     @property
     def n_features_in_(self) -> int:
-        """Number of features."""
+        """Number of features.
+
+        Examples
+        --------
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA().fit([[1.0, 2.0], [2.0, 4.0]]).n_features_in_
+        2
+        """
         return self._find_width("n_features_in_")[0]
 
     @property
     def feature_names_in_(self) -> Names:
-        """Names of the features, if the first rows came with names."""
+        """Names of the features, if the first rows came with names.
+
+        Examples
+        --------
+        >>> import pandas
+        >>> from streamkpca import KernelPCA
+        >>> KernelPCA().fit(pandas.DataFrame({"flow": [1.0, 2.0]})).feature_names_in_.tolist()
+        ['flow']
+        """
         names = self._find_width("feature_names_in_")[1]
         if names is None:
             raise AttributeError(
