@@ -12,7 +12,7 @@ from streamkpca.components.novelty import NoveltyScore
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.dictionary._loops import GAIN, choose_greedily
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.state import State, holds_all_rows, latest_axes, rows_for_selection, totals_and_sample
+from streamkpca.stream.state import State, latest_axes, totals_and_sample
 
 # Runs of neighbours that are left out in turn. With four, thresholds of 300 rows were exceeded by half as many fresh
 # rows as they should be; with runs of 64 rows, those of 2,048 rows by twice as many where atoms move.
@@ -122,13 +122,28 @@ def calibrate(state: State, settings: Settings, *, n_least: int = _ENOUGH) -> Ca
     runs = np.arange(len(seen)) * min(_N_RUNS, len(seen)) // len(seen)
     with linalg.one_blas_thread():
         novelty = _without_own_atoms(snapshot, rows[seen], weights[seen], positions[seen], runs)
-    # Rows of a sample that are next to each other were not neighbours.
-    runs = runs if holds_all_rows(state) else np.arange(len(seen))
+    if state.summary is not None and not state.summary.samples_all_rows:
+        # Rows of a sample that are next to each other were not neighbours.
+        runs = np.arange(len(seen))
     return Calibration(
         np.concatenate([novelty, unseen.novelty]),
         np.concatenate([weights[seen], unseen.weights]),
         np.concatenate([runs, -1 - unseen.runs]),
         np.concatenate([rows[seen], unseen.rows]),
+    )
+
+
+def rows_for_selection(state: State) -> tuple[Array, Array, Positions]:
+    """Return rows (n, d), weights (n,) and positions of what atoms were chosen from, pending rows included."""
+    pending, summary = state.pending, state.summary
+    positions = state.n_rows - pending.n_rows + np.arange(pending.n_rows)
+    if summary is None:
+        return pending.rows, pending.weights, positions
+    rows, weights, places = summary.selection_sample.in_stream_order()
+    return (
+        np.concatenate([rows, pending.rows]),
+        np.concatenate([weights, pending.weights]),
+        np.concatenate([places, positions]),
     )
 
 

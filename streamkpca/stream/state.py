@@ -6,7 +6,7 @@ from typing import NamedTuple, NoReturn, Self
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Positions
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.linalg import one_blas_thread, squared_norms
 from streamkpca._core.parameters import check_integer
@@ -194,25 +194,6 @@ def totals_and_sample(state: State, settings: Settings, kernel: Kernel | None = 
     """
     pending = state.pending
     return totals_after(begin_summary(state, settings, kernel), pending.rows, pending.weights, settings.half_life)
-
-
-def rows_for_selection(state: State) -> tuple[Array, Array, Positions]:
-    """Return rows (n, d), weights (n,) and positions of what atoms were chosen from, pending rows included."""
-    pending, summary = state.pending, state.summary
-    positions = state.n_rows - pending.n_rows + np.arange(pending.n_rows)
-    if summary is None:
-        return pending.rows, pending.weights, positions
-    rows, weights, places = summary.selection_sample.in_stream_order()
-    return (
-        np.concatenate([rows, pending.rows]),
-        np.concatenate([weights, pending.weights]),
-        np.concatenate([places, positions]),
-    )
-
-
-def holds_all_rows(state: State) -> bool:
-    """Tell whether the rows that atoms are chosen from are all rows of positive weight."""
-    return state.summary is None or state.summary.samples_all_rows
 
 
 # Axes

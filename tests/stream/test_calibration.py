@@ -8,8 +8,8 @@ from streams_to_watch import normal_rows, small_model
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
-from streamkpca.stream.calibration import Calibration, calibrate
-from streamkpca.stream.state import rows_for_selection, totals_and_sample
+from streamkpca.stream.calibration import Calibration, calibrate, rows_for_selection
+from streamkpca.stream.state import totals_and_sample
 
 
 def parts(model):
