@@ -15,6 +15,7 @@ from streamkpca.changes.shifts import MOST_FEATURES, FeatureMoments, Shift, find
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.errors import name_errors, require, warn
+from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.models.saving import SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA, check_model
 from streamkpca.rows.validation import check_parts, feature_names
@@ -112,6 +113,7 @@ class DetectorState:
 
 
 @name_errors
+@explain_unknown_arguments
 class ChangeDetector(SavedWithModel[DetectorState]):
     """Tell when the rows of a stream come from another distribution than the healthy rows that it begins with.
 
@@ -176,16 +178,15 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     False
     """
 
-    _entry, _noun = "changes", "change detector"
+    _entry, _noun, _parameters = "changes", "change detector", ("model", "run_length", "n_healthy")
 
     def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:
         check_model(model)
         if getattr(model, "state_", None) is None:
             raise ValueError("the model has seen no rows; call its partial_fit with healthy rows first")
         self.run_length = check_real("run_length", run_length, least=100.0, most=1e12)
-        if n_healthy is None:
-            n_healthy = int(np.clip(0.5 * self.run_length, *_USUAL_HEALTHY))
-        self.n_healthy = check_integer("n_healthy", n_healthy, least=_LEAST_HEALTHY)
+        usual = int(np.clip(0.5 * self.run_length, *_USUAL_HEALTHY))
+        self.n_healthy = check_integer("n_healthy", usual if n_healthy is None else n_healthy, least=_LEAST_HEALTHY)
         if self.run_length > _FARTHEST * self.n_healthy:
             raise ValueError(
                 f"{self.n_healthy:,} healthy rows cannot tell what happens once in {self.run_length:,.0f}; "
@@ -200,7 +201,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
                 f"ChangeDetector: {name} cannot change, as levels come from the present one; begin a new "
                 f"ChangeDetector({'' if name == 'model' else 'model, '}{name}=...)"
             )
-        object.__setattr__(self, name, value)
+        super().__setattr__(name, value)
 
     def update(self, X: Any) -> ChangeRecord:
         """Take in the next rows; the first `n_healthy` ones are learned as the healthy ones.
@@ -226,7 +227,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         """
         known, state = self.model.state_, self._state
         names = known.names if state is None or state.names is None else np.array(state.names, dtype=object)
-        rows = check_parts(X, known.n_features, names, learns=True)
+        rows = check_parts(X, known.n_features, names)
         check_range(known, rows, 1.0)
         if state is None:
             given = feature_names(X) if names is None else names
@@ -289,9 +290,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         detector = cls(model, run_length=record["run_length"], n_healthy=record["n_healthy"])
         if record["state"] is not None:
             d, m = model.n_features_in_, len(latest_axes(model.state_, model.settings()).span_atoms)
-            few = d if d <= MOST_FEATURES else 0
-            context = Context(lengths={"d": (d,), "c": (few,), "m": (m,), "K": (N_RATES,), "G": (N_GROUPS,)})
-            detector._state = state = restore_part(_STATE, record["state"], context)
+            dim = dict[str, tuple[int, ...]](d=(d,), c=(d * (d <= MOST_FEATURES),), m=(m,), K=(N_RATES,), G=(N_GROUPS,))
+            detector._state = state = restore_part(_STATE, record["state"], Context(lengths=dim))
             _check(state, detector.n_healthy)
         return detector
 

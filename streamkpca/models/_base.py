@@ -46,7 +46,7 @@ class Fitted:
 def check_batch(kernel: Any, X: Any, sample_weight: Any) -> tuple[Kernel, Array, Array, Names | None]:
     """Check the arguments of a batch fit; return the settled kernel, the rows, their weights and the columns' names."""
     X, kernel = arrow_table(X), kernel_from(kernel)
-    rows = check_parts(X, learns=True)[:]
+    rows = check_parts(X, learner="fit a StreamingKernelPCA with")[:]
     weights = as_sample_weight(sample_weight, len(rows))
     return kernel.settled(rows, weights), rows, weights, feature_names(X)
 

@@ -3,7 +3,7 @@
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -167,10 +167,10 @@ def explain_unknown_arguments(kind: Kind) -> Kind:
     return kind
 
 
-def advice_on(name: str, value: Any, known: Mapping[str, Any], kernel: Any) -> str:
-    """Say that a name is not a parameter, and suggest a kernel's parameter or a similar name."""
+def advice_on(name: str, value: Any, known: Collection[str], kernel: Any = None) -> str:
+    """Say that a name is not a parameter, and suggest a kernel's parameter, if there is a kernel, or a similar name."""
     given = KERNELS.get(kernel) if isinstance(kernel, str) else type(kernel)
-    for kind in (given, KERNELS["rbf"], *KERNELS.values()):
+    for kind in (given, KERNELS["rbf"], *KERNELS.values()) if "kernel" in known else ():
         if kind is not None and kind in KERNELS.values() and name in (field.name for field in fields(kind)):  # type: ignore[arg-type]
             return f"{name!r} is a parameter of kernels; pass it within one: kernel={kind.__name__}({name}={value!r})"
     name = name[:_LONGEST_NAME]

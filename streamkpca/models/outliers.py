@@ -381,7 +381,7 @@ class OutlierDetector(Parameterised):
         size = check_integer("max_samples", self.max_samples, least=1)
         seed = randbits(63) if self.random_state is None else check_integer("random_state", self.random_state, least=0)
         width, names = (None, None) if table is None else (table.n_features, table.names)
-        rows = check_parts(X, width, names, learns=True)
+        rows = check_parts(X, width, names)
         if table is None:
             table = _Table(feature_names(X), Reservoir.empty(size, rows.shape[1]), 0, seed, None)
         return table.add(rows, contamination), rows

@@ -11,6 +11,7 @@ from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.errors import CheckpointError, CheckpointWarning, name_errors, plainly, require, text_of, warn
 from streamkpca.kernels import Kernel
+from streamkpca.models._protocol import advice_on
 from streamkpca.models.streaming import StreamingKernelPCA
 
 # What it knows of the rows so far, with their number `n_rows`.
@@ -80,12 +81,7 @@ class Checkpointer:
     """
 
     def __init__(
-        self,
-        path: FileName,
-        *,
-        every_rows: int | None = None,
-        every_seconds: float | None = None,
-        keep: int = 3,
+        self, path: FileName, *, every_rows: int | None = None, every_seconds: float | None = None, keep: int = 3
     ) -> None:
         self._every_rows = None if every_rows is None else check_integer("every_rows", every_rows, least=1)
         self._every_seconds = (
@@ -94,8 +90,7 @@ class Checkpointer:
         self._keep = check_integer("keep", keep, least=1)
         self._path = _check_path(path)
         self._name = re.compile(re.escape(self._path.stem) + r"-([0-9]{8,})" + re.escape(self._path.suffix))
-        self._saved_rows = 0
-        self._saved_at = time.monotonic()
+        self._saved_rows, self._saved_at = 0, time.monotonic()
 
     @property
     def generations(self) -> list[Path]:
@@ -124,7 +119,7 @@ class Checkpointer:
         path = self._path.with_name(f"{self._path.stem}-{number:08d}{self._path.suffix}")
         n_rows = _rows_of(model)
         model.save(path, extra)
-        self._note(n_rows)
+        self._saved_rows, self._saved_at = n_rows, time.monotonic()
         for old in older[self._keep - 1 :]:
             old.unlink(missing_ok=True)
         return path
@@ -174,7 +169,7 @@ class Checkpointer:
             except (CheckpointError, OSError) as error:
                 warn(f"{error}; an older generation is tried", CheckpointWarning)
             else:
-                self._note(_rows_of(model))
+                self._saved_rows, self._saved_at = _rows_of(model), time.monotonic()
                 return model
         if generations:
             raise CheckpointError(
@@ -182,9 +177,6 @@ class Checkpointer:
                 "from a backup, or move them away to start anew"
             )
         return None
-
-    def _note(self, n_rows: int) -> None:
-        self._saved_rows, self._saved_at = n_rows, time.monotonic()
 
     def _number(self, path: Path) -> int:
         found = self._name.fullmatch(path.name)
@@ -210,14 +202,21 @@ def _rows_of(model: Any) -> int:
 class SavedWithModel(ABC, Generic[Known]):
     """Base of what is kept beside a model: saved as an entry of the model's `extra`, and made of it again.
 
-    A subclass gives the name of the entry, what messages call it, and the two hooks below.
+    A subclass gives the name of the entry, what messages call it, its parameters, and the two hooks below.
     """
 
     _entry: ClassVar[str]
     _noun: ClassVar[str]
+    _parameters: ClassVar[Any]
     model: StreamingKernelPCA
     extra_: Any = None
     _state: Known | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Parameters are set later, too, and a misspelt one would change nothing.
+        if not (name in self._parameters or name.startswith("_") or hasattr(type(self), name)):
+            raise AttributeError(f"{type(self).__name__}: {advice_on(name, value, self._parameters)}")
+        object.__setattr__(self, name, value)
 
     @property
     def n_rows_(self) -> int:

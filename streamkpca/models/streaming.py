@@ -737,7 +737,7 @@ def _prepare_rows(
         rows: validation.Rows = X
     else:
         width, names = (None, None) if state is None else (state.n_features, state.names)
-        rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learns=True)
+        rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learner="give the model")
         if state is None:
             settings.kernel.check_width(rows.shape[1])
             state = State.begin(settings, rows.shape[1], validation.feature_names(X))

@@ -191,8 +191,7 @@ class AlarmRun:
 def _bernoulli(alarms: Array, rows: Array) -> Array:
     """Return the largest log likelihood of so many alarms in so many rows."""
     rows = np.maximum(rows, alarms)
-    likelihood: Array = xlogy(alarms, alarms) + xlogy(rows - alarms, rows - alarms) - xlogy(rows, rows)
-    return likelihood
+    return np.asarray(xlogy(alarms, alarms) + xlogy(rows - alarms, rows - alarms) - xlogy(rows, rows))
 
 
 class EventLog(NamedTuple):

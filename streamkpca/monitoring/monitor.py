@@ -13,9 +13,10 @@ import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
-from streamkpca._core.parameters import check_integer
+from streamkpca._core.parameters import check_integer, show
 from streamkpca.errors import RowError, name_errors
 from streamkpca.kernels import RBF
+from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.models.saving import SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.bound import FalseAlarmBound, renew_level
@@ -81,6 +82,7 @@ class MonitorRecord(NamedTuple):
 
 
 @name_errors
+@explain_unknown_arguments
 class Monitor(SavedWithModel[MonitorState]):
     """Watch a stream: score its rows, raise alarms, gather them in events, and learn the rows that are normal.
 
@@ -180,6 +182,7 @@ class Monitor(SavedWithModel[MonitorState]):
     """
 
     _entry = _noun = "monitor"
+    _parameters = PARAMETERS.keys()
     # What their checks return.
     period: Any
     max_gap: Any
@@ -232,7 +235,7 @@ class Monitor(SavedWithModel[MonitorState]):
                 )
             if value is not None or not is_optional:
                 value = check(name, value)
-        object.__setattr__(self, name, value)
+        super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         # What the model has learned and the thresholds belong together, so no update may come between.
@@ -411,7 +414,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
         Raises
         ------
-        ValueError
+        TypeError, ValueError
             It is no event of this monitor, or its rows are no longer kept.
 
         Examples
@@ -441,7 +444,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
         Raises
         ------
-        ValueError
+        TypeError, ValueError
             It is no event of this monitor, or its rows are no longer kept.
 
         Examples
@@ -457,6 +460,8 @@ class Monitor(SavedWithModel[MonitorState]):
     def _judge_event(self, event: Event, feedback: str) -> Self:
         """Take in what a user says of an event."""
         with self.model.write_lock:
+            if not isinstance(event, Event):
+                raise TypeError(f"expected an Event but got {show(event)}; pass one of monitor.events_")
             state, scorer = self._latest, self._scorer
             if state is not None and state.log.current is not None and state.log.current.start == event.start:
                 state = self._close(state, scorer)
@@ -709,15 +714,14 @@ class Monitor(SavedWithModel[MonitorState]):
     def _check_rows(self, X: Any) -> tuple[Rows, list[str] | None]:
         """Return the rows, in the model's precision, and the names of their features."""
         state, settings = self._state, self.model.settings()
-        width, names, skips = None, None, settings.on_bad_rows == "skip"
+        width, names, skips, gaps = None, None, settings.on_bad_rows == "skip", settings.on_missing != "raise"
         if state is not None:
             width, names = state.n_features, state.names
         elif (known := self._known) is not None:
             width = n_features_of(known.n_features, self.lags, self.period)
             names = known.names.tolist()[:width] if known.names is not None and self.lags == 1 else None
         expected = None if names is None else np.array(names, dtype=object)
-        gaps = settings.on_missing != "raise"
-        rows = check_parts(X, width, expected, finite=not skips, gaps=gaps, learns=True)
+        rows = check_parts(X, width, expected, finite=not skips, gaps=gaps, learner="give its model")
         if settings.dtype == "float32":
             rows = round_to_single(rows, finite=not skips)
         if state is None and names is None and (given := feature_names(X)) is not None:
@@ -773,8 +777,5 @@ def _check_planned(planned: Any, n: int) -> Flags:
         return np.zeros(n, dtype=bool)
     found = np.asarray(planned)
     if found.dtype != bool or found.shape != (n,):
-        raise ValueError(
-            f"expected planned as {n:,} booleans, one a row, but got an array of shape {found.shape} and type "
-            f"{found.dtype}"
-        )
+        raise ValueError(f"expected planned as {n:,} booleans, one a row, but got {found.dtype} of shape {found.shape}")
     return found

@@ -129,20 +129,13 @@ class ColumnSums(NamedTuple):
         return self._with(origin, moved, other.total_weight, other.total_squared_weight)
 
     def _with(self, origin: Array, sums: Array, weight: float, squared_weight: float) -> Self:
-        return self._replace(
-            origin=origin,
-            sums=self.sums + sums,
-            total_weight=self.total_weight + weight,
-            total_squared_weight=self.total_squared_weight + squared_weight,
-        )
+        total, squared_total = self.total_weight + weight, self.total_squared_weight + squared_weight
+        return type(self)(origin, self.sums + sums, total, squared_total, self.n_rows)
 
     def decay(self, factor: float) -> Self:
         """Multiply the weights of all rows by `factor`."""
-        return self._replace(
-            sums=self.sums * factor,
-            total_weight=self.total_weight * factor,
-            total_squared_weight=self.total_squared_weight * factor**2,
-        )
+        total, squared_total = self.total_weight * factor, self.total_squared_weight * factor**2
+        return type(self)(self.origin, self.sums * factor, total, squared_total, self.n_rows)
 
     def distribution(self) -> RowDistribution:
         """Return the normal distribution with these moments; O(d^3).

@@ -21,8 +21,6 @@ Times = npt.NDArray[Any]
 
 def without_times(X: Any, time: Any) -> tuple[Any, Any]:
     """Return rows and their times: `time`, the column of that name, or without any, the dates that index a table."""
-    if type(X) is np.ndarray and not isinstance(time, str):
-        return X, time
     X = arrow_table(X)
     if time is None:
         index = getattr(X, "index", None)
@@ -97,7 +95,6 @@ def in_utc(values: Times) -> Times:
 def _in_utc(value: Any) -> np.datetime64:
     if hasattr(value, "to_datetime64"):
         # Of pandas, to the nanosecond, or its NaT.
-        found: np.datetime64 = value.to_datetime64()
-        return found
+        return np.datetime64(value.to_datetime64())
     zone = getattr(value, "tzinfo", None)
     return np.datetime64(value.astimezone(UTC).replace(tzinfo=None) if zone else value)

@@ -3,9 +3,12 @@
 Arrays, lists, tables of pandas, polars and Arrow, streams of Arrow and sparse matrices of scipy.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator
+from datetime import date
 from numbers import Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
 from streamkpca._core.arrays import Array, Flags
+from streamkpca._core.parameters import show
 
 # Numbers of a part of the rows.
 _PART_NUMBERS = 2**19
@@ -67,13 +71,9 @@ def is_arrow_table(X: Any) -> bool:
 def arrow_batches(X: Any) -> Iterator[Any]:
     """Yield the batches of a stream that have rows; all of it, without one, if it has no rows."""
     reader = _reader(X)
-    empty = True
-    for batch in reader:
-        if batch.num_rows:
-            empty = False
-            yield batch
-    if empty:
-        yield reader.schema.empty_table()
+    batches = (batch for batch in reader if batch.num_rows)
+    yield next(batches, None) or reader.schema.empty_table()
+    yield from batches
 
 
 def arrow_table(X: Any) -> Any:
@@ -127,22 +127,21 @@ _FLOAT64 = np.dtype(np.float64)
 _CONVERTED_WHOLE = 2**19
 # Single rows need an array, however wide they are.
 _FEW_ROWS = 8
+# Text of numbers.
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
 
 
 def _check_shape(shape: tuple[int, ...], n_features: int | None = None) -> None:
     """Refuse anything but rows (n, d) with n and d of at least 1, and d as expected."""
     if len(shape) != 2:
-        remedy = (
-            "Reshape your data: X.reshape(1, -1) makes it one row, X.reshape(-1, 1) one feature"
-            if len(shape) < 2
-            else "flatten what follows the first axis: X.reshape(len(X), -1)"
-        )
+        remedy = "flatten what follows the first axis: X.reshape(len(X), -1)"
+        if len(shape) < 2:
+            remedy = "Reshape your data: X.reshape(1, -1) makes it one row, X.reshape(-1, 1) one feature"
         raise ValueError(f"expected a 2D array (rows, features) but got {len(shape)}D. {remedy}")
     n, d = shape
-    if n == 0:
-        raise ValueError(f"found 0 sample(s) (shape=({n}, {d})) while a minimum of 1 is required")
-    if d == 0:
-        raise ValueError(f"found 0 feature(s) (shape=({n}, {d})) while a minimum of 1 is required.")
+    if n == 0 or d == 0:
+        what = "sample" if n == 0 else "feature"
+        raise ValueError(f"found 0 {what}(s) (shape=({n}, {d})) while a minimum of 1 is required.")
     if n_features is not None and d != n_features:
         raise ValueError(
             f"X has {d} features, but it is expecting {n_features} features as input "
@@ -150,9 +149,12 @@ def _check_shape(shape: tuple[int, ...], n_features: int | None = None) -> None:
         )
 
 
-def check_finite(rows: Rows, *, gaps: bool = False, learns: bool = False, name: str = "X") -> None:
-    """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many."""
-    first, n_bad = "", 0
+def check_finite(rows: Rows, *, gaps: bool = False, learner: str = "", name: str = "X", table: Any = None) -> None:
+    """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many.
+
+    The rows are those of `table`, which may name the columns.
+    """
+    first, remedy, n_bad = "", "drop or impute such rows first", 0
     for place, part in parts_of(rows):
         if all_finite(part):
             continue
@@ -161,16 +163,14 @@ def check_finite(rows: Rows, *, gaps: bool = False, learns: bool = False, name: 
             continue
         if not first:
             row, column = (int(i) for i in np.argwhere(~numbers)[0])
-            kind = "NaN" if np.isnan(part[row, column]) else "infinity"
-            first = f"{name} contains {kind} (first at row {place.start + row}, column {column}; "
+            names, is_gap = feature_names(table), np.isnan(part[row, column])
+            where = f"row {place.start + row}, column {column if names is None else repr(names[column])}"
+            first = f"{name} contains {'NaN' if is_gap else 'infinity'} (first at {where}; "
+            if learner:
+                remedy += f', or {learner} on_bad_rows="skip" to leave them out'
+                remedy += ', on_missing="marginal" to use what they have' if is_gap else ""
         n_bad += len(part) - int(numbers.all(axis=1).sum())
     if first:
-        remedy = "drop or impute such rows first"
-        if learns:
-            remedy += (
-                ', or fit a StreamingKernelPCA with on_bad_rows="skip" to leave them out, on_missing="marginal" to use '
-                "what they have"
-            )
         raise ValueError(f"{first}{n_bad} of {len(rows)} rows are not finite); {remedy}")
 
 
@@ -214,13 +214,13 @@ def check_parts(
     *,
     finite: bool = True,
     gaps: bool = False,
-    learns: bool = False,
+    learner: str = "",
 ) -> Rows:
     """Turn X into finite, C-contiguous float64 rows (n, d) of the expected width and column names.
 
     Sparse, large or converted rows become so where they are sliced. With `gaps`, NaN are gaps; without `finite`, any
-    float is taken; with `learns`, its error tells how streams learn such rows. X itself is returned if it is such an
-    array; it is never written to.
+    float is taken. Errors advise parameters of a stream after the words of `learner`, such as "give the model". X
+    itself is returned if it is such an array; it is never written to.
     """
     if is_plain(X, n_features):
         plain: Array = X
@@ -231,7 +231,7 @@ def check_parts(
     rows: Rows = _contiguous(_real_array(X, "X")) if parts is None else parts
     _check_shape(rows.shape, n_features)
     if finite:
-        check_finite(rows, gaps=gaps, learns=learns)
+        check_finite(rows, gaps=gaps, learner=learner, table=X)
     elif parts is not None:
         for _ in parts_of(parts):
             # Anything else that is no number is refused before any row is used.
@@ -255,11 +255,10 @@ def _delay_conversion(X: Any) -> RowParts | None:
     n, d = shape
     if n <= _FEW_ROWS or n * d <= _CONVERTED_WHOLE:
         return None
-    if hasattr(X, "iloc"):
-        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(X.iloc[start:stop], "X")))
-    if hasattr(X, "slice"):
-        # Tables of polars and Arrow.
-        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(X.slice(start, stop - start), "X")))
+    # Tables of pandas, or of polars and Arrow.
+    table = getattr(X, "iloc", X if hasattr(X, "slice") else None)
+    if table is not None:
+        return RowParts((n, d), lambda start, stop: _contiguous(_real_array(table[start:stop], "X", start)))
     values = _real_array(X, "X")
     if values.ndim != 2 or (values.dtype == _FLOAT64 and values.flags.c_contiguous):
         return None
@@ -349,12 +348,13 @@ def is_plain(X: Any, n_features: int | None) -> bool:
     )
 
 
-def _real_array(values: Any, name: str) -> npt.NDArray[Any]:
-    """Return an array of real numbers, and refuse what has no plain meaning as such."""
+def _real_array(values: Any, name: str, first: int = 0) -> npt.NDArray[Any]:
+    """Return an array of real numbers, and refuse what has no plain meaning as such; rows count from `first`."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise ValueError(f"{name} has masked values; fill or drop them first: {name}.filled(value)")
-    if isinstance(values, str | bytes) or values is None:
-        raise TypeError(f"{name} must be an array of numbers, got {values!r}")
+    if isinstance(values, str | bytes | PathLike) or values is None:
+        remedy = "pass an array or a table, such as pandas.read_csv reads, or run streamkpca watch"
+        raise TypeError(f"{name} must be an array of numbers, got {values!r}; {remedy}")
     if is_arrow(values):
         return arrow_rows(arrow_table(values))
     try:
@@ -364,18 +364,33 @@ def _real_array(values: Any, name: str) -> npt.NDArray[Any]:
     kind = array.dtype.kind
     if kind == "c":
         raise ValueError(f"Complex data not supported; {name} must be real, pass {name}.real")
-    if kind in "SU":
-        raise ValueError(
-            f"{name} holds text but numbers are required; convert it with {name}.astype(float), or "
-            "number categories, as by sklearn.preprocessing.OrdinalEncoder, and compare them by kernels.Equal()"
-        )
-    if kind not in "fiub":
-        raise TypeError(
-            f"{name} has dtype {array.dtype} but numbers are required (the argument must be a string or a "
-            f"number in every place); encode or drop what is not numeric, then convert with {name}.astype(float); "
-            "sklearn.preprocessing.OrdinalEncoder numbers categories, which kernels.Equal() compares"
-        )
+    if kind not in "fiub" and array.size:
+        refusal = ValueError if kind in "SU" else TypeError
+        raise refusal(_describe_first_cell(array, getattr(values, "columns", None), name, first))
     return array
+
+
+def _describe_first_cell(array: npt.NDArray[Any], columns: Any, name: str, first: int) -> str:
+    """Say where an array holds something else than numbers, and what helps; text that is a number comes last."""
+    # As Python's own values; dates of nanoseconds would become numbers.
+    cells = (array if array.dtype.kind in "Mm" else array.astype(object)).ravel()
+    wrong = [i for i, cell in enumerate(cells) if not isinstance(cell, Real | np.bool_)]
+    at = next((i for i in wrong if not _NUMBER.fullmatch(str(cells[i]))), wrong[0])
+    cell, where = cells[at], f"place {at}"
+    if array.ndim == 2:
+        row, column = divmod(at, array.shape[1])
+        where = f"row {first + row}, column {column if columns is None else columns[column]!r}"
+    if isinstance(cell, date | np.datetime64):
+        remedy = "leave dates out, or pass them to Monitor.update as time=, by the name of their column"
+    elif _NUMBER.fullmatch(str(cell)):
+        remedy = f"convert it with {name}.astype(float)"
+    elif not isinstance(cell, str):
+        remedy = "encode, fill in or drop it (the argument must be a string or a number in every place)"
+    elif _NUMBER.fullmatch(cell.replace(",", ".")):
+        remedy = "write a decimal comma as a point, as pandas.read_csv does with decimal=','"
+    else:
+        remedy = "drop it, or number categories, as by sklearn.preprocessing.OrdinalEncoder, for kernels.Equal()"
+    return f"{name} holds {show(cell)} at {where} but numbers are required; {remedy}"
 
 
 def _contiguous(array: npt.NDArray[Any]) -> Array:
@@ -388,7 +403,11 @@ def _plain_array(values: Any) -> npt.NDArray[Any]:
     """Turn an array-like into an array; missing cells of numeric columns of pandas become NaN."""
     if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
         return np.asarray(values)
-    kinds = {getattr(dtype, "kind", "O") for dtype in values.dtypes} if hasattr(values, "iloc") else {"O"}
+    if not hasattr(values, "iloc"):
+        # polars would make numbers of dates.
+        has_dates = any(dtype.is_temporal() for dtype in values.dtypes)
+        return np.array(values.rows(), dtype=object) if has_dates else np.asarray(values.to_numpy())
+    kinds = {getattr(dtype, "kind", "O") for dtype in values.dtypes}
     # Columns of types of pandas' own, or of several types, would become objects.
     return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan) if kinds <= set("fiub") else values.to_numpy())
 

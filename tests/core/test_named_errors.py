@@ -12,6 +12,7 @@ from streamkpca import (
     Bank,
     Checkpointer,
     KernelPCA,
+    OutlierDetector,
     SparseKernelPCA,
     StreamingKernelPCA,
     kernels,
@@ -129,11 +130,23 @@ def test_warnings_point_at_the_line_that_called(call, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("call", "advises"),
-    [(KernelPCA().fit, True), (MODEL.partial_fit, True), (Monitor().update, True), (MODEL.novelty, False),
-     (MODEL.inverse_transform, False), (Linear().matrix, False)],
+    ("call", "advice"),
+    [(KernelPCA().fit, ", or fit a StreamingKernelPCA with"), (MODEL.partial_fit, ", or give the model"),
+     (Monitor().update, ", or give its model"), (OutlierDetector().fit, ""),
+     (ChangeDetector(MODEL).update, ""), (MODEL.novelty, ""), (MODEL.inverse_transform, ""), (Linear().matrix, "")],
 )  # fmt: skip
-def test_only_calls_that_learn_advise_to_skip_rows(call, advises):
-    with pytest.raises(ValueError, match="drop or impute such rows first") as caught:
-        call(BAD)
-    assert ("on_bad_rows" in str(caught.value)) == advises
+def test_only_calls_that_can_learn_bad_rows_advise_how(call, advice):
+    skip, use = ' on_bad_rows="skip" to leave them out', ', on_missing="marginal" to use what they have'
+    for X, remedy in [([[np.nan, 1.0]], skip + use), ([[np.inf, 1.0]], skip)]:
+        with pytest.raises(ValueError, match=f"drop or impute such rows first{advice}{remedy if advice else ''}$"):
+            call(X)
+
+
+@pytest.mark.parametrize("watching", [Monitor(), ChangeDetector(MODEL)])
+def test_misspelt_parameters_are_refused_whenever_they_are_set(watching):
+    for name, meant in [("mode", r"did you mean 'model'\? "), ("gamma", "")]:
+        advice = rf"^{type(watching).__name__}: '{name}' is not a parameter; {meant}the parameters are model, "
+        with pytest.raises(AttributeError, match=advice):
+            setattr(watching, name, None)
+        with pytest.raises(TypeError, match=advice):
+            type(watching)(**{name: None})

@@ -78,7 +78,7 @@ def test_missing_cells_are_nan_and_a_refused_stream_changes_nothing():
     table = TABLE.set_column(1, "heat", pa.array(holes))
     model = StreamingKernelPCA(**SETTINGS).partial_fit(ROWS[:40])
     before = model.to_bytes()
-    with pytest.raises(ValueError, match=r"X contains NaN \(first at row 30, column 1") as caught:
+    with pytest.raises(ValueError, match=r"X contains NaN \(first at row 30, column 'heat'") as caught:
         model.partial_fit(Relation(table))
     assert caught.value.__notes__ == ["Rows are counted from row 420 of the Arrow stream, where a batch begins."]
     assert model.to_bytes() == before

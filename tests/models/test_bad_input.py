@@ -45,7 +45,7 @@ BAD_ROWS = [
     pytest.param([1.0, 2.0, 3.0], ValueError, r"got 1D. Reshape your data", id="1D"),
     pytest.param(np.ones((0, 3)), ValueError, r"found 0 sample\(s\)", id="no-rows"),
     pytest.param(scipy.sparse.csr_array([[1.0, 0.0, np.inf]]), ValueError, "row 0, column 2", id="sparse-infinity"),
-    pytest.param(pd.DataFrame([["a", 1.0, 2.0]]), TypeError, "dtype object", id="text-column"),
+    pytest.param(pd.DataFrame([["a", 1.0, 2.0]]), TypeError, "holds 'a' at row 0, column 0", id="text-column"),
 ]
 BAD_WEIGHTS = [
     pytest.param(np.ones(49), ValueError, r"sample_weight has shape \(49,\) but X has 50 rows", id="short"),

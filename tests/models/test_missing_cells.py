@@ -39,7 +39,7 @@ PLAIN = {
     name: WHOLE.astype(float).mask(NULLABLE.isna()).astype("float32" if "small" in name else "float64").astype(float)
     for name in TABLES
 }
-NAN = r"X contains NaN \(first at row 3, column 0; 5 of 200 rows are not finite\)"
+NAN = r"X contains NaN \(first at row 3, column (0|'i'); 5 of 200 rows are not finite\)"
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -80,7 +80,7 @@ def test_arrays_that_pandas_made_of_such_columns_count_too():
     assert cells.dtype == object
     model = StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(cells)
     assert model.n_rows_rejected_ == N_BAD
-    with pytest.raises(TypeError, match="dtype object"):
+    with pytest.raises(TypeError, match="holds None at row 0, column 1"):
         StreamingKernelPCA(2).partial_fit([[1.0, None]])
 
 
@@ -95,5 +95,5 @@ def test_text_beside_missing_cells_is_still_refused():
     table = NULLABLE.assign(name="pump")
     with pytest.raises((TypeError, ValueError), match=r"numbers are required"):
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(table)
-    with pytest.raises((TypeError, ValueError), match=r"dtype object|text"):
+    with pytest.raises((TypeError, ValueError), match="holds 'pump' at row 0, column 'name'"):
         StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(POLARS.with_columns(name=pl.lit("pump")))

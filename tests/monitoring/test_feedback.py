@@ -118,6 +118,9 @@ def test_events_that_are_unknown_are_refused_and_change_nothing() -> None:
     for other in (Monitor(), monitor):
         with pytest.raises(ValueError, match=r"of the event at row 9,999,999 no rows are kept"):
             other.accept(event.__class__(**{**vars(event), "start": 9_999_999, "group": -1}))
+    for other in (3, None, [event]):
+        with pytest.raises(TypeError, match=r"^Monitor\.accept: expected an Event but got .*of monitor\.events_$"):
+            monitor.accept(other)  # type: ignore[arg-type]
     assert monitor.to_bytes() == before
 
 

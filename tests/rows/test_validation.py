@@ -1,4 +1,6 @@
 import math
+from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,13 +24,27 @@ BAD_ROWS = [
     pytest.param(np.ones((3, 0)), ValueError, r"0 feature\(s\) .*minimum of 1", id="no-columns"),
     pytest.param("rows", TypeError, "must be an array of numbers, got 'rows'", id="string"),
     pytest.param(None, TypeError, "must be an array of numbers, got None", id="none"),
-    pytest.param([["1.0", "2.0"]], ValueError, r"holds text.*astype\(float\)", id="numeric-strings"),
+    pytest.param([["1.0", "2.0"]], ValueError, r"'1.0' at row 0, column 0 .*astype\(float\)", id="numeric-strings"),
+    pytest.param([[1.5, "19,93"]], ValueError, "'19,93' at row 0, column 1 .* decimal comma as a point", id="comma"),
     pytest.param([[1.0 + 0j]], ValueError, "Complex data not supported.*X.real", id="complex"),
     pytest.param([[1.0], [1.0, 2.0]], ValueError, "not a rectangular array", id="ragged"),
-    pytest.param(np.array([[1.0, None]], dtype=object), TypeError, "dtype object", id="objects"),
-    pytest.param({"a": [1.0]}, TypeError, "dtype object", id="dictionary"),
-    pytest.param(np.array([["2020-01-01"]], dtype="M8[D]"), TypeError, "dtype datetime64", id="dates"),
-    pytest.param(pd.DataFrame({"a": ["x"]}), (TypeError, ValueError), "dtype object|text", id="text-column"),
+    pytest.param(
+        np.array([[1.0, None]], dtype=object), TypeError, "None at row 0, column 1 .*encode, fill in", id="objects"
+    ),
+    pytest.param(
+        {"a": [1.0]}, TypeError, r"holds {'a': \[1.0\]} at place 0 but numbers .*encode, fill", id="dictionary"
+    ),
+    pytest.param(
+        np.array([["2020-01-01"]], dtype="M8[D]"), TypeError, "2020-01-01.*pass them to Monitor.update", id="dates"
+    ),
+    pytest.param(
+        pd.DataFrame({"a": [1], "b": ["x"]}), TypeError, "'x' at row 0, column 'b' .*Encoder", id="text-column"
+    ),
+    pytest.param(
+        pl.DataFrame({"a": [1.0], "b": [date(2026, 5, 4)]}), TypeError, "row 0, column 'b'", id="polars-dates"
+    ),
+    pytest.param(Path("rows.csv"), TypeError, r"got \w+Path\('rows.csv'\); pass an array or a table", id="path"),
+    pytest.param(np.empty((0, 2), dtype=str), ValueError, r"0 sample\(s\)", id="no-text"),
 ]
 
 
@@ -140,9 +156,9 @@ def test_sample_weights_become_one_number_a_row(weights, expected):
         ([math.inf, 1.0, 1.0], ValueError, r"sample_weight\[0\] is inf"),
         ([0.0, 0.0, 0.0], ValueError, "zero for every row; leave the rows out"),
         ("balanced", TypeError, "sample_weight must be an array of numbers, got 'balanced'"),
-        (["1", "2", "3"], ValueError, r"sample_weight holds text.*sample_weight\.astype\(float\)"),
+        (["1", "2", "3"], ValueError, r"sample_weight holds '1' at place 0 .*sample_weight\.astype\(float\)"),
         ([1j, 1, 1], ValueError, "Complex data not supported"),
-        ([1.0, None, 1.0], TypeError, "sample_weight has dtype object"),
+        ([1.0, None, 1.0], TypeError, "sample_weight holds None at place 1 but"),
         ([[1.0], [1.0, 2.0]], ValueError, "not a rectangular array"),
     ],
 )
