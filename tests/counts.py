@@ -27,14 +27,14 @@ LINES = {
     "changes": 637,
     "checkpoint": 600,
     "cli": 1_443,
-    "components": 1_653,
+    "components": 1_652,
     "dictionary": 1_278,
     "export": 1_255,
     "kernels": 1_728,
-    "models": 1_281,
+    "models": 1_278,
     "monitoring": 1_551,
     "plots": 385,
-    "rows": 479,
+    "rows": 478,
     "stream": 1_378,
     "tables": 1_839,
 }
@@ -43,10 +43,10 @@ LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 1,
     "lines of code": sum(LINES.values()),
-    "lines of docstrings": 7_548,
-    "lines of several constants": 16,
-    "lines of tests": 22_502,
-    "words to avoid": 28,
+    "lines of docstrings": 6_924,
+    "lines of several constants": 8,
+    "lines of tests": 22_332,
+    "words to avoid": 25,
 }
 
 # Participles that do not end in -ed or -ing.
