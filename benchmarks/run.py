@@ -151,8 +151,8 @@ def write_summary(figures: Figures) -> str:
             add(title, f"{means[name]:.1f}", others)
     if entry := found.get("kernel_matrices"):
         wins, n = entry["wins"], entry["n_cells"]
-        ours = f"in one pass {wins['one pass']} of {n}, with atoms that move {wins['one pass, moved']}"
-        add("kernel matrices approximated no worse than by RPCholesky", ours, "which sees all rows for each choice")
+        ours = f"{wins['one pass']} in one pass, {wins['one pass, moved']} with atoms that move"
+        add(f"kernel matrices, of {n}, approximated no worse than by RPCholesky", ours, "RPCholesky sees all rows")
     for line in found.get("young_streams", {}).get("streams", {}).get("generated", ())[1:]:
         ours, pair = (f"{of['seconds']:.2g} s, {of['left']:.4f}" for of in (line["moved"], line["pair"]))
         add(f"{line['n']:,} rows learned: time, energy left out", ours, f"Nystroem + IncrementalPCA: {pair}")

@@ -32,7 +32,7 @@ LINES = {
     "export": 1_255,
     "kernels": 1_728,
     "models": 1_278,
-    "monitoring": 1_551,
+    "monitoring": 1_552,
     "plots": 385,
     "rows": 478,
     "stream": 1_378,
@@ -43,9 +43,9 @@ LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 1,
     "lines of code": sum(LINES.values()),
-    "lines of docstrings": 6_924,
+    "lines of docstrings": 6_925,
     "lines of several constants": 8,
-    "lines of tests": 22_332,
+    "lines of tests": 22_342,
     "words to avoid": 25,
 }
 

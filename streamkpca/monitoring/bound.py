@@ -223,13 +223,13 @@ class FalseAlarmBound:
 
 
 def judge_by_bound(
-    bound: FalseAlarmBound, scores: Array, threshold: float, is_new: bool, is_fault: Flags | bool = False
+    bound: FalseAlarmBound, scores: Array, threshold: float, is_fault: Flags | bool = False
 ) -> tuple[FalseAlarmBound, Flags, Array]:
-    """Judge rows (n,), of which faults are known, by their rarity, anew or after the last one: alarms and levels."""
+    """Judge rows (n,), of which faults are known, by their rarity: alarms and levels."""
     if math.isinf(threshold):
         return bound, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
     begin = threshold * bound.level
-    was_open, ends = bound.is_open and not is_new, np.arange(len(scores))
+    was_open, ends = bound.is_open, np.arange(len(scores))
     begins = np.maximum.accumulate(np.where((scores > begin) | is_fault, ends, -1 - (not was_open)))
     is_alarm = begins > np.maximum.accumulate(np.where((scores > threshold) | is_fault, -1 - was_open, ends))
     goes_on = np.concatenate([[was_open], is_alarm[:-1]])

@@ -14,7 +14,7 @@ from streamkpca.monitoring.scoring import Scores
 from streamkpca.monitoring.state import MonitorState
 from streamkpca.monitoring.young import YOUNG
 
-# A share of rows has a whole number of rows for one; the quotient that gives it may be off in the last digit.
+# 1 / (1 - quantile) is a whole number of rows only up to rounding.
 _ROUNDING = 1e-9
 # Rarity of the healthy row in the middle.
 _MEDIAN = 2.0
@@ -66,7 +66,7 @@ def judge(
         rarity, is_relation = _take_rarer(limited, state.n_views)
         state = replace_fields(state, counts=counts)
     least = threshold * (1.0 - _ROUNDING)
-    # Rows of a change that lasts become common, and their alarms end long before it can be told from an event.
+    # By rarity, rows of a change that lasts become common long before it can be told from an event.
     exceeds = among_healthy >= least
     is_usual = ~exceeds
     if state.n_learned < YOUNG.n_grown:
@@ -76,8 +76,8 @@ def judge(
         exceeds, is_usual = exceeds & ~known[0], (is_usual | known[0]) & ~known[1]
     is_alarm, levels = rarity >= least, np.full(n, threshold)
     if state.bound is not None:
-        is_new, is_fault = state.last_scores is None, False if known is None else known[1]
-        bound, is_alarm, levels = judge_by_bound(state.bound, rarity, threshold, is_new, is_fault)
+        is_fault = known is not None and known[1]
+        bound, is_alarm, levels = judge_by_bound(state.bound, rarity, threshold, is_fault)
         state = replace_fields(state, bound=bound)
     return state, Verdict(rarity, levels, is_alarm, is_relation, exceeds, is_usual, among_healthy > _MEDIAN)
 

@@ -23,7 +23,7 @@ CHUNK = 32
 _HELD_OUT = 4
 # Most rows that are held out: they resolve once in 2,000 rows.
 _MOST_HELD = 2048
-# Share of a chunk that may be left out for it to count whole among those held out. Otherwise its usual rows do.
+# A chunk of which at most this share is unusual is held out whole; of another one the usual rows are.
 _MOST_UNUSUAL = 0.5
 # Recent rows that count as much as all before them.
 _RECENT = 512

@@ -33,14 +33,14 @@ from streamkpca.rows.times import Times, as_times, without_times
 from streamkpca.rows.validation import Rows, check_parts, feature_names, parts_of, round_to_single
 from streamkpca.stream import State
 
-# Most rows that are judged by one model and one scale, which results must not depend on how calls cut: one for so many
-# rows that came before, rounded down to a power of two.
+# Most rows that are judged by one model and one scale.
 _LONG_CHUNK = 128
-# Rows that came before, for each row of a chunk.
+# Rows so far for each row of a chunk, whose length is then rounded down to a power of two. It depends on the position
+# in the stream alone, so results do not depend on how calls cut the rows.
 _ROWS_FOR_ONE = 16
 # Closed events that are kept.
 _MOST_EVENTS = 1000
-# Rows of a change, beyond one in twenty, after which it is reported where it is not learned.
+# A change that is not learned is reported once rare rows exceed a twentieth of all rows by this number.
 LASTING = 4096
 # On 28 families of streams, mean average precision was within .002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
@@ -58,11 +58,11 @@ class MonitorRecord(NamedTuple):
         for rows that are skipped.
     threshold : ndarray
         Rarity from which on a row is an alarm, 1 / (1 - `quantile`); infinite before there is a scale. With
-        `false_alarms`, within an alarm run that of the quantile, else the higher one at which runs begin.
+        `false_alarms`, alarm runs begin at a higher level and go on at that of the quantile.
     is_alarm : ndarray of bool
     novelty, smoothed : ndarray
-        Scores of the model, in units of k(x, x), and their weighted means by which rows are judged; the same without
-        `smoothing`.
+        Scores of the model, in units of k(x, x), and their weighted means; the same without `smoothing`. Scores of the
+        relation are not recorded.
     time : ndarray of datetime64 or float, optional
         Times of the rows, in UTC; None without times.
 
@@ -89,8 +89,8 @@ class Monitor(SavedWithModel[MonitorState]):
     Parameters
     ----------
     model : StreamingKernelPCA, optional
-        The model that scores and learns; it belongs to the monitor from then on. If it has learned rows, then such as
-        `stacked` makes. By default a new one with the kernel ``RBF().in_units("std")``, ``max_atoms=128`` and
+        The model that scores and learns; it belongs to the monitor from then on. Rows that it has learned must be as
+        `stacked` makes them. By default a new one with the kernel ``RBF().in_units("std")``, ``max_atoms=128`` and
         ``noise_variance=None``. One with ``on_missing="marginal"`` scores and learns rows by the numbers that they
         have; with "skip", rows with NaN get no score. With `period` it is a copy, whose kernel is multiplied by one of
         the phase.
@@ -113,14 +113,15 @@ class Monitor(SavedWithModel[MonitorState]):
         Rows that the model learns: normal ones, all, or none. Of the first 4,000 rows all but gross ones are normal,
         later those that raise no alarm. From 6,000 rows on a model without a half-life learns only while the stream
         moves: six of ten recent rows are odder than the healthy row in the middle. Where nine of ten are, but few raise
-        alarms yet, it learns those too. One chunk of four is held out, and never learned.
+        alarms yet, it learns those too. While it learns, one chunk of four is
+        held out.
     accept_after : int, optional
-        Rows that are as rare as the threshold among healthy ones, beyond one in twenty rows, after which a lasting
-        change is learned; at least 32. None: it is reported after 4,096 of them, and not learned.
+        A lasting change is learned once rows that are as rare as the threshold among healthy ones exceed a twentieth of
+        all rows by this number, at least 32. None: it is reported at 4,096, and not learned.
     max_gap : float or timedelta, optional
         Largest time between two rows, in seconds where times are dates. After a longer one, as after a row that was
         skipped, lags and smoothing start anew. The first row then stands for its predecessors, and rows with such
-        predecessors are not learned, unless all are.
+        predecessors are not learned, except with ``learn="all"``.
     end_after : int, default=10
         Rows without an alarm after which an event ends.
     min_duration : int, float or timedelta, optional
@@ -140,18 +141,18 @@ class Monitor(SavedWithModel[MonitorState]):
     **Two views.** `StreamingKernelPCA.novelty` says how far a row is from the places where rows were. How surprising
     its numbers are given each other, by linear prediction, says whether their relations hold; for up to 1,024 numbers,
     the predecessors included. A row is as rare as its rarer view. Until 64 rows are learned, there is no threshold, and
-    no row is an alarm. With a model that had learned rows, the second view joins when it has learned as many itself.
+    no row is an alarm. With a model that had learned rows, the second view joins after 64 rows of the monitor's own.
 
     **Phases** t, as shares of a period, are two columns, cos 2 pi t and sin 2 pi t, which units and widths do not see.
     Their kernel is an RBF whose standard deviation is 1/24 of the period. They count from the first row, from 1970 in
     UTC, or from time 0.
 
-    **Rarity.** Scores are ranked among those of the latest 2,048 rows that were held out, as in conformal prediction
-    [1]_; an eighth of these may be anomalies that a gap sets apart. They are scored again each time that the learned
-    rows have grown by half, or by 512. For exchangeable rows the share of false alarms is 1 - `quantile`, up to chance.
-    No row is rarer than five times what its rank among all rows so far says: so the scale follows where the stream
-    moves, and what returns again and again becomes common. Where neighbours resemble each other or the stream moves,
-    expect several times as many alarms.
+    **Rarity.** Scores are ranked among those of the latest 2,048 rows that were held out while the monitor learned, as
+    in conformal prediction [1]_; an eighth of these may be anomalies that a gap sets apart. They are scored again each
+    time that the learned rows have grown by half, or by 512. For exchangeable rows the share of false alarms is
+    1 - `quantile`, up to chance. The rarity is capped at five times that by rank among all rows so far: the scale
+    follows a stream that moves, and what returns again and again becomes common. Where neighbours resemble each other
+    or the stream moves, expect several times as many alarms.
 
     **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
     cumulative sum [2]_ of rows that are rare among healthy ones. When it reaches `accept_after`, the change is reported
@@ -247,7 +248,7 @@ class Monitor(SavedWithModel[MonitorState]):
         return copy.deepcopy(self)
 
     def update(self, X: Any, *, time: Any = None, planned: Any = None) -> MonitorRecord:
-        """Score the next rows, then learn those that are to be learned, in chunks of 32 to 256 as the stream grows.
+        """Score the next rows, then learn those that are to be learned, in chunks of 32 to 128 as the stream grows.
 
         Parameters
         ----------
@@ -599,7 +600,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
     @property
     def _latest(self) -> MonitorState | None:
-        """The state with what the model knows, of which a user may have made something else."""
+        """The state, with the model's own where a user has changed the model since."""
         state, known = self._state, self._known
         if state is None or known is None or known is state.model:
             return state

@@ -103,8 +103,9 @@ class MonitorState:
         return replace_fields(self, n_rows=self.n_rows + n, **changes)
 
     def begin_anew(self) -> Self:
-        """Forget what lags and smoothing know of the latest rows."""
-        return replace_fields(self, context=None, last_scores=None)
+        """Forget what lags and smoothing know of the latest rows, and end an alarm run."""
+        bound = self.bound and replace(self.bound, is_open=False)
+        return replace_fields(self, context=None, last_scores=None, bound=bound)
 
 
 def state_record(state: MonitorState) -> dict[str, Any]:

@@ -32,8 +32,9 @@ _CHUNK = 1024
 # Tolerances refer to the variance, but to no less than this share of the energy: below it, variances are rounding.
 _LEAST_VARIANCE_SHARE = 1e-9
 
-# A search goes on while a round of swaps gains this share of the mean residual, as in the first blocks after a drift.
+# Most rounds of swaps in one search.
 _MOST_ROUNDS = 10
+# A search goes on while a round gains this share of the mean residual, as in the first blocks after a drift.
 _WORTH_ANOTHER_ROUND = 0.03
 
 # Atoms move once there are this many sampled rows for each. Moves decided by 1.5 rows for each atom left 4% less of
@@ -47,13 +48,13 @@ _MOVING_SAMPLE = 16
 _SWAPPING_SAMPLE = 4
 # Candidates of that swap.
 _MOVING_CANDIDATES = 512
-# The sample judges which atoms to remove, and swaps, while it stands for this share of all rows; with devices merged it
-# may not.
+# The sample judges which atoms to remove, and swaps, while it stands for this share of all rows. Rows that devices have
+# learned are not in it.
 _LEAST_SAMPLED_SHARE = 0.5
 # How many rows to come, for each row so far, must regain the recorded moments that a move loses. With 1, nearly all
 # moves were refused in streams whose regimes change, and with 4 little more was gained.
 _HORIZON = 2.0
-# Moved atoms explain the n rows that they moved for better than later ones, by up to 1 + this m / n.
+# After m atoms moved for n rows, later rows leave up to 1 + this m / n times as much unexplained as these.
 _OPTIMISM = 2.5
 
 
@@ -131,7 +132,7 @@ def totals_after(summary: Summary, rows: Array, weights: Array, half_life: float
 def _decay_and_mask(
     summary: Summary, rows: Array, weights: Array, half_life: float | None
 ) -> tuple[Summary, Array, Array]:
-    """Let the rows so far decay; return also the rows and the weights, both (B,), that a block is made of.
+    """Let the rows so far decay; return also the rows (B, d) and weights (B,) that a block is made of.
 
     All weights may be zero then: a half-life may be so short that all rows but the newest have faded.
     """

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from streams_to_watch import normal_rows, small_model
 
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
+from streamkpca.monitoring.learning import renew
 
 Array = npt.NDArray[np.float64]
 RATE = 1 / 500
@@ -38,7 +40,7 @@ def judged_in_pieces(
     alarms, levels = [], []
     edges = sorted({0, len(values), *cuts, *range(0, len(values), 64)})
     for start, stop in itertools.pairwise(edges):
-        bound, is_alarm, level = judge_by_bound(bound, values[start:stop], 1.0, False)
+        bound, is_alarm, level = judge_by_bound(bound, values[start:stop], 1.0)
         alarms.append(is_alarm)
         levels.append(level)
         if stop % 64 == 0:
@@ -88,14 +90,12 @@ def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts: list[int], 
 def test_blocks_with_alarms_are_left_out_but_for_the_promised_ones() -> None:
     bound = FalseAlarmBound(RATE)
     healthy, faulty = np.full(8, 0.5), np.full(8, 90.0)
-    bound, _, _ = judge_by_bound(bound, np.tile(healthy, 60), 1.0, True)
-    bound, is_alarm, _ = judge_by_bound(
-        renew_level(bound), np.concatenate([healthy, faulty, faulty, healthy]), 1.0, True
-    )
+    bound, _, _ = judge_by_bound(bound, np.tile(healthy, 60), 1.0)
+    bound, is_alarm, _ = judge_by_bound(renew_level(bound), np.concatenate([healthy, faulty, faulty, healthy]), 1.0)
     assert is_alarm.sum() == 16
     # 488 healthy rows are less than the 500 after which one alarm run counts, as if it had just reached the level.
     assert bound.n_known == 62 * 8
-    bound, _, _ = judge_by_bound(bound, np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0, True)
+    bound, _, _ = judge_by_bound(bound, np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0)
     assert bound.n_known == 66 * 8
     assert sorted(bound.maxima)[-1] == bound.level < 90.0
 
@@ -134,11 +134,23 @@ def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_befo
     assert repr(bound).endswith("no alarm before>")
 
 
+def test_a_break_ends_an_alarm_run_and_new_scales_do_not() -> None:
+    monitor = Monitor(small_model(), false_alarms=RATE)
+    monitor.update(normal_rows(3000))
+    state = monitor._state
+    assert state is not None
+    assert state.bound is not None
+    state = replace(state, bound=replace(state.bound, is_open=True))
+    for after, is_open in ((renew(state, monitor._scorer), True), (state.begin_anew(), False)):
+        assert after.bound is not None
+        assert (after.last_scores, after.bound.is_open) == (None, is_open)
+
+
 def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows() -> None:
     # The highest scores follow each other for hundreds of rows, and there are less than 16 blocks that are longer.
     bound = FalseAlarmBound(RATE)
     values = 0.1 + 0.8 * np.sin(np.arange(2000) / 300) ** 2
-    bound = renew_level(judge_by_bound(bound, values, 1.0, True)[0])
+    bound = renew_level(judge_by_bound(bound, values, 1.0)[0])
     assert math.isinf(bound.level)
     assert bound.n_known < bound.n_needed
 
