@@ -33,6 +33,8 @@ def check_length(name: str, value: Any, *, least: int) -> int | float:
 
 def as_seconds(name: str, value: Any) -> float:
     """Return a positive duration, in seconds if it is a timedelta."""
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a number or a timedelta, got {value!r}; for a day pass timedelta(days=1)")
     if isinstance(value, timedelta | np.timedelta64):
         if np.datetime_data(np.timedelta64(value).dtype)[0] in ("Y", "M"):
             raise TypeError(f"{name} must have a length, but months and years differ, got {value!r}; give days")

@@ -96,9 +96,10 @@ def draw_novelty(
     >>> draw_novelty(monitor).get_title()
     'rarity over time'
     """
+    first = 0
     if isinstance(novelty, Monitor):
-        record, change = novelty.record_, novelty.change_detected_
-        first = novelty.n_rows_ - len(record.rarity)
+        record, change, n_rows = novelty.record_, novelty.change_detected_, novelty.n_rows_
+        first = n_rows - len(record.rarity)
         events = [replace(event, start=event.start - first, end=event.end - first) for event in novelty.events_]
         changes = [replace(change, start=change.start - first)] if change else ()
         name, time, threshold, alarms = name or "rarity", record.time, record.threshold, record.is_alarm
@@ -107,7 +108,7 @@ def draw_novelty(
     scores = np.asarray(novelty, dtype=np.float64)
     if scores.ndim != 1:
         raise ValueError(f"expected one score for each row but got an array of shape {scores.shape}; ravel it")
-    when = canvas.positions_or_times(len(scores), time)
+    when = canvas.positions_or_times(len(scores), time, first=first)
     for values, what in ((labels, "labels"), (threshold, "thresholds"), (alarms, "alarms")):
         if values is not None and np.ndim(values):
             canvas.check_count(values, len(scores), what)

@@ -12,8 +12,8 @@ import pyarrow
 from pyarrow import compute
 
 from streamkpca._core.arrays import Array
-from streamkpca.tables.cells import Form, find_forms, read_numbers, trim
 from streamkpca.tables.errors import TableError, list_names, short
+from streamkpca.tables.numbers import Form, find_forms, read_numbers, trim
 from streamkpca.tables.parts import Reader
 from streamkpca.tables.times import EPOCHS, NUMBER, find_form, has_clock, has_day, join_texts, read_times
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from pyarrow import compute
 
 from streamkpca._core.arrays import Array
-from streamkpca.tables.cells import Bools, Form, read_numbers
 from streamkpca.tables.choice import Asked, Look, Reading
 from streamkpca.tables.errors import TableError, drop_hint, list_names, reading_errors, short
+from streamkpca.tables.numbers import Bools, Form, read_numbers
 from streamkpca.tables.parts import Counts, Part, Reader, Start
 from streamkpca.tables.text import COMMENT, NAMES_AGAIN, OTHER_WIDTH
 from streamkpca.tables.times import has_day, join_texts, read_times

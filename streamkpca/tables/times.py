@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute
 
-from streamkpca.tables.cells import trim
+from streamkpca.tables.numbers import trim
 
 Times = npt.NDArray[Any]
 

@@ -211,3 +211,8 @@ def test_refused_calls_change_nothing() -> None:
 def test_positions_that_are_none_are_refused(first: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="first must be"):
         Monitor(period=7).stacked([[1.0]], first=first)
+
+
+def test_a_duration_as_text_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"period must be a number or a timedelta, got '1d'; .* timedelta\(days=1\)"):
+        Monitor(period="1d")

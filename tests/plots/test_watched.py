@@ -33,8 +33,8 @@ def test_a_monitor_is_drawn_by_its_last_answers(monitor):
     axes = plots.draw_novelty(monitor)
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), monitor.record_.rarity)
     spans = [patch.get_extents().transformed(axes.transData.inverted()) for patch in axes.patches]
-    # Of the rows since 1,000.
-    assert any(abs(span.x0 - 200.0) < 1.0 and abs(span.x1 - 229.0) < 3.0 for span in spans)
+    # Rows count from the first of the stream, as those of its events do.
+    assert any(abs(span.x0 - 1200.0) < 1.0 and abs(span.x1 - 1229.0) < 3.0 for span in spans)
     with pytest.raises(AttributeError, match="files do not hold it"):
         plots.draw_novelty(Monitor.from_bytes(monitor.to_bytes()))
 
