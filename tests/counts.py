@@ -32,7 +32,7 @@ LINES = {
     "export": 1_255,
     "kernels": 1_728,
     "models": 1_278,
-    "monitoring": 1_554,
+    "monitoring": 1_560,
     "plots": 386,
     "rows": 478,
     "stream": 1_378,
@@ -45,7 +45,7 @@ LIMITS = {
     "lines of code": sum(LINES.values()),
     "lines of docstrings": 6_925,
     "lines of several constants": 8,
-    "lines of tests": 22_345,
+    "lines of tests": 22_356,
     "words to avoid": 25,
 }
 

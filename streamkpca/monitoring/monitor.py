@@ -243,6 +243,14 @@ class Monitor(SavedWithModel[MonitorState]):
         with self.model.write_lock:
             return vars(self) | {"model": copy.copy(self.model)}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
+        twin = object.__new__(type(self))
+        memo[id(self)] = twin
+        with self.model.write_lock:
+            vars(twin).update(copy.deepcopy(vars(self).copy(), memo))
+        return twin
+
     def __copy__(self) -> Self:
         # Two monitors that share a model would learn its rows twice.
         return copy.deepcopy(self)

@@ -15,8 +15,9 @@ import pytest
 import test_documentation
 from commands import run
 
-from streamkpca.cli.demo import simulate_week
+from streamkpca.cli.demo import SENSORS, simulate_week
 from streamkpca.kernels import RBF
+from streamkpca.tables import Writer
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -24,7 +25,14 @@ FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Their code needs engines or a compiler, and has tests of its own.
 TESTED_APART = {"many-machines.md": "test_many_machines.py", "fleet.md": "test_fleet.py"}
 PAGES = sorted(path.name for path in DOCS.glob("*.md") if path.name not in TESTED_APART)
-LIBRARIES = {"matplotlib": "plots", "onnx": "onnx", "onnxruntime": "test", "river": "river", "sklearn": "sklearn"}
+LIBRARIES = {
+    "matplotlib": "plots",
+    "onnx": "onnx",
+    "onnxruntime": "test",
+    "pandas": "pandas",
+    "river": "river",
+    "sklearn": "sklearn",
+}
 # Their names are the package's, too.
 LISTED_UNDER_THE_PACKAGE = {"streamkpca.errors", "streamkpca.models.bank"}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -40,14 +48,17 @@ def with_code(language):
 
 
 def names_for(page):
-    """Return what a page supposes that its reader has."""
+    """Return what a page supposes that its reader has, and write the file that it reads."""
 
     def batches_from(offset):
         rows = np.random.default_rng(0).normal(size=(25_000, 3))
         yield from np.array_split(rows[offset:], 10)
 
-    supposed = {"services.md": {"batches_from": batches_from}, "index.md": {"rows": simulate_week().readings}}
-    return supposed.get(page, {})
+    if page == "index.md":
+        week = simulate_week()
+        with Writer("machine.csv") as writer:
+            writer.write({"time": week.times, **dict(zip(SENSORS, week.readings.T, strict=True))})
+    return {"batches_from": batches_from} if page == "services.md" else {}
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
