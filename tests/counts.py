@@ -26,7 +26,7 @@ LINES = {
     "adapters": 349,
     "changes": 637,
     "checkpoint": 600,
-    "cli": 1_443,
+    "cli": 1_434,
     "components": 1_652,
     "dictionary": 1_278,
     "export": 1_255,

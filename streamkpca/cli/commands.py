@@ -40,13 +40,7 @@ def demo(**given: Any) -> None:
 @click.option("--from-start", is_flag=True, help="Watch anew what the model has seen.")
 @click.option("--accept", type=int, multiple=True, metavar="N", help="Event N of the model was fine: learn it.")
 @click.option("--confirm", type=int, multiple=True, metavar="N", help="Event N of the model was a fault.")
-@options.follow_option
-@options.table_options
-@options.monitor_options
-@options.labels_option
-@options.results_option
-@options.picture_option
-@options.json_option
+@options.watching_options
 def watch(**given: Any) -> None:
     """Find what is unusual in a file, in one pass.
 
@@ -101,13 +95,7 @@ def fit(**given: Any) -> None:
 @click.command()
 @options.files_argument
 @options.model_option
-@options.follow_option
-@options.table_options
-@options.monitor_options
-@options.labels_option
-@options.results_option
-@options.picture_option
-@options.json_option
+@options.watching_options
 def score(**given: Any) -> None:
     """Find rows unlike those that a saved model has learned.
 

@@ -170,4 +170,8 @@ follow_option = click.option("--follow", is_flag=True, help="Wait for more rows,
 model_option = click.option("--model", required=True, type=FILE, help="A saved model.")
 results_option = click.option("--save", type=FILE, help="Results by row: .csv .jsonl .parquet; - prints.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON only, for other programs.")
+# What the commands share that watch rows.
+watching_options = _group(
+    follow_option, table_options, monitor_options, labels_option, results_option, picture_option, json_option
+)
 files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
