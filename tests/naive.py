@@ -952,7 +952,8 @@ def settled_gamma(rows: Array, weights: Array) -> float:
     first = [value >= wanted for value in excess].index(True)
     if first == 0:
         return float(gammas[0])
-    share = (wanted - excess[first - 1]) / (excess[first] - excess[first - 1])
+    before = max(excess[:first])
+    share = (wanted - before) / (excess[first] - before)
     return float(gammas[first - 1] ** (1.0 - share) * gammas[first] ** share)
 
 

@@ -153,7 +153,8 @@ class Table:
         if is_empty:
             skipped = f" ({self.n_bad} skipped, the first: {self.bad_examples[0]})" if self.n_bad else ""
             raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
-        if 2 * (n_other := self.bad_kinds[OTHER_WIDTH]) > self.n_read:
+        # Of a file that is read on, the rows before are not known.
+        if self._start is None and 2 * (n_other := self.bad_kinds[OTHER_WIDTH]) > self.n_read:
             what = f"so have {n_other:,} of {self.n_read:,} rows in all"
             raise TableError(f"{self.bad_examples[0]}; {what}; split the file where its columns change")
 

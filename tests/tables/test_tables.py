@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import feather, parquet
@@ -158,9 +158,12 @@ def test_rows_of_a_pipe_come_before_the_next_is_written(monkeypatch):
     rows=st.lists(st.sampled_from(["1,2", "3,4", "5", "6,7,8", "oops,9", "10,", "11,inf", "", "  "]), max_size=60),
     n_rows=st.integers(1, 9),
 )
+@example(rows=["1,2", "1,2", "5"], n_rows=3)
 def test_bad_rows_are_left_out_and_good_ones_keep_their_lines(rows, n_rows):
     lines = ["x,y", "0,0", *rows]
     kept = [i for i, line in enumerate(lines, 1) if line in ("0,0", "1,2", "3,4")]
+    # A file most of whose rows have another number of cells is another table.
+    assume(2 * sum(line in ("5", "6,7,8") for line in lines) < len(kept))
     bad = [i for i, line in enumerate(lines, 1) if i > 1 and line.strip() and i not in kept]
     with tempfile.TemporaryDirectory() as folder:
         table = opened("\n".join(lines), folder, on_bad_rows="skip")
