@@ -88,10 +88,9 @@ def contrast(program: Program, permuted: PermutedRows) -> float:
 def least_change(contrasts: Array, n_held_out: int) -> float:
     """Return after how many steps, from the usual kernel on, the contrast is nearly the best.
 
-    It then exceeds chance by nine tenths of what the best does, up to chance, or by more at once. Between two steps
-    the best contrast so far changes evenly: a whole step hung on single rows, and average precision on one stream was
-    0.46 to 0.70 as its first rows were dropped. Where even the best is within three standard errors of chance, the
-    usual kernel stays.
+    It then exceeds chance by nine tenths of what the best does, up to chance. Between two steps the best contrast so
+    far changes evenly: whole steps hung on single rows, and average precision on one stream was 0.46 to 0.70 as its
+    first rows were dropped. Where even the best is within three standard errors of chance, the usual kernel stays.
     """
     # Areas of h rows and 2 h copies that are like them have a variance of (1 / 12) (1 / h + 1 / (2 h)).
     error = np.sqrt(0.125 / max(n_held_out, 1))
