@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     )
     from streamkpca.models.approximate import ApproximateKernelPCA
     from streamkpca.models.bank import Bank
+    from streamkpca.models.checkpointer import Checkpointer
     from streamkpca.models.exact import KernelPCA
     from streamkpca.models.outliers import OutlierDetector
-    from streamkpca.models.saving import Checkpointer, load
     from streamkpca.models.sparse import SparseKernelPCA
-    from streamkpca.models.streaming import StreamingKernelPCA, merge
+    from streamkpca.models.streaming import StreamingKernelPCA, load, merge
 
 __all__ = [
     "ApproximateKernelPCA",
@@ -78,11 +78,11 @@ _HOMES = {
     "errors": "CheckpointError CheckpointWarning IndefiniteKernelWarning NotFittedError SparsityError SparsityWarning",
     "models.approximate": "ApproximateKernelPCA",
     "models.bank": "Bank",
-    "models.saving": "Checkpointer load",
+    "models.checkpointer": "Checkpointer",
     "models.exact": "KernelPCA",
     "models.outliers": "OutlierDetector",
     "models.sparse": "SparseKernelPCA",
-    "models.streaming": "StreamingKernelPCA merge",
+    "models.streaming": "StreamingKernelPCA load merge",
 }
 # The parts of the package that they are made of, which are attributes too.
 _PARTS = set("_core checkpoint compilation components dictionary errors kernels models rows stream".split())

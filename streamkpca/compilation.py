@@ -146,11 +146,11 @@ def _use_monitoring(model: StreamingKernelPCA) -> None:
     """Make a chart of a few rows, and follow one; find what is expected of one; smooth a score, and rank it."""
     # Loading it with the estimators would make the first answer of a process a tenth later.
     from streamkpca.changes.chart import learn_chart
+    from streamkpca.monitoring.judging import smooth
     from streamkpca.monitoring.rarity import RarityScale
-    from streamkpca.monitoring.scoring import smooth
 
     RarityScale.fit(np.ones(1)).rarity_of(np.zeros(1))
-    smooth(np.zeros(1), None, 0.5)
+    smooth(np.zeros((1, 1)), None, 0.5)
     rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), latest_axes(model.state_, model.settings())
     chart, _ = learn_chart(rows, snapshot)
     chart.follow(chart.columns.compute(snapshot, rows[:1], 0), 0.0 * chart.precision, 1.0)

@@ -31,8 +31,8 @@ LINES = {
     "dictionary": 1_278,
     "export": 1_255,
     "kernels": 1_728,
-    "models": 1_278,
-    "monitoring": 1_560,
+    "models": 1_276,
+    "monitoring": 1_514,
     "plots": 386,
     "rows": 478,
     "stream": 1_378,
@@ -41,7 +41,7 @@ LINES = {
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
     "aliases of Array": 0,
-    "functions named by participles": 1,
+    "functions named by participles": 0,
     "lines of code": sum(LINES.values()),
     "lines of docstrings": 6_925,
     "lines of several constants": 8,

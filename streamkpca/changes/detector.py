@@ -3,7 +3,8 @@
 import copy
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from streamkpca.checkpoint.fields import Context, record_fields, restore_part, w
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.errors import name_errors, require, warn
 from streamkpca.models._protocol import explain_unknown_arguments
-from streamkpca.models.saving import SavedWithModel
+from streamkpca.models.saving import Parameter, SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA, check_model
 from streamkpca.rows.validation import check_parts, feature_names
 from streamkpca.stream.state import check_range, latest_axes
@@ -33,6 +34,14 @@ _MOST_KEPT = 1024
 _SOON = 0.05
 # Squares of larger numbers could not be added up.
 _LARGEST_HEALTHY = 1e140
+
+
+def _copy_learned_model(name: str, model: Any) -> StreamingKernelPCA:
+    """Return a copy of a model that has learned rows, which never learns more, and refuse others."""
+    found = check_model(model)
+    if getattr(found, "state_", None) is None:
+        raise ValueError("the model has seen no rows; call its partial_fit with healthy rows first")
+    return copy.copy(found)
 
 
 @dataclass(frozen=True)
@@ -178,30 +187,23 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     False
     """
 
-    _entry, _noun, _parameters = "changes", "change detector", ("model", "run_length", "n_healthy")
+    _entry, _noun = "changes", "change detector"
+    _parameters: ClassVar = {
+        "model": Parameter(_copy_learned_model),
+        "run_length": Parameter(partial(check_real, least=100.0, most=1e12), is_fixed=False),
+        "n_healthy": Parameter(partial(check_integer, least=_LEAST_HEALTHY)),
+    }
 
     def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:
-        check_model(model)
-        if getattr(model, "state_", None) is None:
-            raise ValueError("the model has seen no rows; call its partial_fit with healthy rows first")
-        self.run_length = check_real("run_length", run_length, least=100.0, most=1e12)
+        self.model, self.run_length = model, run_length
         usual = int(np.clip(0.5 * self.run_length, *_USUAL_HEALTHY))
-        self.n_healthy = check_integer("n_healthy", usual if n_healthy is None else n_healthy, least=_LEAST_HEALTHY)
+        self.n_healthy = usual if n_healthy is None else n_healthy
         if self.run_length > _FARTHEST * self.n_healthy:
             raise ValueError(
                 f"{self.n_healthy:,} healthy rows cannot tell what happens once in {self.run_length:,.0f}; "
                 f"give n_healthy={math.ceil(self.run_length / _FARTHEST):,} at least, or a run_length of at most "
                 f"{_FARTHEST * self.n_healthy:,}"
             )
-        self.model = copy.copy(model)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("model", "n_healthy") and name in self.__dict__:
-            raise AttributeError(
-                f"ChangeDetector: {name} cannot change, as levels come from the present one; begin a new "
-                f"ChangeDetector({'' if name == 'model' else 'model, '}{name}=...)"
-            )
-        super().__setattr__(name, value)
 
     def update(self, X: Any) -> ChangeRecord:
         """Take in the next rows; the first `n_healthy` ones are learned as the healthy ones.

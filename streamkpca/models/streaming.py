@@ -207,11 +207,21 @@ class StreamingKernelPCA(Estimator):
         """
         del y
         with self.write_lock:
-            settings = self.settings()
+            settings, state = self.settings(), self._state
             # A stream with a weight for each row is read whole, as its weights are.
             is_read_in_batches = validation.is_arrow(X) and np.ndim(sample_weight) == 0
-            learn = _learn_batches if is_read_in_batches else _learn_rows
-            self._state = learn(self._state, X, sample_weight, settings)
+            for batch in validation.arrow_batches(X) if is_read_in_batches else [X]:
+                try:
+                    state, rows, weights, n_rejected = _prepare_rows(state, batch, sample_weight, settings)
+                    state = with_rows(state, rows, weights, settings, n_rejected)
+                except (TypeError, ValueError) as error:
+                    begun, last = (0 if each is None else each.n_rows for each in (self._state, state))
+                    if last > begun:
+                        error.add_note(
+                            f"Rows are counted from row {last - begun} of the Arrow stream, where a batch begins."
+                        )
+                    raise
+            self._state = state
         return self
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -693,10 +703,11 @@ class StreamingKernelPCA(Estimator):
         return {name: value for name, value in super().__getstate__().items() if name not in ("_checked", "_lock")}
 
 
-def check_model(model: Any, *, remedy: str = "make one of the rows") -> None:
+def check_model(model: Any, *, remedy: str = "make one of the rows") -> StreamingKernelPCA:
     """Refuse what is no model of a stream."""
     if not isinstance(model, StreamingKernelPCA):
         raise TypeError(f"expected a StreamingKernelPCA but got {type(model).__name__}; {remedy}")
+    return model
 
 
 def check_template(template: Any) -> None:
@@ -705,42 +716,19 @@ def check_template(template: Any) -> None:
     template.settings()
 
 
-def _learn_rows(state: State | None, X: Any, sample_weight: Any, settings: Settings) -> State:
-    """Return the state (None before the first row) after rows of any kind, which are checked first."""
-    if state is not None:
-        check_continued(state, settings)
-    state, rows, weights, n_rejected = _prepare_rows(state, X, sample_weight, settings)
-    return with_rows(state, rows, weights, settings, n_rejected)
-
-
-def _learn_batches(state: State | None, X: Any, sample_weight: Any, settings: Settings) -> State | None:
-    """Return the state after all batches of an Arrow stream; `sample_weight` is None or one weight for all rows."""
-    n_rows = 0
-    for batch in validation.arrow_batches(X):
-        try:
-            state = _learn_rows(state, batch, sample_weight, settings)
-        except (TypeError, ValueError) as error:
-            if n_rows:
-                error.add_note(f"Rows are counted from row {n_rows} of the Arrow stream, where a batch begins.")
-            raise
-        n_rows += batch.num_rows
-    return state
-
-
 def _prepare_rows(
     state: State | None, X: Any, sample_weight: Any, settings: Settings
 ) -> tuple[State, validation.Rows, Array | float, int]:
     """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
     skips_bad, admits_nan = settings.on_bad_rows == "skip", settings.on_missing != "raise"
-    if state is not None and validation.is_plain(X, state.n_features):
-        # Single rows have no time for more.
-        rows: validation.Rows = X
-    else:
-        width, names = (None, None) if state is None else (state.n_features, state.names)
-        rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learner="give the model")
-        if state is None:
-            settings.kernel.check_width(rows.shape[1])
-            state = State.begin(settings, rows.shape[1], validation.feature_names(X))
+    width, names = None, None
+    if state is not None:
+        check_continued(state, settings)
+        width, names = state.n_features, state.names
+    rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learner="give the model")
+    if state is None:
+        settings.kernel.check_width(rows.shape[1])
+        state = State.begin(settings, rows.shape[1], validation.feature_names(X))
     if settings.dtype != "float64":
         rows = validation.round_to_single(rows, finite=not skips_bad)
     n_rejected = 0
@@ -750,6 +738,9 @@ def _prepare_rows(
     if skips_bad or admits_nan:
         rows, weights, n_rejected = validation.without_bad_rows(rows, weights, gaps=settings.has_gaps)
     return state, rows, weights, n_rejected
+
+
+load = StreamingKernelPCA.load
 
 
 @name_errors

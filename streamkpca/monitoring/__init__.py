@@ -1,16 +1,14 @@
 """Monitoring: what a service runs on a stream of rows: rarities, alarms, events and lasting changes.
 
 monitor : the class `Monitor`
-scoring : how rows become numbers, and their scores by both views
+judging : how rows become numbers, their scores by both views, and which are alarms or may be learned
 rarity : how rare scores are among healthy ones, and among all so far; `_loops` are the compiled loops
-judging : which rows are alarms, and which may be learned
 learning : what is learned, what is held out, and the scales made of it
-young : the numbers by which a monitor that has learned little differs
 state : the state of a monitor beside its model, and its record in a file
 causes : the features that explain an event
 periods : lengths of time, and the phase of a cycle, as columns beside the features
 bound : the level that keeps a promised rate of false alarms
-events : runs of alarms, and changes that last
+events : runs of alarms, changes that last, and what users said of events
 parameters : what checks each parameter, and which events are not reported
 """
 

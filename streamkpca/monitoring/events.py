@@ -1,4 +1,4 @@
-"""Runs of alarms, and changes that last."""
+"""Runs of alarms, changes that last, and what users said of events."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from streamkpca._core.arrays import Array, Flags, Positions
-from streamkpca.monitoring.causes import Cause, EventRows
+from streamkpca.monitoring.causes import Cause, EventRows, Healthy
 from streamkpca.rows.times import Time, Times
 
 # One alarm in so many rows is no lasting change.
@@ -19,6 +19,14 @@ _MOST_BINS = 512
 _MOST_NUMBERS = 200_000
 # Features, of those that explain events, by which these are alike.
 _LEADING = 2
+# What makes rows rare, by the view that finds them rarest.
+KINDS = ("place", "relation")
+# Numbers that are this many deviations from healthy ones, or fewer, say nothing about the kind of an event.
+_USUAL = 3.0
+# Two rows are alike if they differ by less than this share of the larger one.
+_LARGEST_DIFFERENCE = 0.5
+# Rows of reviewed events that are kept, at most; the latest are.
+_MOST_REVIEWED = 2048
 
 
 def _no_positions() -> Positions:
@@ -125,7 +133,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class AlarmRun:
+class AlarmSum:
     """A cumulative sum of rows that exceed the threshold, which tells when there have been many for long.
 
     It is positive since position `start`. `excess` are the rows since then that exceed it, less one in twenty rows.
@@ -144,18 +152,18 @@ class AlarmRun:
         """Count the alarms among rows (n,) from position `first` on."""
         if not self.excess and not np.count_nonzero(is_alarm):
             return self
-        alarms, run, since, n_seen = np.flatnonzero(is_alarm), self, 0, 0
+        alarms, total, since, n_seen = np.flatnonzero(is_alarm), self, 0, 0
         # In rows that pay for it: whole numbers, whatever the cuts.
         left = round(self.excess * ROWS_FOR_ALARM)
         for k, i in enumerate(alarms.tolist()):
             left -= i - n_seen
             if left <= 0:
-                run, since, left = type(self)(start=first + i), k, 0
+                total, since, left = type(self)(start=first + i), k, 0
             left, n_seen = left + ROWS_FOR_ALARM - 1, i + 1
         left -= len(is_alarm) - n_seen
         if left <= 0:
             return type(self)()
-        return replace(run._count(alarms[since:], first, times), excess=left / ROWS_FOR_ALARM)
+        return replace(total._count(alarms[since:], first, times), excess=left / ROWS_FOR_ALARM)
 
     def _count(self, alarms: Positions, first: int, times: Times | None) -> Self:
         """Count alarms (a,), given by their places behind position `first`, in bins."""
@@ -269,6 +277,50 @@ class EventLog(NamedTuple):
         """Note what was said of a closed event."""
         noted = (replace(e, feedback=feedback) if e.start == event.start else e for e in self.closed)
         return self._replace(closed=tuple(noted))
+
+
+@dataclass(frozen=True)
+class ReviewedEvents:
+    """Rows (k, D) of events that a user has reviewed, and which of these were faults; a value.
+
+    Notes
+    -----
+    The signature of a row has, for each of its features, how far it is from healthy ones: alone, and given the
+    others by linear prediction. Of each distance x only log(1 + |x| - 3) counts, with its sign, and nothing below
+    3. A row is like a reviewed one if their signatures differ by less than half of the longer one; the nearest
+    decides.
+    """
+
+    rows: Array
+    are_faults: Flags
+
+    @classmethod
+    def none(cls, width: int) -> Self:
+        """Return no events, of rows of so many numbers."""
+        return cls(np.empty((0, width)), np.zeros(0, dtype=bool))
+
+    def add(self, rows: Array, is_fault: bool) -> Self:
+        """Add the rows (n, D) of an event."""
+        most = min(_MOST_REVIEWED, max(_MOST_NUMBERS // rows.shape[1], len(rows)))
+        are_faults = np.concatenate([np.full(len(rows), is_fault), self.are_faults])
+        # The newest stand first: of two equal rows, the last word counts.
+        return type(self)(np.concatenate([rows, self.rows])[:most], are_faults[:most])
+
+    def recognise(self, rows: Array, healthy: Healthy) -> tuple[Flags, Flags]:
+        """Tell which rows (n, D) are like those of events that were fine, and which like those of faults: (n,)."""
+        reviewed, found = _signatures(self.rows, healthy), _signatures(rows, healthy)
+        differences = np.array([np.linalg.norm(reviewed - signature, axis=1) for signature in found])
+        nearest = np.argmin(differences, axis=1)
+        longer = np.maximum(np.linalg.norm(found, axis=1), np.linalg.norm(reviewed, axis=1)[nearest])
+        is_like = differences.min(axis=1) < _LARGEST_DIFFERENCE * longer
+        return is_like & ~self.are_faults[nearest], is_like & self.are_faults[nearest]
+
+
+def _signatures(rows: Array, healthy: Healthy) -> Array:
+    """Return the signatures (n, s) of rows (n, D)."""
+    distances = np.concatenate(healthy.measure(rows), axis=1)
+    signatures: Array = np.sign(distances) * np.log1p(np.maximum(np.abs(distances) - _USUAL, 0.0))
+    return signatures
 
 
 def _likeness(event: Event) -> tuple[Any, ...]:

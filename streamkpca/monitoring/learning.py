@@ -8,12 +8,11 @@ from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
 from streamkpca.components.relation import Relation
 from streamkpca.kernels import Kernel
-from streamkpca.monitoring.events import AlarmRun
+from streamkpca.monitoring.events import AlarmSum
+from streamkpca.monitoring.judging import MOST_RELATED, YOUNG, Scorer, smooth
 from streamkpca.monitoring.periods import has_passed
 from streamkpca.monitoring.rarity import RarityScale, count_views
-from streamkpca.monitoring.scoring import MOST_RELATED, Scorer, smooth
 from streamkpca.monitoring.state import MonitorState, ScoredRows
-from streamkpca.monitoring.young import YOUNG
 from streamkpca.stream import advance, calibrate, refit
 
 LEARN = ("normal", "all", "none")
@@ -23,8 +22,8 @@ CHUNK = 32
 _HELD_OUT = 4
 # Most rows that are held out: they resolve once in 2,000 rows.
 _MOST_HELD = 2048
-# A chunk of which at most this share is unusual is held out whole; of another one the usual rows are.
-_MOST_UNUSUAL = 0.5
+# A chunk of which at most this share is not to be learned is held out whole; of another one the other rows are.
+_MOST_LEFT_OUT = 0.5
 # Recent rows that count as much as all before them.
 _RECENT = 512
 # Share of the recent rows that are odder than the healthy row in the middle, from which on the stream has moved. Faults
@@ -33,9 +32,10 @@ _MOVED = 0.6
 # Share of the recent rows that are odder, from which on the stream drifts if fewer of them than the second share are
 # too rare to be learned: where a fault or another state begins at once, nearly as many are too rare as are odder.
 _DRIFTED = 0.9
-_FEW_UNUSUAL = 0.6
+# This second share.
+_FEW_RARE = 0.6
 # Neighbours that are learned, or held out, together when a change is accepted.
-_RUN = 16
+_NEIGHBOURS = 16
 # Most numbers kept of rows that are held out.
 _MOST_HELD_NUMBERS = 1_000_000
 # Most numbers kept of rows that were left out until a change is accepted.
@@ -45,19 +45,19 @@ _ENOUGH = 250
 
 
 def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> MonitorState:
-    """Learn the usual rows of a chunk, or hold it out, and renew the scales when it is time."""
+    """Learn the rows of a chunk that may be learned, or hold it out, and renew the scales when it is time."""
     before, n_chunks, rows = state.model.summary, state.n_chunks + 1, ScoredRows.join(state.waiting)
     share_odder = _average(state.share_odder, rows.is_odder)
-    share_unusual = _average(state.share_unusual, ~rows.is_usual)
-    state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder, share_unusual=share_unusual)
-    is_usual = (rows.is_usual | _drifts(state)) & _needs_rows(state, scorer) | learns_all
+    share_rare = _average(state.share_rare, ~rows.is_learnable)
+    state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder, share_rare=share_rare)
+    is_learned = (rows.is_learnable | _drifts(state)) & _needs_rows(state, scorer) | learns_all
     # The second chunk is held out, too, so that there is a scale soon.
     if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
-        is_whole = np.count_nonzero(is_usual) >= (1.0 - _MOST_UNUSUAL) * len(is_usual)
-        state = _hold_out(state, rows.stacked if is_whole else rows.stacked[is_usual], n_chunks)
-    elif is_usual.any():
-        state = learn(state, scorer, rows.stacked[is_usual])
-    state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~is_usual]))
+        is_whole = np.count_nonzero(is_learned) >= (1.0 - _MOST_LEFT_OUT) * len(is_learned)
+        state = _hold_out(state, rows.stacked if is_whole else rows.stacked[is_learned], n_chunks)
+    elif is_learned.any():
+        state = learn(state, scorer, rows.stacked[is_learned])
+    state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~is_learned]))
     # Scores in another scale of the kernel cannot be compared with those in the last one.
     has_moved = state.n_renewed > 0 and _kernel_of(state.model.summary) != _kernel_of(before)
     return renew(state, scorer) if has_moved or _is_due(state, scorer) else state
@@ -80,8 +80,8 @@ def _needs_rows(state: MonitorState, scorer: Scorer) -> bool:
 
 
 def _drifts(state: MonitorState) -> bool:
-    """Tell whether the bulk of a stream has left the healthy rows so slowly that its rows are not yet unusual."""
-    return state.n_learned >= YOUNG.n_grown and state.share_odder >= _DRIFTED and state.share_unusual <= _FEW_UNUSUAL
+    """Tell whether the bulk of a stream has left the healthy rows so slowly that few of its rows are too rare."""
+    return state.n_learned >= YOUNG.n_grown and state.share_odder >= _DRIFTED and state.share_rare <= _FEW_RARE
 
 
 def learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
@@ -93,16 +93,16 @@ def learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
     return replace_fields(state, model=model, moments=moments, n_learned=state.n_learned + len(rows))
 
 
-def _hold_out(state: MonitorState, rows: Array, run: int) -> MonitorState:
+def _hold_out(state: MonitorState, rows: Array, chunk: int) -> MonitorState:
     most = min(_MOST_HELD, max(_MOST_HELD_NUMBERS // state.held.shape[1], CHUNK))
     held = np.concatenate([state.held, rows])[-most:]
-    runs = np.concatenate([state.held_runs, np.full(len(rows), run)])[-most:]
-    return replace_fields(state, held=held, held_runs=runs)
+    chunks = np.concatenate([state.held_chunks, np.full(len(rows), chunk)])[-most:]
+    return replace_fields(state, held=held, held_chunks=chunks)
 
 
 def _leave_out(state: MonitorState, rows: Array) -> Array:
     """Return the rows (k, D) that were not learned since alarms have been many."""
-    if not state.run.excess:
+    if not state.alarm_sum.excess:
         return state.left_out[:0]
     most = max(_MOST_LEFT_NUMBERS // rows.shape[1], CHUNK)
     return np.concatenate([state.left_out, rows])[-most:] if len(rows) else state.left_out
@@ -125,18 +125,18 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
         predictor = Relation.fit(state.moments, held)
     # Scores of another relation are nothing to go on from.
     state = replace_fields(state, predictor=predictor, last_scores=None)
-    runs = np.split(state.held, np.flatnonzero(np.diff(state.held_runs)) + 1)
-    scores = zip(*(scorer.score(state, run, learns=True).views for run in runs), strict=True)
-    views = [np.concatenate(parts) for parts in scores]
-    scales = tuple(map(RarityScale.fit, views))
-    return replace_fields(state, scales=scales, n_views=count_views(scales, views), n_renewed=state.n_learned)
+    segments = np.split(state.held, np.flatnonzero(np.diff(state.held_chunks)) + 1)
+    scores = np.concatenate([scorer.score(state, rows, learns=True)[1] for rows in segments], axis=1)
+    scales = tuple(map(RarityScale.fit, scores))
+    return replace_fields(state, scales=scales, n_views=count_views(scales, list(scores)), n_renewed=state.n_learned)
 
 
 def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
     """Take the first scale from a model that has learned rows: scores of rows that it leaves out in turn."""
     found = calibrate(state.model, scorer.settings, n_least=_ENOUGH)
-    runs = np.split(found.novelty, np.flatnonzero(np.diff(found.runs)) + 1)
-    scale = RarityScale.fit(np.concatenate([smooth(run, None, scorer.smoothing) for run in runs]))
+    segments = np.split(found.novelty[None], np.flatnonzero(np.diff(found.runs)) + 1, axis=1)
+    scores = np.concatenate([smooth(segment, None, scorer.smoothing) for segment in segments], axis=1)
+    scale = RarityScale.fit(scores[0])
     return replace_fields(state, scales=(scale,), n_renewed=state.n_learned)
 
 
@@ -145,12 +145,12 @@ def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
     # In the new state the model learns as many rows as in the first before it stands still: on five streams, average
     # precision after 14 changes was 0.43; where it stood still at once, or began anew, 0.40.
     rows = state.left_out
-    state = replace_fields(state, run=AlarmRun(), left_out=rows[:0], n_before=state.n_learned)
-    if len(rows) < 2 * _RUN:
+    state = replace_fields(state, alarm_sum=AlarmSum(), left_out=rows[:0], n_before=state.n_learned)
+    if len(rows) < 2 * _NEIGHBOURS:
         # A young monitor has learned them already, but its scales do not know it yet.
         return renew(state, scorer)
-    runs = np.arange(len(rows)) // _RUN
-    is_held = runs % _HELD_OUT == 1
+    chunks = np.arange(len(rows)) // _NEIGHBOURS
+    is_held = chunks % _HELD_OUT == 1
     state = learn(state, scorer, rows[~is_held])
-    state = replace_fields(state, held=rows[is_held], held_runs=-1 - runs[is_held])
+    state = replace_fields(state, held=rows[is_held], held_chunks=-1 - chunks[is_held])
     return renew(state, scorer)

@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Flags
+from streamkpca._core.arrays import Array, Flags, Indices
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer, show
 from streamkpca.errors import RowError, name_errors
@@ -21,14 +20,12 @@ from streamkpca.models.saving import SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.bound import FalseAlarmBound, renew_level
 from streamkpca.monitoring.causes import Cause, EventRows, find_causes
-from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
-from streamkpca.monitoring.judging import judge
+from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog, time_of
+from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, judge
 from streamkpca.monitoring.learning import CHUNK, accept_change, begin_with_model, learn, learn_chunk, renew
-from streamkpca.monitoring.parameters import PARAMETERS, QUANTILE, check_known, is_ignored, is_short
-from streamkpca.monitoring.periods import check_stacked, kernel_with_phases, n_features_of, n_phases, with_phases
-from streamkpca.monitoring.scoring import Scorer, with_predecessors
-from streamkpca.monitoring.state import MonitorState, ScoredRows, state_from_record, state_record
-from streamkpca.monitoring.young import YOUNG
+from streamkpca.monitoring.parameters import PARAMETERS, QUANTILE, check_features, is_ignored, is_short
+from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
+from streamkpca.monitoring.state import MonitorState, ScoredRows, record_state, restore_state
 from streamkpca.rows.times import Times, as_times, without_times
 from streamkpca.rows.validation import Rows, check_parts, feature_names, parts_of, round_to_single
 from streamkpca.stream import State
@@ -90,7 +87,7 @@ class Monitor(SavedWithModel[MonitorState]):
     ----------
     model : StreamingKernelPCA, optional
         The model that scores and learns; it belongs to the monitor from then on. Rows that it has learned must be as
-        `stacked` makes them. By default a new one with the kernel ``RBF().in_units("std")``, ``max_atoms=128`` and
+        `stack` makes them. By default a new one with the kernel ``RBF().in_units("std")``, ``max_atoms=128`` and
         ``noise_variance=None``. One with ``on_missing="marginal"`` scores and learns rows by the numbers that they
         have; with "skip", rows with NaN get no score. With `period` it is a copy, whose kernel is multiplied by one of
         the phase.
@@ -134,7 +131,7 @@ class Monitor(SavedWithModel[MonitorState]):
     ------
     TypeError, ValueError
         A parameter is out of its range, or `model` is something else, has neither a budget of atoms nor a random
-        sample, has learned other rows than `stacked` makes, or nothing though ``learn="none"``.
+        sample, has learned other rows than `stack` makes, or nothing though ``learn="none"``.
 
     Notes
     -----
@@ -183,7 +180,7 @@ class Monitor(SavedWithModel[MonitorState]):
     """
 
     _entry = _noun = "monitor"
-    _parameters = PARAMETERS.keys()
+    _parameters = PARAMETERS
     # What their checks return.
     period: Any
     max_gap: Any
@@ -221,22 +218,10 @@ class Monitor(SavedWithModel[MonitorState]):
         if self.false_alarms is not None and self.quantile != QUANTILE:
             raise ValueError("expected false_alarms or quantile but got both; with false_alarms, leave quantile out")
         self._check_learns()
-        if self._known is not None:
-            check_stacked(self._known, self.period, self.lags)
+        if self._learned is not None:
+            check_stacked(self._learned, self.period, self.lags)
         self._answers: MonitorRecord | None = None
         self._explained: tuple[MonitorState | None, Event | None] = (None, None)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in PARAMETERS:
-            check, is_optional, is_fixed = PARAMETERS[name]
-            if is_fixed and name in self.__dict__:
-                raise AttributeError(
-                    f"Monitor: {name} cannot change, as rows were scored and judged with the present one; begin a new "
-                    f"Monitor({'' if name in ('model', 'period') else 'monitor.model, '}{name}=...)"
-                )
-            if value is not None or not is_optional:
-                value = check(name, value)
-        super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         # What the model has learned and the thresholds belong together, so no update may come between.
@@ -286,30 +271,26 @@ class Monitor(SavedWithModel[MonitorState]):
         array([ True])
         """
         with self.model.write_lock:
-            self._check_learns()
-            X, time = without_times(X, time)
-            rows, names = self._check_rows(X)
-            times, breaks = self._breaks(rows, time)
+            rows, names, times, breaks, is_planned = self._check_rows(X, time, planned)
             n, start = len(rows), 0
-            is_planned = _check_planned(planned, n)
             record = MonitorRecord(np.empty(n), np.empty(n), np.empty(n, dtype=bool), np.empty(n), np.empty(n), times)
             scorer, state = self._scorer, self._latest
             if state is None:
                 scorer, state = self._start(rows.shape[1], names)
             if self.ignore:
-                check_known(self.ignore, state.n_features, state.names)
+                check_features(self.ignore, state.n_features, state.names)
             while start < n:
                 chunk = 1 << max(state.n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1
                 chunk = min(max(chunk, CHUNK), _LONG_CHUNK)
                 stop = min(n, start + chunk - state.n_rows % chunk)
                 part = rows[start:stop]
-                for first, end, is_good in scorer.cut_runs(part, breaks[start:stop], is_planned[start:stop]):
+                for first, end, is_good in scorer.cut_segments(part, breaks[start:stop], is_planned[start:stop]):
                     if breaks[start + first] or not is_good:
                         state = state.begin_anew()
                     place = slice(start + first, start + end)
                     try:
                         at = None if times is None else times[place]
-                        state, answers = self._judge_run(state, scorer, part[first:end], at, is_good)
+                        state, answers = self._judge_segment(state, scorer, part[first:end], at, is_good)
                     except RowError as error:
                         raise error.at(start + first + error.row) from None
                     for column, found in zip(record[:5], answers[:5], strict=True):
@@ -323,7 +304,7 @@ class Monitor(SavedWithModel[MonitorState]):
             self._answers = record
         return record
 
-    def stacked(self, X: Any, *, first: int = 0, time: Any = None) -> Array:
+    def stack(self, X: Any, *, first: int = 0, time: Any = None) -> Array:
         """Return rows with their predecessors, as the model sees them; the first row stands for what came before it.
 
         Parameters
@@ -347,7 +328,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
         Examples
         --------
-        >>> Monitor(lags=2).stacked([[1.0], [2.0], [3.0]])
+        >>> Monitor(lags=2).stack([[1.0], [2.0], [3.0]])
         array([[1., 1.],
                [2., 1.],
                [3., 2.]])
@@ -357,10 +338,10 @@ class Monitor(SavedWithModel[MonitorState]):
         n, d = rows.shape
         out, before = np.empty((n, self.lags * d)), np.repeat(rows[:1], self.lags - 1, axis=0)
         for place, part in parts_of(rows, 2 * d * self.lags):
-            out[place], before = with_predecessors(part, before)
+            out[place], before = append_predecessors(part, before)
         first = check_integer("first", first, least=0)
         times = None if time is None else as_times(time, n, None)[0]
-        return out if self.period is None else with_phases(out, self.period, first, times)
+        return out if self.period is None else append_phases(out, self.period, first, times)
 
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event.
@@ -402,7 +383,7 @@ class Monitor(SavedWithModel[MonitorState]):
             if self._state is not None:
                 rest = self._state.left_out[:0]
                 log = EventLog.none(rest.shape[1])
-                self._state = replace(self._state, run=AlarmRun(), log=log, change=None, left_out=rest)
+                self._state = replace(self._state, alarm_sum=AlarmSum(), log=log, change=None, left_out=rest)
             return self.reset_context()
 
     def accept(self, event: Event) -> Self:
@@ -479,8 +460,8 @@ class Monitor(SavedWithModel[MonitorState]):
                 raise ValueError(
                     f"of the event at row {event.start:,} no rows are kept; take one of the latest of monitor.events_"
                 )
-            known = state.known.add(rows, feedback == "confirmed")
-            state = replace_fields(state, log=state.log.note(event, feedback), known=known)
+            reviewed = state.reviewed.add(rows, feedback == "confirmed")
+            state = replace_fields(state, log=state.log.note(event, feedback), reviewed=reviewed)
             if feedback == "accepted" and self.learn != "none":
                 state = renew(learn(state, scorer, rows), scorer)
             self._publish(state)
@@ -492,7 +473,7 @@ class Monitor(SavedWithModel[MonitorState]):
                 **{name: getattr(self, name) for name in PARAMETERS if name != "model"},
                 "ignore": [[feature, list(rules)] for feature, rules in self.ignore.items()],
             },
-            "state": None if self._state is None else state_record(self._state),
+            "state": None if self._state is None else record_state(self._state),
         }
 
     @classmethod
@@ -500,16 +481,17 @@ class Monitor(SavedWithModel[MonitorState]):
         names = [name for name in PARAMETERS if name != "model"]
         monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
         if record["state"] is not None:
-            has_gaps, known = model.on_missing == "marginal", monitor._known
-            state = state_from_record(record["state"], monitor.lags, n_phases(monitor.period), has_gaps)
-            width = monitor._scorer.width(state.n_features)
+            state = restore_state(
+                record["state"], monitor.lags, n_phases(monitor.period), model.on_missing == "marginal"
+            )
+            learned, width = monitor._learned, monitor._scorer.width(state.n_features)
             if monitor.false_alarms != (None if state.bound is None else state.bound.false_alarms):
                 raise ValueError("its bound is another one")
-            if known is None and (state.n_learned or state.scales):
+            if learned is None and (state.n_learned or state.scales):
                 raise ValueError("it has learned rows, but its model has not")
-            if known is not None and known.n_features != width:
+            if learned is not None and learned.n_features != width:
                 raise ValueError("its model has another number of features")
-            monitor._state = replace_fields(state, model=known or State.begin(monitor.model.settings(), width))
+            monitor._state = replace_fields(state, model=learned or State.begin(monitor.model.settings(), width))
         return monitor
 
     @property
@@ -597,10 +579,10 @@ class Monitor(SavedWithModel[MonitorState]):
     # One chunk: score, judge, log; at its end learn
 
     @property
-    def _known(self) -> State | None:
+    def _learned(self) -> State | None:
         """What the model has learned, None before it has."""
-        known: State | None = getattr(self.model, "state_", None)
-        return known
+        learned: State | None = getattr(self.model, "state_", None)
+        return learned
 
     @property
     def _scorer(self) -> Scorer:
@@ -609,15 +591,15 @@ class Monitor(SavedWithModel[MonitorState]):
     @property
     def _latest(self) -> MonitorState | None:
         """The state, with the model's own where a user has changed the model since."""
-        state, known = self._state, self._known
-        if state is None or known is None or known is state.model:
+        state, learned = self._state, self._learned
+        if state is None or learned is None or learned is state.model:
             return state
-        return replace_fields(state, model=known)
+        return replace_fields(state, model=learned)
 
     def _publish(self, state: MonitorState) -> None:
         """Let the model and the monitor know what they have learned."""
         if self._state is None or state.model is not self._state.model:
-            if self.period is not None and self._known is None:
+            if self.period is not None and self._learned is None:
                 self.model.kernel = state.model.kernel
             if state.model.n_rows:
                 self.model.state_ = state.model
@@ -625,56 +607,55 @@ class Monitor(SavedWithModel[MonitorState]):
 
     def _start(self, d: int, names: list[str] | None) -> tuple[Scorer, MonitorState]:
         """Return how rows (d,) are scored, and the state before the first, with a scale if the model can give one."""
-        scorer, known = self._scorer, self._known
+        scorer, learned = self._scorer, self._learned
         width = scorer.width(d)
-        if known is None and self.period is not None:
-            kernel = kernel_with_phases(scorer.settings.kernel, d * self.lags)
-            scorer = scorer._replace(settings=replace(scorer.settings, kernel=kernel))
-        if known is None:
+        if learned is None:
+            if self.period is not None:
+                kernel = add_phases(scorer.settings.kernel, d * self.lags)
+                scorer = scorer._replace(settings=replace(scorer.settings, kernel=kernel))
             scorer.settings.kernel.check_width(width)
-        state = MonitorState.begin(known or State.begin(scorer.settings, width), names, d, d * self.lags)
-        if self.false_alarms is not None:
-            state = replace_fields(state, bound=FalseAlarmBound(self.false_alarms))
-        state = replace_fields(state, n_learned=state.model.n_rows)
+        state = MonitorState.begin(learned or State.begin(scorer.settings, width), names, d, d * self.lags)
+        bound = None if self.false_alarms is None else FalseAlarmBound(self.false_alarms)
+        state = replace_fields(state, bound=bound, n_learned=state.model.n_rows)
         is_enough = state.n_learned >= YOUNG.n_first or self.learn == "none"
         return scorer, begin_with_model(state, scorer) if is_enough else state
 
-    def _judge_run(
+    def _judge_segment(
         self, state: MonitorState, scorer: Scorer, rows: Array, times: Times | None, is_good: bool
     ) -> tuple[MonitorState, MonitorRecord]:
         """Judge rows (n, d) that follow each other; the model and the scales stay the same."""
-        n, first, threshold, learns = len(rows), state.n_rows, self._threshold(state), self.learn != "none"
-        if is_good:
+        n, first, threshold = len(rows), state.n_rows, self._threshold(state)
+        if not is_good:
+            none, exceeds = np.full(n, np.nan), np.zeros(n, dtype=bool)
+            record, state = MonitorRecord(none, np.full(n, threshold), exceeds, none, none), state.count_rows(n, times)
+        else:
+            learns = self.learn != "none"
             stacked, context, n_padded = scorer.stack(state, rows, times)
-            scores = scorer.score(state, stacked, learns)
-            healthy = partial(scorer.describe_healthy, state)
-            state, verdict = judge(state, scores, stacked, threshold, learns, healthy)
-            verdict.is_usual[:n_padded] = False
-            record, exceeds = MonitorRecord(*verdict[:3], scores.novelty, scores.views[0], times), verdict.exceeds
+            scores, smoothed = scorer.score(state, stacked, learns)
+            state, verdict = judge(state, scorer, smoothed, stacked, threshold, learns)
+            verdict.is_learnable[:n_padded] = False
+            record, exceeds = MonitorRecord(*verdict[:3], scores[0], smoothed[0], times), verdict.exceeds
             state = state.count_rows(
                 n,
                 times,
                 context=context,
                 n_padded=max(n_padded - n, 0),
-                last_scores=np.array([view[-1] for view in scores.views]),
-                waiting=(*state.waiting, ScoredRows(stacked, verdict.is_usual, verdict.is_odder)),
+                last_scores=smoothed[:, -1].copy(),
+                waiting=(*state.waiting, ScoredRows(stacked, verdict.is_learnable, verdict.is_odder)),
             )
             if np.count_nonzero(record.is_alarm):
-                state = self._log(state, scorer, first, stacked, record, verdict.is_relation)
-        else:
-            none, exceeds = np.full(n, np.nan), np.zeros(n, dtype=bool)
-            record, state = MonitorRecord(none, np.full(n, threshold), exceeds, none, none), state.count_rows(n, times)
-        run = state.run.advance(exceeds, first, times)
-        return (state if run is state.run else replace_fields(state, run=run)), record
+                state = self._log(state, scorer, first, stacked, record, verdict.kinds)
+        alarm_sum = state.alarm_sum.advance(exceeds, first, times)
+        return (state if alarm_sum is state.alarm_sum else replace_fields(state, alarm_sum=alarm_sum)), record
 
     def _log(
-        self, state: MonitorState, scorer: Scorer, first: int, rows: Array, record: MonitorRecord, is_relation: Flags
+        self, state: MonitorState, scorer: Scorer, first: int, rows: Array, record: MonitorRecord, kinds: Indices
     ) -> MonitorState:
         """Add the alarms among rows (n, D) from position `first` on to the events."""
         for i in np.flatnonzero(record.is_alarm).tolist():
             if state.log.is_over(first + i, self.end_after):
                 state = self._close(state, scorer)
-            found = float(record.novelty[i]), float(record.rarity[i]), "relation" if is_relation[i] else "place"
+            found = float(record.novelty[i]), float(record.rarity[i]), KINDS[kinds[i]]
             log = state.log.add_alarm(first + i, rows[i], *found, time_of(record.time, i))
             state = replace_fields(state, log=log)
         return state
@@ -705,13 +686,13 @@ class Monitor(SavedWithModel[MonitorState]):
             state = replace_fields(state, waiting=())
         elif state.waiting:
             state = learn_chunk(state, scorer, self.learn == "all")
-        run, most = state.run, self.accept_after or LASTING
-        if run.excess < most:
+        alarm_sum, most = state.alarm_sum, self.accept_after or LASTING
+        if alarm_sum.excess < most:
             return state
         accepts = self.learn != "none" and self.accept_after is not None
-        if not accepts and state.change is not None and state.change.start >= run.start:
+        if not accepts and state.change is not None and state.change.start >= alarm_sum.start:
             # It lasts. Its sum stays where it is, so that its end is noticed soon.
-            return replace_fields(state, run=replace(run, excess=float(most)))
+            return replace_fields(state, alarm_sum=replace(alarm_sum, excess=float(most)))
         state = replace_fields(state, change=_describe_change(state, scorer, accepts))
         # Its alarms are explained by the model that raised them.
         return accept_change(self._close(state, scorer), scorer) if accepts else state
@@ -720,38 +701,44 @@ class Monitor(SavedWithModel[MonitorState]):
         """Return the rarity from which on rows are alarms, infinite before there is a scale."""
         return 1.0 / (1.0 - self.quantile) if state.scales else math.inf
 
-    def _check_rows(self, X: Any) -> tuple[Rows, list[str] | None]:
-        """Return the rows, in the model's precision, and the names of their features."""
+    def _check_rows(self, X: Any, time: Any, planned: Any) -> tuple[Rows, list[str] | None, Times | None, Flags, Flags]:
+        """Return rows, the names of their features, their times, those after a gap in time, and those planned."""
+        self._check_learns()
+        if type(X) is not np.ndarray or time is not None:
+            X, time = without_times(X, time)
         state, settings = self._state, self.model.settings()
         width, names, skips, gaps = None, None, settings.on_bad_rows == "skip", settings.on_missing != "raise"
         if state is not None:
             width, names = state.n_features, state.names
-        elif (known := self._known) is not None:
-            width = n_features_of(known.n_features, self.lags, self.period)
-            names = known.names.tolist()[:width] if known.names is not None and self.lags == 1 else None
+        elif (learned := self._learned) is not None:
+            width = n_features_of(learned.n_features, self.lags, self.period)
+            names = learned.names.tolist()[:width] if learned.names is not None and self.lags == 1 else None
         expected = None if names is None else np.array(names, dtype=object)
         rows = check_parts(X, width, expected, finite=not skips, gaps=gaps, learner="give its model")
         if settings.dtype == "float32":
             rows = round_to_single(rows, finite=not skips)
         if state is None and names is None and (given := feature_names(X)) is not None:
             names = [str(name) for name in given]
-        return rows, names
-
-    def _breaks(self, rows: Rows, time: Any) -> tuple[Times | None, Flags]:
-        """Return the times of rows, if they have any, and tell before which rows lags and smoothing start anew."""
-        if time is None:
-            if isinstance(self.min_duration, float):
-                raise ValueError(
-                    f"min_duration is a time, {self.min_duration:g}, but rows have none; pass time=, or a "
-                    "whole number of rows"
-                )
-            return None, np.zeros(len(rows), dtype=bool)
-        times, steps = as_times(time, len(rows), None if self._state is None else self._state.last_time)
-        return times, steps > (math.inf if self.max_gap is None else self.max_gap)
+        n, times = len(rows), None
+        breaks, is_planned = np.zeros((2, n), dtype=bool)
+        if time is not None:
+            times, steps = as_times(time, n, None if state is None else state.last_time)
+            breaks = steps > (math.inf if self.max_gap is None else self.max_gap)
+        elif isinstance(self.min_duration, float):
+            raise ValueError(
+                f"min_duration is a time, {self.min_duration:g}, but rows have none; pass time=, or a whole number of "
+                "rows"
+            )
+        if planned is not None:
+            is_planned = np.asarray(planned)
+            if is_planned.dtype != bool or is_planned.shape != (n,):
+                got = f"{is_planned.dtype} of shape {is_planned.shape}"
+                raise ValueError(f"expected planned as {n:,} booleans, one a row, but got {got}")
+        return rows, names, times, breaks, is_planned
 
     def _check_learns(self) -> None:
         """Refuse to score without a model that has learned or will learn rows."""
-        if self.learn == "none" and self._known is None:
+        if self.learn == "none" and self._learned is None:
             raise ValueError(
                 "learn='none' needs a model that has learned rows, but it has seen none; call its "
                 "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
@@ -760,7 +747,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
 def _describe_change(state: MonitorState, scorer: Scorer, accepts: bool) -> Change:
     """Return the change that has lasted: since when, and the features of its rows that were not learned."""
-    start, start_time = state.run.find_start(state.n_rows)
+    start, start_time = state.alarm_sum.find_start(state.n_rows)
     log, features = state.log, tuple[Cause, ...]()
     rows = state.left_out if len(state.left_out) or log.rows is None else log.rows.rows
     if len(rows) and state.scales:
@@ -772,19 +759,9 @@ def _describe_change(state: MonitorState, scorer: Scorer, accepts: bool) -> Chan
     return Change(
         start=start,
         detected=state.n_rows,
-        share=state.run.n_alarms_since(start) / (state.n_rows - start),
+        share=state.alarm_sum.n_alarms_since(start) / (state.n_rows - start),
         features=features,
         is_accepted=accepts,
         start_time=start_time,
         detected_time=state.last_time,
     )
-
-
-def _check_planned(planned: Any, n: int) -> Flags:
-    """Return which of n rows are in a planned window."""
-    if planned is None:
-        return np.zeros(n, dtype=bool)
-    found = np.asarray(planned)
-    if found.dtype != bool or found.shape != (n,):
-        raise ValueError(f"expected planned as {n:,} booleans, one a row, but got {found.dtype} of shape {found.shape}")
-    return found

@@ -1,10 +1,11 @@
 """The parameters of a monitor: what checks each of them, and by which rules events are not reported."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from streamkpca._core.parameters import check_choice, check_integer, check_real
+from streamkpca.models.saving import Parameter
 from streamkpca.models.streaming import StreamingKernelPCA, check_model
 from streamkpca.monitoring.causes import DIRECTIONS, Cause
 from streamkpca.monitoring.events import Event
@@ -19,13 +20,13 @@ _RAREST = 1e-7
 Rules = Mapping[str | int, tuple[str | float, ...]]
 
 
-def check_known(rules: Rules, n_features: int, names: list[str] | None) -> None:
+def check_features(rules: Rules, n_features: int, names: list[str] | None) -> None:
     """Refuse rules for features that rows do not have."""
-    known = names if names is not None else range(n_features)
-    unknown = [feature for feature in rules if feature not in known]
-    if unknown:
-        remedy = f"name some of {names}" if names is not None else f"rows have no names, so use 0 to {n_features - 1}"
-        raise ValueError(f"ignore has rules for {unknown[0]!r}, which is no feature of the rows; {remedy}")
+    features = range(n_features) if names is None else names
+    for feature in rules:
+        if feature not in features:
+            remedy = f"rows have no names, so use 0 to {n_features - 1}" if names is None else f"name some of {names}"
+            raise ValueError(f"ignore has rules for {feature!r}, which is no feature of the rows; {remedy}")
 
 
 def is_short(event: Event, least: float | None) -> bool:
@@ -45,13 +46,12 @@ def _holds(rule: str | float, cause: Cause) -> bool:
 
 
 def _check_model(name: str, model: Any) -> StreamingKernelPCA:
-    check_model(model)
-    if model.max_atoms is None and model.reservoir_size == 0:
+    found = check_model(model)
+    if found.max_atoms is None and found.reservoir_size == 0:
         raise ValueError(
             "with max_atoms=None, thresholds come from the model's random sample, but reservoir_size is 0; "
             "give the model reservoir_size=512 or a number of atoms"
         )
-    found: StreamingKernelPCA = model
     return found
 
 
@@ -95,17 +95,6 @@ def _check_rule(feature: str | int, rule: Any) -> str | float:
             f"ignore[{feature!r}] should be 'above', 'below' or the largest difference to ignore, got {rule!r}"
         )
     return rule
-
-
-class Parameter(NamedTuple):
-    """What checks the value of a parameter, whether None means that it is not used, and whether it stays as it began.
-
-    Those that stay are what rows were scored and judged by.
-    """
-
-    check: Callable[[str, Any], Any]
-    is_optional: bool = False
-    is_fixed: bool = True
 
 
 # Files hold them all, but for the model, which has its own fields.

@@ -58,7 +58,7 @@ def n_features_of(n_seen: int, lags: int, period: Period) -> int:
     return (n_seen - n_phases(period)) // lags
 
 
-def with_phases(rows: Array, period: int | float, first: int, times: Times | None) -> Array:
+def append_phases(rows: Array, period: int | float, first: int, times: Times | None) -> Array:
     """Append the phases to rows (n, d), from position `first` on: (n, d + 2)."""
     if isinstance(period, int):
         shares = (first + np.arange(len(rows))) % period / period
@@ -92,7 +92,7 @@ def has_phases(kernel: Kernel, d: int) -> bool:
     return isinstance(right, OnColumns) and right.columns == (d, d + 1)
 
 
-def kernel_with_phases(kernel: Kernel, d: int) -> Kernel:
+def add_phases(kernel: Kernel, d: int) -> Kernel:
     """Return the product of a kernel of d columns and one of the phases; a kernel that is such a product stays.
 
     With r = 2 pi _WIDTH, that of phases is exp(-(1 - cos 2 pi (s - t)) / r^2), near exp(-(2 pi (s - t))^2 / (2 r^2)).
@@ -104,15 +104,15 @@ def kernel_with_phases(kernel: Kernel, d: int) -> Kernel:
 
 def check_stacked(model: State, period: Period, lags: int) -> None:
     """Refuse a model that has learned rows without phases or predecessors, as its kernel cannot change any more."""
-    n_known = model.n_features - n_phases(period)
-    if period is not None and not has_phases(model.settled_kernel, n_known):
+    n_learned = model.n_features - n_phases(period)
+    if period is not None and not has_phases(model.settled_kernel, n_learned):
         raise ValueError(
             f"with a period the model should see phases, but it has learned rows of {model.n_features} "
             f"features with the kernel {model.settled_kernel!r}, which compares none; pass a model that has learned "
             "nothing, or the model of a monitor with a period"
         )
-    if n_known % lags:
+    if n_learned % lags:
         raise ValueError(
-            f"with lags={lags} the model should have learned stacked rows, but {n_known} features are no multiple of "
-            f"{lags}; pass it Monitor(lags={lags}).stacked(rows)"
+            f"with lags={lags} the model should have learned stacked rows, but {n_learned} features are no multiple of "
+            f"{lags}; pass it Monitor(lags={lags}).stack(rows)"
         )

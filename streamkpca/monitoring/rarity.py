@@ -85,19 +85,20 @@ class RarityScale:
 
     def rarity_of(self, scores: Array) -> Array:
         """Return in how many healthy rows one has such scores (k,) or higher ones: (k,), at least 1."""
-        return self.rank(scores, np.zeros(len(scores), dtype=bool), np.empty(0))[0]
+        rarities, none = np.empty((2, len(scores))), np.zeros(len(scores), dtype=bool)
+        self.rank(scores, none, np.empty(0), rarities)
+        rarity: Array = rarities[0]
+        return rarity
 
-    def rank(self, scores: Array, is_counted: Flags, counts: Array) -> tuple[Array, Array]:
-        """Rank the next scores (k,) of a stream: their rarities (k,), and these limited by all scores so far.
+    def rank(self, scores: Array, is_counted: Flags, counts: Array, rarities: Array) -> None:
+        """Write the rarities of the next scores (k,) of a stream, and these limited by all scores so far: (2, k).
 
         Where a stream has moved on, all its rows would be rare among the healthy ones. So a row is at most five times
         rarer than among all rows so far, of which the latest 16,000 to 32,000 count most: a model that stands still
         needs no new threshold, and an event that lasts or returns becomes more common. Scores that are not counted are
         not limited either. Their numbers are added to `counts` (N_LEVELS + 1,), a Fenwick tree with the total first.
         """
-        rarity, limited = np.empty(len(scores)), np.empty(len(scores))
-        rank_scores(scores, is_counted, self.logs, self._tail[1], _MOST_TIMES_RARER, counts, rarity, limited)
-        return rarity, limited
+        rank_scores(scores, is_counted, self.logs, self._tail[1], _MOST_TIMES_RARER, counts, *rarities)
 
     def level(self, rarity: float) -> float:
         """Return the highest score that is not rarer than once in so many rows."""

@@ -14,8 +14,7 @@ from streamkpca.components.relation import Relation, RowMoments
 from streamkpca.monitoring._loops import N_LEVELS
 from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause, EventRows
-from streamkpca.monitoring.events import AlarmRun, Change, Event, EventLog, time_of
-from streamkpca.monitoring.feedback import KnownEvents
+from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog, ReviewedEvents, time_of
 from streamkpca.monitoring.periods import time_passed
 from streamkpca.monitoring.rarity import RarityScale
 from streamkpca.rows.times import Time, Times
@@ -23,10 +22,10 @@ from streamkpca.stream import State
 
 
 class ScoredRows(NamedTuple):
-    """Rows (n, D) with their predecessors, which of them are usual enough to be learned, and which odder than most."""
+    """Rows (n, D) with their predecessors, which of them may be learned, and which are odder than most."""
 
     stacked: Array
-    is_usual: Flags
+    is_learnable: Flags
     is_odder: Flags
 
     @classmethod
@@ -40,29 +39,29 @@ class ScoredRows(NamedTuple):
 class MonitorState:
     """The state of a monitor and its model; replaced as a whole.
 
-    `scales` are those of the place and, once numbers are predicted, of the relation, and `counts` (2, N_LEVELS + 1) how
+    `scales` are those of the place and, once numbers are predicted, of the relation, and `counts` (v, N_LEVELS + 1) how
     many scores there were at each level. `moments` are those of the learned rows, and `predictor` is the relation that
-    they had when the scales were made. `log` has the events, and `known` those that a user has judged.
-    `held` (m, D) are rows held out, in chunks of the numbers `held_runs` (m,), and `left_out` (k, D) rows that were not
-    learned since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row, the latest first,
-    and `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores` are the latest
-    smoothed ones of each view, and `waiting` parts of the present chunk. By the rarer view, `n_views` times as many
-    healthy rows are rare as by one. Of the recent rows, `share_odder` are odder than the healthy row in the middle, and
-    `share_unusual` too rare to be learned. `n_before` rows were learned before the change that was accepted last.
+    they had when the scales were made. `log` has the events, and `reviewed` those that a user has reviewed.
+    `held` (m, D) are rows held out, in chunks of the numbers `held_chunks` (m,), and `left_out` (k, D) rows not learned
+    since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row, the latest first, and
+    `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores` are the latest smoothed
+    ones of each view, and `waiting` parts of the present chunk. By the rarer view, `n_views` times as many healthy rows
+    are rare as by one. Of the recent rows, `share_odder` are odder than the healthy row in the middle, and `share_rare`
+    too rare to be learned. `n_before` rows were learned before the change that was accepted last.
     """
 
     n_features: int
     names: list[str] | None
     held: Array
-    held_runs: Positions
+    held_chunks: Positions
     left_out: Array
     counts: Array
     moments: RowMoments
     log: EventLog
-    known: KnownEvents
+    reviewed: ReviewedEvents
     scales: tuple[RarityScale, ...] = ()
     predictor: Relation | None = None
-    run: AlarmRun = field(default_factory=AlarmRun)
+    alarm_sum: AlarmSum = field(default_factory=AlarmSum)
     change: Change | None = None
     n_rows: int = 0
     n_learned: int = 0
@@ -71,7 +70,7 @@ class MonitorState:
     n_chunks: int = 0
     n_views: float = 1.0
     share_odder: float = 0.5
-    share_unusual: float = 0.0
+    share_rare: float = 0.0
     last_scores: Array | None = None
     time_passed: float = 0.0
     first_time: Time | None = None
@@ -86,8 +85,8 @@ class MonitorState:
     @classmethod
     def begin(cls, model: State, names: list[str] | None, d: int, n_related: int) -> Self:
         """Return the state before the first row (d,), of which a model sees `n_related` numbers and the phases."""
-        rows, counts = np.empty((0, model.n_features)), np.zeros((2, N_LEVELS + 1))
-        parts = RowMoments.none(n_related), EventLog.none(model.n_features), KnownEvents.none(model.n_features)
+        rows, counts = np.empty((0, model.n_features)), np.zeros((len(KINDS), N_LEVELS + 1))
+        parts = RowMoments.none(n_related), EventLog.none(model.n_features), ReviewedEvents.none(model.n_features)
         return cls(d, names, rows, np.empty(0, dtype=np.int64), rows, counts, *parts, model=model)
 
     @property
@@ -108,19 +107,19 @@ class MonitorState:
         return replace_fields(self, context=None, last_scores=None, bound=bound)
 
 
-def state_record(state: MonitorState) -> dict[str, Any]:
+def record_state(state: MonitorState) -> dict[str, Any]:
     """Return JSON data and arrays that determine a state, by the table of its fields."""
     waiting: Any = ScoredRows.join(state.waiting) if state.waiting else None
     return record_fields(_STATE, replace(state, waiting=waiting))
 
 
-def state_from_record(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bool) -> MonitorState:
-    """Make the state that `state_record` recorded, but for the model; ValueError where it makes no sense."""
+def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bool) -> MonitorState:
+    """Make the state that `record_state` recorded, but for the model; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1)
     lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": d * lags, "c": N_LEVELS + 1}
     context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
     state: MonitorState = restore_part(_STATE, record, context)
-    log, run, n_views = state.log, state.run, 1 + (state.predictor is not None)
+    log, run, n_views = state.log, state.alarm_sum, 1 + (state.predictor is not None)
     rows, opened = log.rows, [] if log.current is None else [log.current]
     last = max([run.start, state.change.detected if state.change else 0, *(e.end for e in (*log.closed, *opened))])
     holds = {
@@ -142,19 +141,19 @@ def state_from_record(record: dict[str, Any], lags: int, n_phases: int, has_gaps
 
 # Lengths: d columns, D those of a row with its L predecessors, R those that are related, n rows of the part.
 _STATE = whole_of(
-    """
+    f"""
     MonitorState:
         n_features n_rows n_learned n_renewed n_before n_chunks n_padded / integer / / >= 0
         names / texts?
         last_scores / <f8? / s / >= 0
-        counts / <f8 / 2c / >= 0
+        counts / <f8 / {len(KINDS)}c / >= 0
         time_passed / real / / >= 0
         n_views / real / / >= 1
-        share_odder share_unusual / real / / >= 0
+        share_odder share_rare / real / / >= 0
         first_time last_time / time?
         context / <f8? / Ld / or NaN
         held / <f8 / mD / or NaN
-        held_runs / <i8 / m
+        held_chunks / <i8 / m
         left_out / <f8 / kD / or NaN
     RarityScale: scales*
         logs / <f8 / n / ascending
@@ -166,7 +165,7 @@ _STATE = whole_of(
         mean / <f8 / R
         scale units / <f8 / R / > 0
         precision / <f8 / RR / symmetric
-    AlarmRun: run
+    AlarmSum: alarm_sum
         start / integer / / >= 0
         width / integer / / >= 1
         excess / real / / >= 0
@@ -176,7 +175,7 @@ _STATE = whole_of(
         n_closed / integer / / >= 0
         kept / <f8 / kD / or NaN
         sizes / <i8 / e / >= 0
-    KnownEvents: known
+    ReviewedEvents: reviewed
         rows / <f8 / kD / or NaN
         are_faults / |b1 / k
     EventRows: log.rows?
@@ -188,7 +187,7 @@ _STATE = whole_of(
         start end peak_row / integer / / >= 0
         n_alarms / integer / / >= 1
         group / integer / / >= 0
-        kind / text / / place | relation
+        kind / text / / {" | ".join(KINDS)}
         peak severity / real / / >= 0
         start_time end_time peak_time / time?
         is_open / flag
@@ -217,16 +216,16 @@ _STATE = whole_of(
         is_open / flag
     ScoredRows: waiting?
         stacked / <f8 / nD / or NaN
-        is_usual is_odder / |b1 / n
+        is_learnable is_odder / |b1 / n
     """,
     (
         MonitorState,
         RarityScale,
         RowMoments,
         Relation,
-        AlarmRun,
+        AlarmSum,
         EventLog,
-        KnownEvents,
+        ReviewedEvents,
         EventRows,
         Event,
         Change,

@@ -96,7 +96,7 @@ def draw_event(
     since = max(begin - monitor.lags + 1, 0)
     # Without a period, times may be anything that can be drawn.
     times = None if monitor.period is None or time is None else when[since:end]
-    rows = monitor.stacked(X[since:end], first=first + since, time=times)[begin - since :]
+    rows = monitor.stack(X[since:end], first=first + since, time=times)[begin - since :]
     own_names, n_seen = feature_names(X), monitor.model.n_features_in_
     d = n_features_of(n_seen, monitor.lags, monitor.period)
     if rows.shape[1] != n_seen:

@@ -233,7 +233,7 @@ def test_too_few_healthy_rows_are_refused():
 @pytest.mark.parametrize("name", ["model", "n_healthy"])
 def test_what_levels_come_from_cannot_change(name):
     detector = detector_of()
-    with pytest.raises(AttributeError, match=rf"{name} cannot change.*begin a new ChangeDetector\(.*{name}=...\)"):
+    with pytest.raises(AttributeError, match=f"{name} cannot change.*begin a new ChangeDetector with"):
         setattr(detector, name, getattr(detector, name))
 
 

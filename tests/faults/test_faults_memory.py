@@ -118,7 +118,7 @@ def test_a_monitor_takes_little_memory_beside_rows_and_record():
     search = peak_of(lambda: [copy.deepcopy(monitor).update(piece) for piece in np.array_split(rows[:1500], 3)])
     peaks = {
         "update": peak_of(lambda: monitor.update(rows)) - search,
-        "stacked": peak_of(lambda: monitor.stacked(rows)),
+        "stacked": peak_of(lambda: monitor.stack(rows)),
     }
     timed = Monitor(StreamingKernelPCA(3, kernel=kernels.RBF(0.5), max_atoms=8, block_size=64), max_gap=5.0)
     timed.update(ROWS[:1000, :2])

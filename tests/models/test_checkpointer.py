@@ -74,7 +74,7 @@ def test_it_keeps_monitors(tmp_path):
 
 def test_it_saves_at_intervals_of_seconds(tmp_path, model, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("streamkpca.models.saving.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("streamkpca.models.checkpointer.time.monotonic", lambda: now[0])
     checkpoints = Checkpointer(tmp_path / "m.npz", every_seconds=60)
     now[0] += 59.0
     assert checkpoints.save_if_due(model) is None

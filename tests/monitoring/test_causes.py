@@ -43,7 +43,7 @@ def watched(rows: Array, n_healthy: int, **parameters: Any) -> Monitor:
     """Return a monitor that learned the first rows alone, and has watched the others."""
     lags = parameters.get("lags", 1)
     model = StreamingKernelPCA(max_atoms=64, noise_variance=None)
-    model.partial_fit(Monitor(lags=lags).stacked(rows[:n_healthy])).refit()
+    model.partial_fit(Monitor(lags=lags).stack(rows[:n_healthy])).refit()
     monitor = Monitor(model, learn="none", **parameters)
     monitor.update(rows[n_healthy:])
     return monitor
@@ -117,7 +117,7 @@ def test_rows_with_gaps(lags: int) -> None:
     rows[1000:1030, 3] += 1.5
     rows[np.random.default_rng(0).random(rows.shape) < 0.05] = np.nan
     model = StreamingKernelPCA(max_atoms=64, noise_variance=None, on_missing="marginal")
-    model.partial_fit(Monitor(StreamingKernelPCA(on_missing="marginal"), lags=lags).stacked(rows[:1000])).refit()
+    model.partial_fit(Monitor(StreamingKernelPCA(on_missing="marginal"), lags=lags).stack(rows[:1000])).refit()
     monitor = Monitor(model, learn="none", lags=lags)
     monitor.update(rows[1000:])
     assert longest(monitor).features[0].feature == 3

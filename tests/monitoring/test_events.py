@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streams_to_watch import eventful_rows, normal_rows, small_model, updated
 
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.events import AlarmRun, EventLog
+from streamkpca.monitoring.events import AlarmSum, EventLog
 
 
 def slow_events(rarity: list[float], alarms: list[bool]) -> list[dict[str, Any]]:
@@ -52,8 +52,8 @@ flags = st.lists(st.sampled_from([True, False, False, False]), max_size=120)
 
 @given(flags, st.lists(st.integers(1, 9), max_size=40))
 def test_runs_count_like_the_definition_whatever_the_cuts(alarms: list[bool], sizes: list[int]) -> None:
-    whole = AlarmRun().advance(np.array(alarms, dtype=bool), 0)
-    run, first = AlarmRun(), 0
+    whole = AlarmSum().advance(np.array(alarms, dtype=bool), 0)
+    run, first = AlarmSum(), 0
     for size in [*sizes, len(alarms)]:
         piece = np.array(alarms[first : first + size], dtype=bool)
         run, first = run.advance(piece, first), first + len(piece)

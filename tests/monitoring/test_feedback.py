@@ -80,8 +80,7 @@ def test_confirmed_faults_are_alarms_below_the_level_of_a_bound_too() -> None:
     monitor, (_, event) = Monitor(false_alarms=1e-6), watching()
     monitor.update(healthy_rows(N_HEALTHY))
     assert not monitor.update(broken_rows(40, 2, 1)).is_alarm.any()
-    known = monitor._state
-    monitor._state = replace(known, known=watching()[0].confirm(event)._state.known)
+    monitor._state = replace(monitor._state, reviewed=watching()[0].confirm(event)._state.reviewed)
     record = monitor.update(np.concatenate([broken_rows(40, 2, 2), broken_rows(40, 4, 3), healthy_rows(40, seed=4)]))
     assert record.is_alarm[:40].all()
     assert not record.is_alarm[80:].any()

@@ -6,7 +6,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca._core.arrays import Array
 from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.young import YOUNG
+from streamkpca.monitoring.judging import YOUNG
 
 # Three of four rows are learned, and chunks have 128.
 N_SETTLED = YOUNG.n_settled * 4 // 3 + 512

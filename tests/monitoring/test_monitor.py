@@ -42,7 +42,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def fitted_model(n: int, lags: int = 1, **parameters: Any) -> StreamingKernelPCA:
     rows = normal_rows(n, seed=0)
-    return small_model(**parameters).partial_fit(Monitor(lags=lags).stacked(rows))
+    return small_model(**parameters).partial_fit(Monitor(lags=lags).stack(rows))
 
 
 # Cuts
@@ -93,8 +93,8 @@ def test_reading_changes_nothing() -> None:
         other.update(piece)
         assert one.n_events_ == len(one.events_)
         assert one.change_detected_ is None or isinstance(one.change_detected_, Change)
-        one.stacked(piece)
-        one.model.novelty(one.stacked(piece))
+        one.stack(piece)
+        one.model.novelty(one.stack(piece))
         one.to_bytes()
         assert one.n_rows_ == other.n_rows_
     assert one.to_bytes() == other.to_bytes()
@@ -243,7 +243,7 @@ def test_lags_equal_explicit_stacking(lags: int) -> None:
     rows = eventful_rows()
     stacked = np.array([np.concatenate([rows[max(i - j, 0)] for j in range(lags)]) for i in range(len(rows))])
     lagged, plain = Monitor(small_model(), lags=lags, learn="all"), Monitor(small_model(), learn="all")
-    np.testing.assert_array_equal(lagged.stacked(rows), stacked)
+    np.testing.assert_array_equal(lagged.stack(rows), stacked)
     np.testing.assert_array_equal(lagged.update(rows).novelty, plain.update(stacked).novelty)
     assert lagged.model.to_bytes() == plain.model.to_bytes()
 

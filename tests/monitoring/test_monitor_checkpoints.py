@@ -29,7 +29,7 @@ def test_files_hold_parameters_extra_data_and_the_model(tmp_path: Path) -> None:
     assert loaded.extra_ is None
     assert {name: getattr(loaded, name) for name in PARAMETERS} == PARAMETERS
     assert loaded.to_bytes() == monitor.to_bytes() == path.read_bytes()
-    X = monitor.stacked(eventful_rows())
+    X = monitor.stack(eventful_rows())
     np.testing.assert_array_equal(StreamingKernelPCA.load(path).novelty(X), monitor.model.novelty(X))
 
 
@@ -82,7 +82,7 @@ def watched() -> Monitor:
     rows[860:890, 1] += 40.0
     rows[1100:] += 60.0
     # Of so many rows that a change is left out until it is accepted.
-    model = small_model().partial_fit(Monitor(lags=3).stacked(normal_rows(3200, seed=1)))
+    model = small_model().partial_fit(Monitor(lags=3).stack(normal_rows(3200, seed=1)))
     monitor = Monitor(model, lags=3, smoothing=0.5, accept_after=40, max_gap=5.0)
     monitor.update(rows[:1100], time=np.arange(1100.0))
     monitor.accept_after = 1000
@@ -109,7 +109,7 @@ def test_the_record_has_all_parts() -> None:
         "waiting.stacked",
         "scales",
         "predictor.precision",
-        "run.excess",
+        "alarm_sum.excess",
     } <= set(state)
     assert len(state["left_out"])
     assert restored(RECORD).to_bytes() == MONITOR.to_bytes()
@@ -168,8 +168,8 @@ def test_a_changed_number_anywhere_is_refused_or_harmless(data: st.DataObject) -
         (["state", "change.features", 0, "direction"], "sideways"),
         (["state", "change.features", 0, "feature"], -1),
         (["state", "log.rows.times", 0], "now"),
-        (["state", "waiting.is_usual"], np.zeros(3)),
-        (["state", "run.excess"], "one"),
+        (["state", "waiting.is_learnable"], np.zeros(3)),
+        (["state", "alarm_sum.excess"], "one"),
     ],
     ids=str,
 )

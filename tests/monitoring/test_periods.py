@@ -71,7 +71,7 @@ def test_expected_values_depend_on_the_phase(watched: Any) -> None:
     monitor, _ = watched
     rows = np.full((24, 3), np.nan)
     rows[:, 2] = 0.0
-    seen = monitor.stacked(np.nan_to_num(rows))
+    seen = monitor.stack(np.nan_to_num(rows))
     seen[:, :2] = np.nan
     expected, low, high = monitor.model.expected(seen, 0).T
     truth = 5 * np.sin(2 * np.pi * np.arange(24) / PERIOD)
@@ -110,7 +110,7 @@ def test_rows_dates_and_numbers_tell_the_same_phases(period: Any, times: Any) ->
     rows = daily_rows()[:400]
     monitor, times = Monitor(period=period), None if times is None else times[:400]
     # 4 May 2026 began at midnight in UTC, which is phase 0.
-    seen = monitor.stacked(rows, time=times)
+    seen = monitor.stack(rows, time=times)
     np.testing.assert_array_equal(seen[:, :3], rows)
     np.testing.assert_allclose(seen[:, 3:], [phase(k / PERIOD) for k in range(400)], atol=1e-6)
     expected = Monitor(period=PERIOD).update(rows)
@@ -121,14 +121,14 @@ def test_dates_with_a_zone_count_in_utc() -> None:
     pandas = pytest.importorskip("pandas", reason="dates with a zone")
     table = pandas.DataFrame(daily_rows()[:48], columns=["a", "b", "c"])
     table.index = pandas.date_range("2026-05-04 02:00", periods=48, freq="h", tz="Europe/Berlin")
-    seen = Monitor(period=timedelta(days=1)).stacked(table)
+    seen = Monitor(period=timedelta(days=1)).stack(table)
     np.testing.assert_allclose(seen[:, 3:], [phase(k / PERIOD) for k in range(48)], atol=1e-6)
 
 
 def test_a_row_has_one_phase_whatever_the_lags() -> None:
     monitor = Monitor(period=4, lags=3)
-    seen = monitor.stacked([[1.0], [2.0], [3.0]], first=2)
-    np.testing.assert_array_equal(seen[:, :3], Monitor(lags=3).stacked([[1.0], [2.0], [3.0]]))
+    seen = monitor.stack([[1.0], [2.0], [3.0]], first=2)
+    np.testing.assert_array_equal(seen[:, :3], Monitor(lags=3).stack([[1.0], [2.0], [3.0]]))
     np.testing.assert_allclose(seen[:, 3:], [phase(0.5), phase(0.75), phase(0.0)], atol=1e-6)
 
 
@@ -198,7 +198,7 @@ def test_refused_calls_change_nothing() -> None:
         with pytest.raises(ValueError, match=message):
             monitor.update(rows, time=times)
         with pytest.raises(ValueError, match=message):
-            monitor.stacked(rows, time=times)
+            monitor.stack(rows, time=times)
         assert monitor.to_bytes() == before
     # Rows of another width may still come.
     monitor = Monitor(small_model(), period=timedelta(days=1))
@@ -210,7 +210,7 @@ def test_refused_calls_change_nothing() -> None:
 @pytest.mark.parametrize(("first", "error"), [(1.5, TypeError), ("0", TypeError), (-1, ValueError)])
 def test_positions_that_are_none_are_refused(first: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="first must be"):
-        Monitor(period=7).stacked([[1.0]], first=first)
+        Monitor(period=7).stack([[1.0]], first=first)
 
 
 def test_a_duration_as_text_is_refused() -> None:

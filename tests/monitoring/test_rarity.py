@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streams_to_watch import normal_rows, small_model
 
 from streamkpca.monitoring import Event, Monitor
-from streamkpca.monitoring.events import AlarmRun
+from streamkpca.monitoring.events import AlarmSum
 from streamkpca.monitoring.rarity import RarityScale, count_views
 
 Array = npt.NDArray[np.float64]
@@ -181,7 +181,7 @@ def test_a_change_is_dated_within_a_few_rows_though_sparse_alarms_came_long_befo
     is_alarm = random.random(1300) < np.where(np.arange(1300) < 1000, 0.06, 0.8)
     # The sum is positive from here on.
     is_alarm[100:140] = True
-    whole, run, first = AlarmRun().advance(is_alarm, 0), AlarmRun(), 0
+    whole, run, first = AlarmSum().advance(is_alarm, 0), AlarmSum(), 0
     for stop in [*cuts, 1300]:
         run, first = run.advance(is_alarm[first:stop], first), stop
     start, time = whole.find_start(1300)
