@@ -16,16 +16,8 @@ from streamkpca.components.snapshot import Snapshot, in_chunks
 from streamkpca.errors import RowError, name_errors, require, warn
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._protocol import Parameterised
-from streamkpca.rows.validation import (
-    Names,
-    Rows,
-    arrow_table,
-    as_sample_weight,
-    check_parts,
-    feature_names,
-    is_plain,
-    parts_of,
-)
+from streamkpca.rows import validation
+from streamkpca.rows.validation import Names, Rows
 
 # Rows of a batch that its snapshot samples: the default size of a stream's reservoir.
 SAMPLE: Final = 512
@@ -45,10 +37,10 @@ class Fitted:
 
 def check_batch(kernel: Any, X: Any, sample_weight: Any) -> tuple[Kernel, Array, Array, Names | None]:
     """Check the arguments of a batch fit; return the settled kernel, the rows, their weights and the columns' names."""
-    X, kernel = arrow_table(X), kernel_from(kernel)
-    rows = check_parts(X, learner="fit a StreamingKernelPCA with")[:]
-    weights = as_sample_weight(sample_weight, len(rows))
-    return kernel.settled(rows, weights), rows, weights, feature_names(X)
+    X, kernel = validation.arrow_table(X), kernel_from(kernel)
+    rows = validation.check_parts(X, learner="fit a StreamingKernelPCA with")[:]
+    weights = validation.as_sample_weight(sample_weight, len(rows))
+    return kernel.settled(rows, weights), rows, weights, validation.feature_names(X)
 
 
 def warn_of_empty_axes(eigenvalues: Array, where: str) -> None:
@@ -131,7 +123,7 @@ class Estimator(Parameterised):
             As for `fit`.
         """
         # A stream is read once.
-        X = arrow_table(X)
+        X = validation.arrow_table(X)
         return self.fit(X, y, sample_weight).transform(X)
 
     def _publish(self, snapshot: Snapshot, names: Names | None, singular_values: Array = _NONE) -> Self:
@@ -229,7 +221,7 @@ class Estimator(Parameterised):
         array([[1., 0.]])
         """
         answers = self._require_fitted("inverse_transform")
-        projections = check_parts(X, None, None)
+        projections = validation.check_parts(X, None, None)
         q = len(answers.eigenvalues)
         if projections.shape[1] != q:
             raise ValueError(
@@ -259,12 +251,13 @@ class Estimator(Parameterised):
         """
         del y
         answers, rows = self._ask("score", X)
-        weights = as_sample_weight(sample_weight, len(rows))
+        weights = validation.as_sample_weight(sample_weight, len(rows))
         # From the first row, so that the sums keep their digits far from the origin.
         origin = rows[:1][0]
-        mean = origin + sum(weights[place] @ (part - origin) for place, part in parts_of(rows)) / weights.sum()
+        away = sum(weights[place] @ (part - origin) for place, part in validation.parts_of(rows))
+        mean = origin + away / weights.sum()
         spread = lost = 0.0
-        for place, part in parts_of(rows):
+        for place, part in validation.parts_of(rows):
             try:
                 found = answers.inverse_transform(answers.transform(part))
             except RowError as error:
@@ -547,11 +540,11 @@ class Estimator(Parameterised):
         answers = self._require_fitted(method)
         # Another thread may be fitting rows of another width, so take the width from the model that answers.
         width = answers.atoms.shape[1]
-        if is_plain(X, width):
+        if validation.is_plain(X, width):
             return answers, X
         _, names = self._find_width(method)
         gaps = method in ("expected", "impute") or (answers.has_gaps and method != "score")
-        return answers, check_parts(X, width, names, gaps=gaps)
+        return answers, validation.check_parts(X, width, names, gaps=gaps)
 
 
 def _mark_outside(positions: Positions, rows: Positions) -> Positions:

@@ -23,8 +23,7 @@ _LONGEST_NAME = 100
 @cache
 def constructor_parameters(kind: type) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class's constructor by name."""
-    signature = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
-    return {name: parameter for name, parameter in signature.items() if name != "self"}
+    return inspect.signature(kind).parameters
 
 
 @name_errors
