@@ -12,6 +12,7 @@ from streamkpca.dictionary import selection
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import RecordedMoments, RowSums
 from streamkpca.dictionary.moving import move_basis
+from streamkpca.dictionary.swaps import MOST_CANDIDATES, SCREENING_ROWS, SwapSearch
 from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.blocks import Block
 from streamkpca.stream.parameters import Settings
@@ -213,7 +214,7 @@ def search_block(
 
 def usual_residual(summary: Summary, *, moves_atoms: bool) -> float:
     """Estimate the mean residual of rows to come from a part of the selection sample, O(m (d + m))."""
-    sample = summary.selection_sample.first(selection.SCREENING_ROWS)
+    sample = summary.selection_sample.first(SCREENING_ROWS)
     residual = np.maximum(summary.basis.project(sample.rows).residual, 0.0)
     usual = float(sample.normalised_weights() @ residual)
     return usual * (1.0 + _OPTIMISM * summary.basis.size / len(summary.selection_sample)) if moves_atoms else usual
@@ -248,7 +249,7 @@ def move_atoms(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     stays = replace(summary, selection_sample=sample, record=RecordedMoments(before))
     rows, weights = sample.rows, sample.inclusion_weights()
     # A small sample, which rows of any order and offset are in, decides as a whole.
-    n_most = max(_MOVING_SAMPLE * basis.size, selection.SCREENING_ROWS) if holds_all else _MOVING_SAMPLE * basis.size
+    n_most = max(_MOVING_SAMPLE * basis.size, SCREENING_ROWS) if holds_all else _MOVING_SAMPLE * basis.size
     n_most = len(rows) if decided_by_all else min(n_most, len(rows) if holds_all else len(rows) // 2)
     there, kept, has_moved = move_basis(basis, rows[:n_most], weights[:n_most], n_evaluations=_N_EVALUATIONS)
     # The same rows judge both; where all are recorded anew, those that come first.
@@ -318,17 +319,17 @@ def _swap_atoms(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary
     """Let rows sampled since the last search replace atoms; a coarser search is enough for atoms that move."""
     total_weight = summary.total_weight + block.sums.total_weight
     sample, n_rounds, usual_weight = summary.selection_sample, _MOST_ROUNDS, 0.0
-    candidates = sample.since(summary.schedule.n_rows_searched).at(slice(selection.MOST_CANDIDATES))
+    candidates = sample.since(summary.schedule.n_rows_searched).at(slice(MOST_CANDIDATES))
     if moves_atoms:
         # An outlier that explains nothing but itself must not hold an atom, which cannot move away from it either.
         usual_weight = float(sample.weights.mean())
-        sample, n_rounds = sample.first(max(_SWAPPING_SAMPLE * summary.basis.size, selection.SCREENING_ROWS)), 1
+        sample, n_rounds = sample.first(max(_SWAPPING_SAMPLE * summary.basis.size, SCREENING_ROWS)), 1
         candidates = candidates.at(slice(_MOVING_CANDIDATES))
     for _ in range(n_rounds):
         basis = summary.basis
         # In the present basis, as the atoms that complete a row may be gone in the next round.
         whole, ready = sample.map(basis.complete), candidates.map(basis.complete)
-        search = selection.SwapSearch(basis, summary.atom_stats, summary.moments, whole, total_weight, usual_weight)
+        search = SwapSearch(basis, summary.atom_stats, summary.moments, whole, total_weight, usual_weight)
         choice, promising = search.choose(ready)
         if not choice:
             break
