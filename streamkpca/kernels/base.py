@@ -194,35 +194,17 @@ class Kernel(ABC):
         TypeError, ValueError
             X is not finite rows that the kernel accepts, or the weights are not finite, negative, or all 0.
         """
-        rows, weights = self._keep_counting(X, sample_weight)
+        rows, weights = self._check_rows(X), None
+        if sample_weight is not None:
+            weights = as_sample_weight(sample_weight, len(rows))
+            rows, weights = rows[weights > 0.0], weights[weights > 0.0]
+            # Weights that are all the same say nothing.
+            weights = None if np.all(weights == weights[0]) else weights
         if self.is_settled:
             return self
         kernel = self._settle(rows, weights)
         kernel.check_range(rows)
         return kernel
-
-    def width_scores(self, X: Any, sample_weight: Any = None) -> dict[str, Array]:
-        """Compare widths by how well they tell rows from rows with one permuted feature, as the rule "contrast" does.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        sample_weight : array-like of shape (n,), float or None
-
-        Returns
-        -------
-        dict
-            By the path of each width, an array (g, 2): widths from the usual one to wide ones, and their areas under
-            the ROC curve; `RBF` describes the comparison. O(1024 (128^2 + 128 d)) for each width.
-
-        Examples
-        --------
-        >>> from streamkpca.kernels import RBF
-        >>> RBF().width_scores([[0.0], [4.0]])["gamma"][0]
-        array([0.25, 0.5 ])
-        """
-        rows, weights = self._keep_counting(X, sample_weight)
-        return self._settle(rows, weights)._width_scores(rows, weights)
 
     @cached_property
     def is_settled(self) -> bool:
@@ -431,14 +413,6 @@ class Kernel(ABC):
         changes = {name: part._settle(self._view(X), weights) for name, part in self._list_parts().items()}
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
-    def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
-        """Compare the widths of all parts on rows that are known to be valid."""
-        return {
-            f"{name}__{path}": values
-            for name, part in self._list_parts().items()
-            for path, values in part._width_scores(self._view(X), weights).items()
-        }
-
     def _view(self, X: Array) -> Array:
         """Return the rows as the parts see them."""
         return X
@@ -447,15 +421,6 @@ class Kernel(ABC):
     def _is_of_equality(self) -> bool:
         """Whether the value depends on nothing but which features are equal, as `Equal` does."""
         return self._of_all_parts("_is_of_equality", self._of_equality)
-
-    def _keep_counting(self, X: Any, sample_weight: Any) -> tuple[Array, Array | None]:
-        """Return the rows of positive weight, checked, and their weights unless all are the same."""
-        rows, weights = self._check_rows(X), None
-        if sample_weight is not None:
-            weights = as_sample_weight(sample_weight, len(rows))
-            if not weights.all():
-                rows, weights = rows[weights > 0.0], weights[weights > 0.0]
-        return rows, None if weights is None or np.all(weights == weights[0]) else weights
 
     def _check_rows(self, X: Any) -> Array:
         rows = check_parts(X)[:]

@@ -119,13 +119,6 @@ class WidthKernel(Kernel):
         step = least_change(*self._compare_widths(distance, X, weights)) if rule == "contrast" else 0.0
         return self.with_parameter(self._width, float(self._wider(distance, step)))
 
-    def _width_scores(self, X: Array, weights: Array | None) -> dict[str, Array]:
-        if "contrast" not in self._rules:
-            return {}
-        distance = typical_distance(X, "spread", squared=self._squared, weights=weights)
-        contrasts, _ = self._compare_widths(distance, X, weights)
-        return {self._width: np.column_stack([self._wider(distance, _STEPS), contrasts])}
-
     def _compare_widths(self, distance: float, X: Array, weights: Array | None) -> tuple[Array, int]:
         """Return the contrasts (g,) of widths, from that of a typical distance on, and the number of held-out rows."""
         swaps, widths = permute_features(X, weights), self._wider(distance, _STEPS)

@@ -133,10 +133,11 @@ def times_wider(kernel, X, weights=None):
     return np.sqrt(ratio) if kernel._squared else ratio
 
 
-# The copies
-
-
-# The area under the curve
+def compare_widths(kernel, X, weights=None):
+    """Return the widths that "contrast" compares, and their areas under the ROC curve."""
+    distance = typical_distance(X, "spread", squared=kernel._squared, weights=weights)
+    areas, _ = kernel._compare_widths(distance, X, weights)
+    return kernel._wider(distance, np.arange(7.0)), areas
 
 
 @pytest.mark.parametrize(
@@ -146,8 +147,8 @@ def times_wider(kernel, X, weights=None):
 def test_areas_are_those_of_the_slow_oracle(n, d, is_weighted):
     X = correlated(n=n, causes=3, d=d)
     weights = np.random.default_rng(1).integers(0, 4, n).astype(float) if is_weighted else np.ones(n)
-    widths, areas = RBF().width_scores(X, weights)["gamma"].T
     counting = weights > 0.0
+    widths, areas = compare_widths(RBF(), X[counting], weights[counting])
     expected = naive.widths_of(X[counting], weights[counting])
     np.testing.assert_allclose(widths, expected, rtol=1e-12)
     oracle = [naive.contrast(naive.rbf(gamma), X[counting], weights[counting]) for gamma in expected]
@@ -188,7 +189,7 @@ def test_the_width_changes_little_where_contrasts_do():
 def test_correlated_columns_want_wide_kernels_and_clusters_the_usual_width(kernel):
     X = correlated()
     assert times_wider(kernel, X) > 2.0
-    areas = kernel.width_scores(X)[kernel._width][:, 1]
+    _, areas = compare_widths(kernel, X)
     assert areas.max() > areas[0] + 0.03
     random = np.random.default_rng(0)
     X = random.normal(size=(12, 6))[random.integers(12, size=600)] + 0.02 * random.normal(size=(600, 6))
@@ -216,37 +217,16 @@ def test_neither_unit_nor_origin_of_the_rows_matters(kernel, factor):
 def test_without_contrast_the_width_is_that_of_spread(X):
     kernel = KERNELS[len(X) % len(KERNELS)]
     assert kernel.settled(X) == kernel.with_parameter(kernel._width, "spread").settled(X)
-    scores = kernel.width_scores(X)[kernel._width]
-    assert scores.shape == (7, 2)
-    assert np.isfinite(scores).all()
+    for found in compare_widths(kernel, X):
+        assert found.shape == (7,)
+        assert np.isfinite(found).all()
 
 
-# Scores of kernels with parts
-
-
-def test_scores_are_named_as_parameters_are():
+def test_parts_settle_on_the_rows_as_they_see_them():
     X = correlated(n=200, d=6)
-    kernel = (RBF().on([0, 1, 2]) + 2.0 * Laplacian().in_units("std")) * Matern(length_scale=3.0) + Linear()
-    scores = kernel.width_scores(X)
-    assert set(scores) <= set(kernel.parameters())
-    words = {path for path, value in kernel.parameters().items() if isinstance(value, str) and value == "contrast"}
-    assert words < set(scores)
-    assert len(scores) == 3
-    for path, values in scores.items():
-        part = kernel.with_parameter(path, 1.0)
-        assert part.parameters()[path] == 1.0
-        assert values.shape == (7, 2)
-        assert np.all((values[:, 1] >= 0.0) & (values[:, 1] <= 1.0))
-
-
-def test_parts_are_compared_on_the_rows_as_they_see_them():
-    X = correlated(n=200, d=6)
-    (on_columns,) = RBF().on([4, 1]).width_scores(X).values()
-    np.testing.assert_array_equal(on_columns, RBF().width_scores(X[:, [4, 1]])["gamma"])
+    assert RBF().on([4, 1]).settled(X).kernel == RBF().settled(X[:, [4, 1]])
     kernel = RBF().in_units("std").settled(X)
-    (in_units,) = kernel.width_scores(X).values()
-    np.testing.assert_array_equal(in_units, RBF().width_scores(X / kernel.units)["gamma"])
-    assert Linear().width_scores(X) == {}
+    assert kernel.kernel == RBF().settled(X / kernel.units)
 
 
 # Kernels that are near
