@@ -10,7 +10,6 @@ from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.gradients import is_of_squared_distances
-from streamkpca.kernels.kinds import category_columns
 from streamkpca.kernels.views import FeatureView
 
 # Iteration stops where a step gains less than this share of the inner product with the point.
@@ -68,7 +67,7 @@ class PreImages:
         most 100 steps.
         """
         program = self.kernel.program
-        guessed = self._with_categories(self._ridge.predict(projections), projections)
+        guessed = self._ridge.predict(projections)
         if not (len(self.atoms) and self.kernel.is_stationary and is_of_squared_distances(program)):
             return guessed
         nearness = combinations @ program.gram(self.atoms)
@@ -78,13 +77,6 @@ class PreImages:
         start = np.where(is_nearer[:, None], self.atoms[best], guessed)
         found, most = _iterate(self.kernel, self.atoms, combinations, start)
         return np.where((reached >= _NEAR_ENOUGH * most)[:, None], guessed, found)
-
-    def _with_categories(self, guessed: Array, projections: Array) -> Array:
-        """Give guesses (n, d) the categories of the row with the nearest projection, as no number lies between two."""
-        if columns := sorted(category_columns(self.kernel, self.rows.shape[1])):
-            distances = _DISTANCES.base_values(projections, self.projections)[0]
-            guessed[:, columns] = self.rows[np.argmin(distances, axis=1)][:, columns]
-        return guessed
 
     @cached_property
     def _ridge(self) -> "_Ridge":

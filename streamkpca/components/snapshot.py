@@ -275,7 +275,7 @@ class Snapshot:
         """Tell whether one compiled call answers; it would be compiled again for arrays that cannot be written to."""
         if len(rows) > _FEW_ROWS or isinstance(rows, RowParts) or not rows.flags.writeable:
             return False
-        # Not every kernel's value is NaN where a number is: gaps equal no category.
+        # Rows with gaps are compared by their expected images.
         return self.distribution is None or bool(all_finite(rows))
 
     @cached_property

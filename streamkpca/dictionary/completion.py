@@ -50,7 +50,7 @@ class Completion:
 
     def of(self, rows: Array, missing: Mask) -> tuple[Array, Array]:
         """Complete rows (n, d), each of which has gaps; return them and their novelty (n,)."""
-        whole = self.expected.expected(rows, self.atoms)
+        whole = self.expected.distribution.complete(rows)
         scores = self.novelty(whole)
         unusual = np.flatnonzero(scores > self.usual)
         if len(unusual) and len(self.atoms):

@@ -13,7 +13,6 @@ from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
-from streamkpca.kernels.kinds import category_columns
 from streamkpca.kernels.program import Base, Program
 from streamkpca.rows.gaps import Mask, RowDistribution, gaps_in
 
@@ -78,7 +77,7 @@ class ExpectedKernel:
         places = np.flatnonzero(has_gaps)
         for start in range(0, len(places), _CHUNK):
             some = places[start : start + _CHUNK]
-            whole = self.expected(rows[some], atoms)
+            whole = self.distribution.complete(rows[some])
             if self._form is None:
                 self._put(out, some, self._plain(whole, atoms))
             elif self._form.width:
@@ -88,20 +87,6 @@ class ExpectedKernel:
                 spread = self._form.coefficient * self._variances(missing[some])
                 self._put(out, some, plain._replace(spread=spread))
         return out
-
-    def expected(self, rows: Array, atoms: Array) -> Array:
-        """Put the expected numbers into the gaps of rows (n, d).
-
-        A category is that of the nearest atom instead, or without atoms the last one before it.
-        """
-        completed = self.distribution.complete(rows)
-        if categories := sorted(category_columns(self.kernel, rows.shape[1])):
-            if len(atoms):
-                completed[:, categories] = self.distribution.borrow(rows, atoms)[:, categories]
-            else:
-                for column in categories:
-                    completed[:, column] = _fill_forward(rows[:, column])
-        return completed
 
     def _plain(self, rows: Array, atoms: Array) -> Compared:
         """Evaluate the kernel for complete rows."""
@@ -164,10 +149,3 @@ class ExpectedKernel:
         metric = np.diag(self._metric) if self._metric.ndim == 1 else self._metric
         blocks = [np.ix_(gaps, gaps) for gaps in map(np.flatnonzero, missing)]
         return np.array([np.trace(np.linalg.solve(self._precision[block], metric[block])) for block in blocks])
-
-
-def _fill_forward(values: Array) -> Array:
-    """Put the last number before it into each gap of a column (n,), into those before the first number that one."""
-    known = np.flatnonzero(~np.isnan(values))
-    last = np.searchsorted(known, np.arange(len(values)), side="right") - 1
-    return values[known[np.maximum(last, 0)]] if len(known) else np.zeros_like(values)

@@ -105,7 +105,7 @@ def to_c(
 
 def _write_answers(model: Any, name: str, dtype: str) -> str:
     """Write a file whose functions answer rows."""
-    formula = formula_of(model, language="C", single="float" if dtype == "float" else None)
+    formula = formula_of(model, language="C")
     source, scales = CText(dtype), Scales.of(model)
     layout, own = write_kernel(source, formula), formula.own_value()
     (k, q), (s, d) = formula.projection.shape, formula.rows.shape

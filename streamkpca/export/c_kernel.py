@@ -14,7 +14,6 @@ _TERMS = {
     Base.COSINE: "u[@] * a[@]",
     Base.SQUARED: "(u[@] - a[@]) * (u[@] - a[@])",
     Base.ABSOLUTE: "fabs(u[@] - a[@])",
-    Base.EQUAL: "u[@] == a[@] ? 1.0 : 0.0",
 }
 
 

@@ -292,7 +292,7 @@ def values_of(
             f"{model!r}; set max_atoms, such as 32"
         )
     # For its refusals: no row was seen, or no atom is kept.
-    formula_of(model, language="C", single=None)
+    formula_of(model, language="C")
     settings = model.settings()
     begun = record_pending(model.state_, settings)
     summary, kernel, d = _leave_out_dependent(begun.solve()), begun.basis.kernel, model.n_features_in_

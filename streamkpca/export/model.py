@@ -9,7 +9,6 @@ import numpy.typing as npt
 from streamkpca._core.arrays import Array
 from streamkpca.errors import NotFittedError, not_fitted
 from streamkpca.kernels import Kernel
-from streamkpca.kernels.program import Base
 from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
 from streamkpca.models.sparse import SparseKernelPCA
@@ -51,10 +50,10 @@ class Formula:
         return float(np.abs(self.kernel.diagonal(self.rows)).mean())
 
 
-def formula_of(model: Any, *, language: str, single: str | None) -> Formula:
+def formula_of(model: Any, *, language: str) -> Formula:
     """Take from a fitted model of this library the tables that its answers need, or say why it cannot be exported.
 
-    `language` (of the export) and `single` (the name of single precision, if that is wanted) are for the error texts.
+    `language` (of the export) is for the error texts.
     """
     if not isinstance(model, StreamingKernelPCA | KernelPCA | SparseKernelPCA | ApproximateKernelPCA):
         got = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
@@ -84,8 +83,6 @@ def formula_of(model: Any, *, language: str, single: str | None) -> Formula:
         axis_rows, projection = np.array([0]), np.zeros((1, len(fitted.offset)))
     elif n_active < len(rows):
         axis_rows = np.flatnonzero(fitted.weights)
-    if single is not None:
-        _check_single_categories(fitted.kernel, rows, single=single)
     names, n_seen = getattr(model, "feature_names_in_", None), getattr(model, "n_samples_seen_", None)
     facts = {
         "estimator": type(model).__name__,
@@ -105,14 +102,3 @@ def formula_of(model: Any, *, language: str, single: str | None) -> Formula:
         facts=facts,
         feature_names=None if names is None else [str(name) for name in names],
     )
-
-
-def _check_single_categories(kernel: Kernel, rows: Array, *, single: str) -> None:
-    """Refuse categories that numbers of single precision cannot tell apart."""
-    for matrix in kernel.program.base_matrices:
-        codes = matrix.view.select(rows)
-        if matrix.base is Base.EQUAL and (codes.astype(np.float32) != codes).any():
-            raise ValueError(
-                f'expected categories that single precision can tell apart, for dtype="{single}", but some '
-                "are beyond it; give the model whole numbers below 2**24 for categories, or use double precision"
-            )

@@ -79,7 +79,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     ['projection', 'reconstruction_error', 'novelty', 'rarity', 'expected', 'terms']
     """
     check_choice("dtype", dtype, choices=("float32", "float64"))
-    formula = formula_of(model, language="ONNX", single="float32" if dtype == "float32" else None)
+    formula = formula_of(model, language="ONNX")
     try:
         import onnx
     except ModuleNotFoundError as error:
@@ -262,7 +262,7 @@ def _base_matrices(graph: Graph, formula: Formula, rows: str) -> tuple[list[str]
         else:
             bases.append(_distances(graph, viewed[segment], atoms, matrix.base))
             if formula.own_value() is None:
-                own.append(graph.constant(np.float64(segment.width if matrix.base is Base.EQUAL else 0.0)))
+                own.append(graph.constant(np.float64(0.0)))
     return bases, own
 
 
@@ -281,20 +281,19 @@ def _of_unit_length(graph: Graph, rows: str) -> str:
 
 
 def _distances(graph: Graph, rows: str, atoms: Array, base: Base) -> str:
-    """Write distances, or numbers of equal features, one row after another, as all would take d times the memory.
+    """Write distances one row after another, as all would take d times the memory.
 
     Inner products would be faster, but cancel near the atoms, where the root in a Matern kernel turns 1e-16 into 1e-8.
     """
     helper, double = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
     prefix = f"Distance_{len(graph.nodes)}"
     row, difference, distance = f"{prefix}_row", f"{prefix}_difference", f"{prefix}_sum"
-    nodes = [helper.make_node("Equal" if base is Base.EQUAL else "Sub", [row, graph.constant(atoms)], [difference])]
+    nodes = [helper.make_node("Sub", [row, graph.constant(atoms)], [difference])]
     if base is Base.SQUARED:
         nodes.append(helper.make_node("ReduceSumSquare", [difference], [distance], axes=[1], keepdims=0))
     else:
         sizes, axes = f"{prefix}_sizes", graph.constant(np.array([1], dtype=np.int64))
-        cast = {"to": double} if base is Base.EQUAL else {}
-        nodes.append(helper.make_node("Cast" if cast else "Abs", [difference], [sizes], **cast))
+        nodes.append(helper.make_node("Abs", [difference], [sizes]))
         nodes.append(helper.make_node("ReduceSum", [sizes, axes], [distance], keepdims=0))
     body = helper.make_graph(
         nodes,

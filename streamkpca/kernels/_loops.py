@@ -21,7 +21,7 @@ _DISTANCE_TILE = 256
 LOAD, AFFINE, MINIMUM, POWER, ADD, MULTIPLY, EXP, LOG1P, SQRT, TANH = range(10)
 
 # The kinds of base matrices.
-INNER, COSINE, SQUARED, ABSOLUTE, EQUAL = range(5)
+INNER, COSINE, SQUARED, ABSOLUTE = range(4)
 
 _LARGEST = float(np.finfo(np.float64).max)
 _LOG2_E = 1.4426950408889634
@@ -47,9 +47,8 @@ def exponentiate(stack: Array, bits: Positions, top: int, scratch: int, size: in
     Notation: stack (h, w); bits (h, w), the same memory as int64. Rows `scratch` and ``scratch + 1`` are overwritten.
 
     exp(x) = 2^k exp(r) with k the whole number nearest to x / ln 2, right to about one unit in the last place; math.exp
-    takes six times as long. NaN stays NaN; results below 2.2e-308 (subnormal) become 0. Values pass through memory,
-    where reassociation cannot merge the two parts of ln 2. Loops that read one type and write another are not
-    vectorised.
+    takes six times as long. NaN stays NaN; results below 2.2e-308 become 0. Values pass through memory, where
+    reassociation cannot merge the two parts of ln 2, and where no loop reads one type and writes another.
     """
     whole, rest = scratch, scratch + 1
     for j in range(size):
@@ -100,8 +99,6 @@ def run_program(
     * others (b - 1, >= rows, >= columns): base matrices 1, 2, ... of the block
     * target (n, m): its block holds base matrix 0 and takes the results
     * extent: first row, first column, rows and columns of the block
-
-    A tile is part of a row, or several short rows. The stack is one tile wide and stays in the first-level cache.
     """
     row, column, rows, columns = extent
     stack = np.empty((depth + 2, TILE))
@@ -257,9 +254,6 @@ def _fill_base_matrices(kinds: Positions, bounds: Positions, parts: Array, row: 
             elif kind == ABSOLUTE:
                 for j in range(len(sums)):
                     sums[j] += abs(value - part[j])
-            elif kind == EQUAL:
-                for j in range(len(sums)):
-                    sums[j] += 1.0 if value == part[j] else 0.0
             else:
                 for j in range(len(sums)):
                     sums[j] += value * part[j]
@@ -276,8 +270,6 @@ def _fill_own_values(kinds: Positions, bounds: Positions, row: Array, bases: Arr
                 value += row[k] * row[k]
         elif kind == COSINE:
             value = 1.0 if _scale_to_one(kind, row, start, stop)[0] > 0.0 else 0.0
-        elif kind == EQUAL:
-            value = float(stop - start)
         bases[p, 0, 0] = value
 
 
@@ -442,9 +434,9 @@ def multiply_rows(X: Array, origin: Array, W: Array, out: Array) -> None:
 
 @jit
 def compare_directly(kind: int, X: Array, Yt: Array, target: Array, row: int, column: int) -> None:
-    """Write squared distances, absolute (L1) distances, or numbers of equal features, each a sum over the features.
+    """Write squared or absolute (L1) distances, each a sum over the features.
 
-    Notation: kind, SQUARED, ABSOLUTE or EQUAL; X (rows, d); Yt (d, columns), transposed; target (n, m) takes the block.
+    Notation: kind, SQUARED or ABSOLUTE; X (rows, d); Yt (d, columns), transposed; target (n, m) takes the block.
     """
     rows, d = X.shape
     columns = Yt.shape[1]
@@ -460,20 +452,17 @@ def compare_directly(kind: int, X: Array, Yt: Array, target: Array, row: int, co
                 if kind == SQUARED:
                     for j in range(width):
                         sums[j] += (value - others[j]) * (value - others[j])
-                elif kind == ABSOLUTE:
-                    for j in range(width):
-                        sums[j] += abs(value - others[j])
                 else:
                     for j in range(width):
-                        sums[j] += 1.0 if value == others[j] else 0.0
+                        sums[j] += abs(value - others[j])
 
 
 @jit
 def finish_squared_distances(X: Array, Y: Array, xx: Array, yy: Array, target: Array, row: int, column: int) -> None:
     """Turn inner products of centred rows into squared distances, right to nearly the last digit.
 
-    Notation: X (rows, d) and Y (columns, d), not centred; xx (rows,) and yy (columns,), squared norms of the centred
-    rows; target (n, m), whose block holds their inner products and takes the distances.
+    Notation: X (rows, d), Y (columns, d), not centred; xx (rows,), yy (columns,), squared norms of the centred rows;
+    target (n, m), whose block holds their inner products and takes the distances.
 
     Where x^2 + y^2 - 2 x y cancels, or overflows, entries are summed again from the differences: O(d) each, and rare
     unless rows form clusters.

@@ -35,21 +35,14 @@ class Kernel(ABC):
     ``k.in_units(units)``. All of these keep positive semidefiniteness (Shawe-Taylor and Cristianini 2004, propositions
     3.22 and 3.24). A class is a frozen dataclass of its parameters and parts, whose method `_lower` writes the formula.
 
-    Raises
-    ------
-    ValueError
-        Kernels are nested more than 200 deep.
+    Kernels nested more than 200 deep are refused.
 
     Examples
     --------
     >>> from streamkpca.kernels import RBF, Linear
-    >>> kernel = 0.5 * RBF(gamma=0.1) + Linear() ** 2
-    >>> kernel.diagonal([[2.0]])
-    array([16.5])
-    >>> kernel.is_stationary, kernel.is_positive_definite, kernel.is_compiled
-    (False, True, True)
-    >>> (RBF(1.0).on([0, 1]) * Linear().on(2).exp()).diagonal([[5.0, 6.0, 2.0]]).round(1)
-    array([54.6])
+    >>> kernel = 0.5 * RBF(gamma=0.1).on([0]) + Linear().exp() ** 2
+    >>> kernel.diagonal([[0.0]]), kernel.is_stationary, kernel.is_positive_definite, kernel.is_compiled
+    (array([1.5]), False, True, True)
 
     A width may be a rule, which rows settle:
 
@@ -69,7 +62,6 @@ class Kernel(ABC):
 
     # Properties of a class, read only for kernels without parts.
     _stationary: ClassVar[bool] = False
-    _of_equality: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
     _compiled: ClassVar[bool] = True
     _binding: ClassVar[int] = _ATOM
@@ -105,7 +97,7 @@ class Kernel(ABC):
 
         Notes
         -----
-        O(n m d), and a few MB beside the result. Equal rows are exactly at distance 0.
+        O(n m d). Equal rows are exactly at distance 0.
 
         Examples
         --------
@@ -240,13 +232,6 @@ class Kernel(ABC):
         ------
         ValueError
             The kernel is not settled.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamkpca.kernels import RBF
-        >>> RBF(0.5).program.diagonal(np.array([[0.0], [2.0]]))
-        array([1., 1.])
         """
         if not self.is_settled:
             raise ValueError(
@@ -263,7 +248,7 @@ class Kernel(ABC):
         Parameters
         ----------
         other : Kernel
-        factor : float, default=1.25
+        factor : float
         """
         return _is_near(self, other, factor)
 
@@ -287,15 +272,15 @@ class Kernel(ABC):
         Parameters
         ----------
         units : "range", "std", "whitened", iterable of float, or array-like of shape (d, d)
-            A positive number for each feature; an invertible matrix W; or a rule that takes from the first rows the
-            range of each feature, its standard deviation (1 if it does not vary), or the matrix that makes features
-            uncorrelated, of variance 1.
+            A positive number for each feature; an invertible matrix W, such as ``inv(cholesky(C))`` for the Mahalanobis
+            distance of a covariance C; or a rule that takes from the first rows the range of each feature, its standard
+            deviation (1 if it does not vary), or the matrix that makes features uncorrelated, of variance 1.
 
         Raises
         ------
         TypeError, ValueError
-            `units` is another word, numbers outside 1e-150 to 1e150, a matrix that is not square, finite and
-            invertible, or of another number of features than this kernel's own units.
+            `units` is another word, numbers outside 1e-150 to 1e150, or a matrix that cannot be inverted; or it is not
+            for the features that this kernel compares.
 
         Notes
         -----
@@ -305,10 +290,7 @@ class Kernel(ABC):
 
         "whitened" is W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and, in these units, the principal
         axes P. D, at least 1e-6, are the mean squares of each fifth of the rows along the axes of the others [2]_, as
-        eigenvalues are too small where rows hardly vary. O(d^2) for each row, and once O(n d min(n, d)), for at most
-        2,048 features.
-
-        A matrix is W itself: the Mahalanobis distance of a covariance C takes ``inv(cholesky(C))``.
+        eigenvalues are too small where rows hardly vary. O(d^2) for each row, for at most 2,048 features.
 
         References
         ----------
@@ -343,12 +325,11 @@ class Kernel(ABC):
         return Power(self, exponent)
 
     def check_width(self, d: int) -> None:
-        """Refuse rows that lack a column which the kernel names.
+        """Refuse rows of d features that lack a column which the kernel names.
 
         Parameters
         ----------
         d : int
-            Number of features of the rows.
         """
         for part in self._parts():
             part.check_width(d)
@@ -416,11 +397,6 @@ class Kernel(ABC):
     def _view(self, X: Array) -> Array:
         """Return the rows as the parts see them."""
         return X
-
-    @property
-    def _is_of_equality(self) -> bool:
-        """Whether the value depends on nothing but which features are equal, as `Equal` does."""
-        return self._of_all_parts("_is_of_equality", self._of_equality)
 
     def _check_rows(self, X: Any) -> Array:
         rows = check_parts(X)[:]
@@ -524,11 +500,6 @@ class Exponential(Kernel):
     def __repr__(self) -> str:
         return f"{self.kernel._within(_ATOM)}.exp()"
 
-    @cached_property
-    def is_stationary(self) -> bool:
-        """Whether the value is known to depend on x - y alone, and to be positive."""
-        return self.kernel.is_stationary or self.kernel._is_of_equality
-
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
         builder.apply(loops.EXP)
@@ -582,7 +553,7 @@ class InUnits(Kernel):
         if not isinstance(self.units, str):
             self.kernel.check_width(len(self.units))
         if self.is_settled:
-            # This multiplies units of units, and so refuses those out of range; `Equal` refuses a matrix.
+            # This multiplies units of units, and so refuses those out of range.
             self._lower(ProgramBuilder(), FeatureView())
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:

@@ -17,9 +17,6 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
 
     X (n, d), Y (m, d) and `weights` (n, m) give (m, d), at the cusps of L1 distances the mean of both sides; O(n m d).
     """
-    if matrix.base is Base.EQUAL:
-        # Categories have no direction to move in.
-        return np.zeros(Y.shape)
     origin = matrix.origin(Y)
     x, y = matrix.view.of(X, origin), matrix.view.of(Y, origin)
     if matrix.base is Base.SQUARED:
@@ -48,8 +45,6 @@ def own_gradient(matrix: PairwiseMatrix, Y: Array, others: Indices) -> Array:
 
 def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Array:
     """Estimate |d phi(y_i) / d y_if|^2 / k(y_i, y_i) for rows Y (m, d), given the size (m,) of |k' / k| near each."""
-    if matrix.base is Base.EQUAL:
-        return np.zeros(Y.shape)
     y = matrix.view.of(Y)
     if matrix.base is Base.SQUARED:
         steepness = 2.0 * steepness

@@ -36,8 +36,8 @@ class RBF(WidthKernel):
     -----
     "contrast" holds out half of the rows, and copies them with one number of each replaced by that of another row. It
     takes the smallest width, from that of "spread" to one 32 times larger, whose novelty tells the copies from the rows
-    nearly as well as the best does: by 0.9 of its area under the ROC curve above 1/2. Areas are measured at seven
-    widths and change evenly between them. With fewer than 32 rows, or where no width is better, the rule is "spread".
+    nearly as well as the best does: by 0.9 of its area under the ROC curve above 1/2. With fewer than 32 rows, or where
+    no width is better, the rule is "spread".
 
     References
     ----------
@@ -292,45 +292,6 @@ class Sigmoid(WidthKernel):
 
 
 @dataclass(frozen=True)
-class Equal(Kernel):
-    """The number of features in which two rows are equal, for categories.
-
-    Notes
-    -----
-    This is the linear kernel of one-hot columns, and ``(2.0 * gamma * Equal()).exp()`` their RBF kernel times
-    exp(2 gamma c), for c columns. Categories are numbers, which scikit-learn's `OrdinalEncoder` makes of text. Atoms
-    that move keep their categories, and pre-images take those of the nearest row.
-
-    Examples
-    --------
-    >>> kernel = RBF(0.5).on(0) * (4.0 * Equal().on(1)).exp()
-    >>> kernel.matrix([[3.0, 1.0]], [[3.0, 1.0], [3.0, 2.0]]).round(1)
-    array([[54.6,  1. ]])
-    """
-
-    _of_equality = True
-
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        if view.matrix is not None:
-            raise ValueError(
-                "Equal: expected features as they are but in_units multiplies them by a matrix, which mixes "
-                "categories; put it on the kernels of numbers alone: RBF().in_units(matrix).on([0, 1]) * Equal().on(2)"
-            )
-        # Units do not change which features are equal.
-        builder.load(Base.EQUAL, FeatureView(view.columns))
-
-
-def category_columns(kernel: Kernel, d: int) -> set[int]:
-    """Return the columns of rows of d features that a kernel compares for equality."""
-    match kernel:
-        case Equal():
-            return set(range(d))
-        case OnColumns(kernel=part, columns=columns):
-            return {columns[column] for column in category_columns(part, len(columns))}
-    return {column for part in kernel._parts() for column in category_columns(part, d)}
-
-
-@dataclass(frozen=True)
 class Custom(Kernel):
     """A kernel that the caller computes.
 
@@ -339,11 +300,6 @@ class Custom(Kernel):
     function : callable
         ``function(X, Y)`` returns the values (n, m) of rows (n, d) and (m, d), each of its own two rows alone. It must
         be symmetric and positive semidefinite, and must not change its arguments.
-
-    Raises
-    ------
-    TypeError
-        `function` cannot be called.
 
     Examples
     --------
@@ -377,7 +333,6 @@ KERNELS: dict[str, type[Kernel]] = {
     "poly": Polynomial,
     "cosine": Cosine,
     "sigmoid": Sigmoid,
-    "equal": Equal,
 }
 _COMBINATIONS: tuple[type[Kernel], ...] = (
     base.Sum,

@@ -31,7 +31,6 @@ class Base(Enum):
     COSINE = loops.COSINE
     SQUARED = loops.SQUARED
     ABSOLUTE = loops.ABSOLUTE
-    EQUAL = loops.EQUAL
     CUSTOM = -1
 
 
@@ -105,8 +104,6 @@ class PairwiseMatrix:
                 np.einsum("ij,ij->i", rows, rows, out=target)
         elif self.base is Base.COSINE:
             target[:] = rows.any(axis=1)
-        elif self.base is Base.EQUAL:
-            target[:] = rows.shape[1]
         elif self.base is not Base.CUSTOM:
             target[:] = 0.0
         else:

@@ -389,7 +389,7 @@ def _describe_first_cell(array: npt.NDArray[Any], columns: Any, name: str, first
     elif _NUMBER.fullmatch(cell.replace(",", ".")):
         remedy = "write a decimal comma as a point, as pandas.read_csv does with decimal=','"
     else:
-        remedy = "drop it, or number categories, as by sklearn.preprocessing.OrdinalEncoder, for kernels.Equal()"
+        remedy = "drop it, or give categories columns of their own, as by sklearn.preprocessing.OneHotEncoder"
     return f"{name} holds {show(cell)} at {where} but numbers are required; {remedy}"
 
 

@@ -139,11 +139,9 @@ def _decay_and_mask(
     """
     decay, aged = decay_weights(weights, half_life)
     summary = summary.decay(decay)
-    return (
-        (summary.begin_distribution(rows, weights), countable(rows, weights), aged)
-        if aged.any()
-        else (summary, rows, aged)
-    )
+    if not aged.any():
+        return summary, rows, aged
+    return summary.begin_distribution(rows, weights), countable(rows, weights), aged
 
 
 def _variation(summary: Summary, block: Block) -> float:

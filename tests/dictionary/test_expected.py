@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.dictionary.expected import ExpectedKernel, closed_form
-from streamkpca.kernels import RBF, Custom, Equal, Linear, Matern, Polynomial
+from streamkpca.kernels import RBF, Custom, Linear, Matern, Polynomial
 from streamkpca.rows.gaps import RowDistribution
 
 D, NODES = 3, 40
@@ -30,7 +30,6 @@ OTHERS = {
     "exponential": Linear().exp(),
     "growing": (0.1 * RBF(0.3)).exp(),
     "of the caller": Custom(lambda X, Y: X @ Y.T),
-    "categories": Equal().on(0) + RBF(0.3).on([1, 2]),
 }
 
 
@@ -105,9 +104,7 @@ def test_other_kernels_take_the_expected_row(name):
     rows, atoms = rng.normal(size=(5, D)), rng.normal(size=(4, D))
     rows[0, 0] = rows[1, 1:] = rows[3] = np.nan
     expected = ExpectedKernel(kernel, known)
-    whole, compared = expected.expected(rows, atoms), expected.compare(rows, atoms)
-    numbers = slice(1, None) if name == "categories" else slice(None)
-    np.testing.assert_array_equal(whole[:, numbers], known.complete(rows)[:, numbers])
+    whole, compared = known.complete(rows), expected.compare(rows, atoms)
     np.testing.assert_allclose(compared.kernel_rows, kernel.matrix(whole, atoms), rtol=1e-14)
     np.testing.assert_allclose(compared.energy, kernel.diagonal(whole), rtol=1e-14)
     assert not compared.spread.any()
@@ -119,17 +116,3 @@ def test_a_narrow_kernel_keeps_what_the_expected_row_has_lost():
     compared = ExpectedKernel(RBF(1e5), known).compare(np.array([[np.nan]]), np.array([[3.0]]))
     expected = (1.0 + 2e5) ** -0.5 * np.exp(-9.0 * 1e5 / (1.0 + 2e5))
     assert compared.kernel_rows[0, 0] == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_missing_category_is_that_of_the_nearest_atom():
-    known = RowDistribution(np.zeros(2), np.ones(2), np.eye(2))
-    expected = ExpectedKernel(Equal().on(0) * RBF(0.5).on(1), known)
-    whole = expected.expected(np.array([[np.nan, 1.1]]), np.array([[4.0, -3.0], [7.0, 1.0]]))
-    assert whole.tolist() == [[7.0, 1.1]]
-
-
-def test_an_unseen_category_is_the_last_one_before_it_until_there_are_atoms():
-    known = RowDistribution(np.zeros(2), np.ones(2), np.eye(2))
-    rows = np.array([[np.nan, 1.0], [7.0, np.nan], [np.nan, 2.0]])
-    whole = ExpectedKernel(Equal().on(0) * RBF(0.5).on(1), known).expected(rows, np.empty((0, 2)))
-    assert whole.tolist() == [[7.0, 1.0], [7.0, 0.0], [7.0, 2.0]]

@@ -14,7 +14,7 @@ UNITS = ["range", "std", "whitened", [0.5, 3.0], [[1.0, -0.5], [1e-3, 2.0]]]
 SIMPLE = st.one_of(
     st.just(kernels.Linear()),
     st.just(kernels.Cosine()),
-    st.just(kernels.Equal().on([1, 0])),
+    st.just(kernels.Cosine().on([1, 0])),
     st.builds(kernels.RBF, gamma=POSITIVE | st.sampled_from(["spread", "scale", "median"])),
     st.builds(kernels.Polynomial, degree=st.integers(1, 4), gamma=POSITIVE, coef0=st.floats(0, 3)),
     st.builds(kernels.Matern, nu=st.sampled_from([0.5, 1.5, 2.5]), length_scale=POSITIVE),
@@ -62,7 +62,7 @@ def test_functions_are_never_written(kernel):
     ("text", "message"),
     [
         ("", "Expecting value"),
-        ("3", "expected an object with the type Cosine, Equal, .*Sum but got 3"),
+        ("3", "expected an object with the type Cosine, .*Sum but got 3"),
         ('{"type": "Custom", "function": "print"}', "expected an object with the type"),
         ('{"type": "RBF", "gama": 1}', "RBF has no parameter 'gama'; it has gamma. JSON of a kernel looks like"),
         ('{"type": "RBF", "gamma": -1}', r"RBF: gamma must be a finite number in \(0"),

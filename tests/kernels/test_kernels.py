@@ -16,7 +16,6 @@ from streamkpca.kernels import (
     RBF,
     Cosine,
     Custom,
-    Equal,
     Laplacian,
     Linear,
     Matern,
@@ -40,7 +39,6 @@ PRIMITIVES = [
     (RationalQuadratic(4.0, length_scale=1.7), gaussian.RationalQuadratic(1.7, alpha=4.0)),
     (RationalQuadratic(0.3, length_scale=1.7), gaussian.RationalQuadratic(1.7, alpha=0.3)),
     (Cosine(), pairwise.cosine_similarity),
-    (Equal(), lambda X, Y: (X[:, None] == Y[None]).sum(axis=2)),
     (Sigmoid(0.2, coef0=-0.5), lambda X, Y: pairwise.sigmoid_kernel(X, Y, 0.2, -0.5)),
 ]
 STATIONARY = [kernel for kernel, _ in PRIMITIVES if kernel.is_stationary]

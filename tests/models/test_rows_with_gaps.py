@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from streamkpca import KernelPCA, StreamingKernelPCA
-from streamkpca.kernels import RBF, Equal
+from streamkpca.kernels import RBF
 
 RANDOM = np.random.default_rng(0)
 WHOLE = RANDOM.normal(size=(400, 2)) @ RANDOM.normal(size=(2, 5)) + 0.1 * RANDOM.normal(size=(400, 5))
@@ -113,16 +113,6 @@ def test_any_model_imputes():
     with pytest.raises(ValueError, match="contains infinity"):
         model.impute([[np.inf] * 5])
     assert not hasattr(KernelPCA, "impute")
-
-
-def test_categories_may_be_missing():
-    states = np.repeat([1.0, 2.0], 200)
-    rows = np.column_stack([states * 5.0 + 0.1 * RANDOM.normal(size=400), states])
-    missing = RANDOM.random(400) < 0.1
-    rows[missing, 1] = np.nan
-    kernel = RBF(0.5).on(0) * (4.0 * Equal().on(1)).exp()
-    model = model_of(kernel=kernel).partial_fit(RANDOM.permutation(rows))
-    np.testing.assert_array_equal(model.impute(rows)[missing, 1], states[missing])
 
 
 def test_more_features_than_rows_and_constant_columns():
