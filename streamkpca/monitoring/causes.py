@@ -11,7 +11,7 @@ from streamkpca.components.relation import Relation
 from streamkpca.rows.times import Time
 
 # Alarms of an event that are kept, at most.
-_MOST_ROWS = 32
+MOST_ROWS = 32
 # Those of them that are compared with all healthy rows, which takes longest, at most.
 _MOST_COMPARED = 8
 # Features that an event lists, at most.
@@ -85,9 +85,9 @@ class EventRows(NamedTuple):
 
     def add(self, n: int, position: int, row: Array, time: Time | None) -> "EventRows":
         """Take in alarm number n, counted from 0, or leave it out; which ones are kept depends on n alone."""
-        n_doubled = max(n // _MOST_ROWS, 0).bit_length()
+        n_doubled = max(n // MOST_ROWS, 0).bit_length()
         kept = self
-        if n_doubled and n == _MOST_ROWS << (n_doubled - 1):
+        if n_doubled and n == MOST_ROWS << (n_doubled - 1):
             kept = EventRows(self.positions[::2], self.rows[::2], self.times[::2])
         if n % (1 << n_doubled):
             return kept
@@ -97,7 +97,7 @@ class EventRows(NamedTuple):
     @classmethod
     def of_run(cls, rows: Array, start: int, start_time: Time | None) -> "EventRows":
         """Return some of the rows (n, lags * d) of a run, evenly spread, all at its start."""
-        few = rows[:: max(-(-len(rows) // _MOST_ROWS), 1)]
+        few = rows[:: max(-(-len(rows) // MOST_ROWS), 1)]
         return cls(np.full(len(few), start), few, (start_time,) * len(few))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from streamkpca._core.arrays import Array, Flags, Positions
-from streamkpca.monitoring.causes import Cause, EventRows, Healthy
+from streamkpca.monitoring.causes import MOST_ROWS, Cause, EventRows, Healthy
 from streamkpca.rows.times import Time, Times
 
 # One alarm in so many rows is no lasting change.
@@ -15,7 +15,7 @@ ROWS_FOR_ALARM = 20
 # Rows of the bins that alarms are counted in at first, and most bins.
 _BIN = 32
 _MOST_BINS = 512
-# Numbers that are kept of the alarms of closed events, at most.
+# Numbers that are kept of the alarms of closed events, if all have as many rows as are kept of one.
 _MOST_NUMBERS = 200_000
 # Features, of those that explain events, by which these are alike.
 _LEADING = 2
@@ -240,19 +240,17 @@ class EventLog(NamedTuple):
         """Return the open event with its features, in the group of the first event that is like it."""
         assert self.current is not None
         event = replace(self.current, features=features, ranking=ranking)
-        own = _likeness(event)
+        own, first = _likeness(event), ranking[:1]
         # Events that are alike are of one group. Most resemble one of the latest; the first feature tells most apart.
-        alike = (e.group for e in reversed(self.closed) if e.ranking[:1] == ranking[:1] and _likeness(e) == own)
+        alike = (e.group for e in reversed(self.closed) if e.ranking[:1] == first and _likeness(e) == own)
         return replace(event, group=next(alike, event.start)) if features else event
 
     def end(self, event: Event | None, most: int) -> Self:
         """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
         if event is None or self.rows is None:
             return self._replace(current=None, rows=None)
-        sizes = np.append(self.sizes, len(self.rows.rows))[-most:]
-        # From the latest event on, as far as their numbers go.
-        n_kept = np.cumsum(sizes[::-1]) * self.kept.shape[1] <= _MOST_NUMBERS
-        sizes = sizes[len(sizes) - max(int(np.count_nonzero(n_kept)), 1) :]
+        n_kept = min(max(_MOST_NUMBERS // (MOST_ROWS * self.kept.shape[1]), 1), most)
+        sizes = np.append(self.sizes, len(self.rows.rows))[-n_kept:]
         kept = np.concatenate([self.kept, self.rows.rows])
         return self._replace(
             kept=kept[len(kept) - int(sizes.sum()) :],
