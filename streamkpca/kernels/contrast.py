@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg.lapack import dpstrf
 
 from streamkpca._core.arrays import Array, Indices
-from streamkpca._core.linalg import one_blas_thread, solve_factor, squared_norms
+from streamkpca._core.linalg import apply_inverse, inverse_factor, one_blas_thread, squared_norms
 from streamkpca.kernels.program import Program
 
 # Rows that the contrast is measured on. With twice as many, the width that resulted was the same within one step of the
@@ -73,9 +73,9 @@ def contrast(program: Program, permuted: PermutedRows) -> float:
     with one_blas_thread(), np.errstate(all="ignore"):
         gram = program.gram(permuted.known)
         factor, pivots, rank, _ = dpstrf(gram, lower=1, tol=_RANK_TOLERANCE * float(np.max(np.diagonal(gram))))
-        factor = np.ascontiguousarray(np.tril(factor[:rank, :rank]))
+        inverse = inverse_factor(np.ascontiguousarray(np.tril(factor[:rank, :rank])))
         known = permuted.known[pivots[:rank] - 1]
-        usual, odd = (_log_share(program, factor, known, rows) for rows in (permuted.held_out, permuted.copies))
+        usual, odd = (_log_share(program, inverse, known, rows) for rows in (permuted.held_out, permuted.copies))
     order = np.argsort(usual)
     # A copy is more novel than all rows of which a larger share is explained.
     total = np.concatenate([[0.0], np.cumsum(permuted.weights[order])])
@@ -102,11 +102,11 @@ def least_change(contrasts: Array, n_held_out: int) -> float:
     return float(np.interp(least, np.maximum.accumulate(excess), np.arange(len(excess))))
 
 
-def _log_share(program: Program, factor: Array, known: Array, rows: Array) -> Array:
+def _log_share(program: Program, inverse: Array, known: Array, rows: Array) -> Array:
     """Return the logarithm of the share of each row's energy inside the span of the known rows."""
     values = program.matrix(rows, known)
     # Far away, squares of kernel values would underflow.
     largest = np.abs(values).max(axis=1, initial=np.finfo(float).tiny)
-    inside = squared_norms(solve_factor(factor, values / largest[:, None]))
+    inside = squared_norms(apply_inverse(inverse, values / largest[:, None]))
     shares: Array = np.log(inside) + 2.0 * np.log(largest) - np.log(program.diagonal(rows))
     return np.where(shares > -_ROUNDING, 0.0, shares)
