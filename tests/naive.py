@@ -290,7 +290,7 @@ class NaiveStream:
         self.n_removed = 0
         self.n_put_off = 0
         self.n_drifts = 0
-        self.n_replays = self.n_moves = self.n_refused = self.n_met = 0
+        self.n_replays = self.n_moves = self.n_refused = 0
         self.start_anew()
 
     def start_anew(self) -> None:
@@ -647,9 +647,7 @@ class NaiveStream:
             Atom(atom.origin, point, atom.has_moved or bool((point != atom.point).any()), set(atom.seen))
             for atom, point in zip(self.atoms, there, strict=True)
         ]
-        self.n_met += len(moved)
         moved = [moved[place] for place in apart(self.kernel, there)]
-        self.n_met -= len(moved)
         if np.array_equal(self.points(moved), self.points(self.atoms)):
             moved = self.atoms
         a = stands_for[judging]

@@ -1,46 +1,15 @@
 """Scripts of benchmarks/ and examples/, run as a person would run them."""
 
 import contextlib
-import io
 import os
 import re
-import runpy
 import subprocess
 import sys
-import traceback
 import warnings
 from pathlib import Path
 from unittest import mock
 
 import streamkpca
-
-
-def run_here(folder, script, *arguments):
-    """Run a script from a folder in this process, where the libraries are imported already, with warnings as errors.
-
-    A process of its own imports numba, scikit-learn and matplotlib for two to four seconds, which is more than most
-    scripts take for their small runs.
-    """
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.chdir(folder))
-        stack.enter_context(contextlib.redirect_stdout(out))
-        stack.enter_context(contextlib.redirect_stderr(err))
-        stack.enter_context(mock.patch.object(sys, "argv", [str(script), *arguments]))
-        stack.enter_context(mock.patch.object(sys, "path", [str(script.parent), *sys.path]))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("error")
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-        except SystemExit as end:
-            # As the interpreter does: a text goes to standard error.
-            if end.code is not None and not isinstance(end.code, int):
-                err.write(f"{end.code}\n")
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except Exception:
-            traceback.print_exc()
-            code = 1
-    return subprocess.CompletedProcess([str(script), *arguments], code, out.getvalue(), err.getvalue())
 
 
 def names_after(folder, script, *arguments, **constants):

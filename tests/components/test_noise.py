@@ -32,23 +32,6 @@ def test_least_noise_is_positive():
     assert not fit_weights(np.eye(3), np.zeros((3, 3)), noise).weights.any()
 
 
-@pytest.mark.parametrize(("seed", "n_active"), [(0, 1), (1, 3), (2, 7)])
-def test_search_finds_the_noise_for_a_number_of_active_candidates(seed, n_active):
-    features, second_moment = draw_problem(seed)
-    found = noise_variance_for(n_active, *fits(features, second_moment))
-    assert found.exact
-    assert len(found.fit.active) == n_active
-    again = fit_weights(features, second_moment, found.noise_variance, initial_weights=found.fit.weights)
-    np.testing.assert_array_equal(again.active, found.fit.active)
-
-
-def test_search_takes_the_nearest_below_where_the_count_jumps():
-    found = noise_variance_for(2, *fits(np.eye(3), np.diag([4.0, 1.0, 1.0])))
-    assert not found.exact
-    assert found.fit.active.tolist() == [0]
-    assert found.noise_variance == pytest.approx(1.0, rel=1e-3)
-
-
 def test_search_with_a_start_begins_at_its_noise():
     features, second_moment = draw_problem(0)
     cold = noise_variance_for(7, *fits(features, second_moment))

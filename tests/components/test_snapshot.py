@@ -3,12 +3,11 @@ from dataclasses import FrozenInstanceError, fields
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from naive import rbf
 
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
-from streamkpca.kernels import RBF, Linear, Polynomial
+from streamkpca.kernels import RBF, Polynomial
 from streamkpca.rows import validation as rows_module
 
 SEEDS = st.integers(0, 10**6)
@@ -40,24 +39,6 @@ def test_every_array_is_read_only_and_no_field_can_be_set():
         snapshot.atoms = np.ones((1, 1))
 
 
-def test_projections_ask_active_atoms_only_and_novelty_all():
-    rows, atoms = drawn(3, 60, 12)
-    snapshot = published(rows, atoms, q=1, noise_variance=0.03)
-    active = np.flatnonzero(snapshot.weights)
-    assert 0 < len(active) < 12
-    np.testing.assert_array_equal(snapshot.active_atoms, atoms[active])
-    np.testing.assert_allclose(snapshot.factor, np.linalg.cholesky(rbf(0.3)(atoms[active], atoms[active])), atol=1e-9)
-    few = published(rows, atoms[active], q=1)
-    np.testing.assert_allclose(snapshot.transform(rows), few.transform(rows), atol=1e-8)
-    np.testing.assert_allclose(snapshot.eigenvalues, few.eigenvalues, atol=1e-10)
-    for k in (0, 1):
-        np.testing.assert_allclose(snapshot.reconstruction_error(rows, k), few.reconstruction_error(rows, k), atol=1e-9)
-    np.testing.assert_array_equal(snapshot.span_atoms, atoms)
-    everyone = published(rows, atoms, q=1)
-    np.testing.assert_allclose(snapshot.reconstruction_error(rows), everyone.reconstruction_error(rows), atol=1e-12)
-    assert np.all(snapshot.reconstruction_error(rows) <= few.reconstruction_error(rows) + 1e-12)
-
-
 @pytest.mark.parametrize("n", [0, 9])
 def test_chunks_change_no_answer(monkeypatch, n):
     rows, atoms = drawn(0, 20, 4)
@@ -67,16 +48,6 @@ def test_chunks_change_no_answer(monkeypatch, n):
     np.testing.assert_allclose(snapshot.transform(rows[:n]), whole[0], atol=1e-12)
     np.testing.assert_allclose(snapshot.reconstruction_error(rows[:n], 2), whole[1], atol=1e-12)
     assert whole[0].shape == (n, 3)
-
-
-@pytest.mark.parametrize("n_components", [2, 0.5])
-def test_a_snapshot_without_atoms_answers_zeros(n_components):
-    snapshot = published(np.zeros((4, 12)), np.zeros((0, 12)), kernel=Linear(), q=n_components)
-    rows = np.arange(60.0).reshape(5, 12)
-    assert snapshot.transform(rows).shape == (5, len(snapshot.eigenvalues))
-    assert not snapshot.transform(rows).any()
-    np.testing.assert_allclose(snapshot.reconstruction_error(rows), np.sum(rows**2, axis=1))
-    assert snapshot.unexplained_energy_ratio == 0.0
 
 
 @pytest.mark.parametrize("query", ["transform", "reconstruction_error"])

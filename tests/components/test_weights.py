@@ -69,43 +69,6 @@ def test_likelihood_is_that_of_a_dense_gaussian_over_the_rows(seed):
     assert fit.trace[-1] == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=10)
-@given(problem=problems, seed=st.integers(0, 100))
-def test_gradient_is_confirmed_by_finite_differences(problem, seed):
-    features, second_moment, noise = problem
-    weights = np.random.default_rng(seed).uniform(0.1, 1.0, size=len(features))
-    found = statistics(make_problem(features, second_moment, noise), weights / noise)
-    gradient = 0.5 * (found.diagonal_Q - found.diagonal_A) / noise
-    np.testing.assert_allclose(
-        gradient,
-        log_likelihood_gradient(weights, features, second_moment, noise),
-        rtol=1e-6,
-        atol=1e-6 * np.abs(gradient).max(),
-    )
-    step = 1e-5
-    for i, weight in enumerate(weights):
-        ends = []
-        for sign in (-1.0, 1.0):
-            moved = weights.copy()
-            moved[i] += sign * step * weight
-            ends.append(mean_log_likelihood(moved, features, second_moment, noise))
-        estimate = (ends[1] - ends[0]) / (2.0 * step)
-        assert gradient[i] * weight == pytest.approx(estimate, rel=1e-4, abs=1e-9 * max(1.0, abs(ends[0])) / step)
-
-
-@settings(max_examples=15)
-@given(problem=problems, seed=st.integers(0, 100))
-def test_posterior_moments_are_those_of_the_paper(problem, seed):
-    features, second_moment, noise = problem
-    weights = np.random.default_rng(seed).uniform(0.1, 1.0, size=len(features))
-    unit = weights / noise
-    found = statistics(make_problem(features, second_moment, noise), unit)
-    variances, mean_squares = posterior_moments(weights, features, second_moment, noise)
-    variance = unit * (1.0 - unit * found.diagonal_A)
-    np.testing.assert_allclose(noise * variance, variances, rtol=1e-5, atol=1e-12)
-    np.testing.assert_allclose(noise * unit * unit * found.diagonal_Q, mean_squares, rtol=1e-5, atol=1e-12)
-
-
 def test_rounds_follow_equations_13_and_14():
     features, second_moment, noise = draw_problem(1)
     weights = np.linspace(0.2, 1.0, 8)

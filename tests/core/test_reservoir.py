@@ -97,14 +97,6 @@ def test_the_smallest_reservoirs(size):
     assert len(reservoir.merge(sampled(5, 1), 400)) == size
 
 
-def test_decay_keeps_the_order():
-    reservoir = sampled(20, 0)
-    decayed = reservoir.decay(1e-3)
-    np.testing.assert_array_equal(decayed.positions, reservoir.positions)
-    np.testing.assert_allclose(decayed.weights, 1e-3)
-    np.testing.assert_allclose(decayed.inclusion_weights(), 1e-3 * reservoir.inclusion_weights())
-
-
 def test_a_part_of_a_sample_is_the_sample_that_the_same_draws_give():
     rng = np.random.default_rng(0)
     large, small = Reservoir.empty(40, 2), Reservoir.empty(10, 2)

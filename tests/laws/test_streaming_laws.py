@@ -244,16 +244,6 @@ def test_reading_never_writes(data, X, case, budget):
     assert state(asked) == state(left_alone)
 
 
-@given(st.data(), rows(min_rows=4), kernel_cases(), budgets())
-def test_a_refit_does_not_change_the_stream(data, X, case, budget):
-    asked, left_alone = (streaming_model(2, kernel=case.kernel, **budget) for _ in range(2))
-    middle = data.draw(st.integers(1, len(X) - 1))
-    asked.partial_fit(X[:middle]).refit().partial_fit(X[middle:])
-    left_alone.partial_fit(X[:middle]).partial_fit(X[middle:])
-    assert bits(asked.state_.summary) == bits(left_alone.state_.summary)
-    assert bits(asked.state_.scheduled) == bits(left_alone.state_.scheduled)
-
-
 # Real digits
 
 

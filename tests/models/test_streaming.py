@@ -32,15 +32,6 @@ def assert_same_answers(left, right):
 # Input that is accepted
 
 
-def test_the_caller_may_write_to_the_rows_later():
-    rows, weights = ROWS.copy(), np.ones(200)
-    model = made().partial_fit(rows, sample_weight=weights)
-    rows[:], weights[:] = 1e9, 0.0
-    model.refit()
-    assert np.abs(model.atoms_).max() < 1e8
-    assert_same_answers(model, made().partial_fit(ROWS).refit())
-
-
 # The stream
 
 
