@@ -115,6 +115,13 @@ def test_any_model_imputes():
     assert not hasattr(KernelPCA, "impute")
 
 
+def test_a_missing_constant_spoils_no_row_beside_it():
+    rows = np.column_stack([WHOLE[:, :2], np.full(400, 7.0)])
+    model, asked = model_of().partial_fit(rows), rows[:40].copy()
+    asked[::2, 2] = asked[1::2, 1] = np.nan
+    np.testing.assert_allclose(model.impute(asked), [model.impute(row[None])[0] for row in asked], atol=1e-6)
+
+
 def test_more_features_than_rows_and_constant_columns():
     rows = np.hstack([np.full((30, 2), 7.0), RANDOM.normal(size=(30, 60))])
     rows[RANDOM.random(rows.shape) < 0.1] = np.nan
