@@ -45,7 +45,7 @@ LIMITS = {
     "lines of code": sum(LINES.values()),
     "lines of docstrings": 6_925,
     "lines of several constants": 8,
-    "lines of tests": 22_346,
+    "lines of tests": 22_007,
     "words to avoid": 25,
 }
 

@@ -77,12 +77,11 @@ class Completion:
             share = np.ones(len(rows))
             for _ in range(_MOST_STEPS):
                 slope = gradient * free[moving]
-                # No step is longer than the spread of a column: far away, distances hardly change.
                 length = 2.0 * share * residual / squared_norms(slope)
-                length = np.minimum(length, 1.0 / np.abs(slope).max(axis=1))
-                step = length[:, None] * slope
-                # Where no missing number matters, as one of a constant column, 0/0 would spoil the products of all rows.
-                tried = found[moving] - np.where(np.isfinite(step), step, 0.0) * free[moving]
+                # No step is longer than the spread of a column: far away, distances hardly change. Where no missing number
+                # matters, as one of a constant column, a step of 0/0 would spoil the products of all rows.
+                length = np.fmin(length, 1.0 / np.maximum(np.abs(slope).max(axis=1), 1e-300))
+                tried = found[moving] - (length[:, None] * slope) * free[moving]
                 there, gradient_there = self._outside(tried)
                 gains = there < residual
                 found[moving[gains]] = tried[gains]
