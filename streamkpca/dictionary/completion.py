@@ -78,8 +78,8 @@ class Completion:
             for _ in range(_MOST_STEPS):
                 slope = gradient * free[moving]
                 length = 2.0 * share * residual / squared_norms(slope)
-                # No step is longer than the spread of a column: far away, distances hardly change. Where no missing number
-                # matters, as one of a constant column, a step of 0/0 would spoil the products of all rows.
+                # No step is longer than the spread of a column: far away, distances hardly change. Where no missing
+                # number matters, as one of a constant column, a step of 0/0 would spoil the products of all rows.
                 length = np.fmin(length, 1.0 / np.maximum(np.abs(slope).max(axis=1), 1e-300))
                 tried = found[moving] - (length[:, None] * slope) * free[moving]
                 there, gradient_there = self._outside(tried)
