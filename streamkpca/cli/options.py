@@ -168,7 +168,7 @@ picture_option = click.option("--plot", type=FILE, help="Draw the worst events: 
 labels_option = click.option("--labels", metavar="COLUMN", help="Column that is not 0 in faults: measure.")
 follow_option = click.option("--follow", is_flag=True, help="Wait for more rows, as tail -F does.")
 model_option = click.option("--model", required=True, type=FILE, help="A saved model.")
-results_option = click.option("--save", type=FILE, help="Results by row: .csv .jsonl .parquet; - prints.")
+results_option = click.option("--save", type=FILE, help="Results by row: .csv .jsonl; - prints.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON only, for other programs.")
 # What the commands share that watch rows.
 watching_options = _group(

@@ -147,9 +147,8 @@ def _go_through(
             raise click.UsageError(f"{save}: is read as input; give --save another name")
         # With --json, standard output takes JSON lines.
         form = "jsonl" if save == "-" and as_json else None
-        place, n_kept = (begun or {}).get("results", ["", None])
-        n_kept = n_kept if place == results else None
-        writer = Writer(save, format=form, live=options["follow"], n_kept=n_kept)
+        place, n_kept = (begun or {}).get("results", ["", 0])
+        writer = Writer(save, format=form, n_kept=n_kept if place == results else 0)
     tells, follows = not (writer and writer.is_output), options["follow"]
     found, signals = Found(monitor, tables, draws=plot is not None), Signals()
     # Pieces in which at most one lasting change can be found.
