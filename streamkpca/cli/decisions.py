@@ -22,13 +22,13 @@ _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "whi
 
 def tell_look(table: Table) -> None:
     """Say what a look at the first rows of a table has found and decided, and which command line states it."""
-    found, dialect, reading = table.look, table.dialect, table.reading
+    found, dialect, reading = table.look, table.reader.dialect, table.reading
     sentinels = {name: ", ".join(f"{one:g}" for one in ones) for name, ones in found.sentinels.items() if ones}
     facts = {
-        "above the rows": f"{table.n_above} lines, with names and units" if table.n_above > 1 else None,
+        "above the rows": f"{table.reader.n_above} lines, with names and units" if table.reader.n_above > 1 else None,
         "between cells": _MARKS.get(dialect.get("delimiter", ""), dialect.get("delimiter")),
         "before decimals": {",": "commas"}.get(dialect.get("decimal", "")),
-        "names": None if table.named else "none; columns are counted from 0",
+        "names": None if table.reader.named else "none; columns are counted from 0",
         "time": _time_found(table),
         "order": "rows are put in order of time" if table.sorts else None,
         "wide": reading.wide and f"a column for each {reading.wide[0]}, of its {reading.wide[1]}",
@@ -43,7 +43,7 @@ def tell_look(table: Table) -> None:
     }
     print_facts(f"{table.path}, by its first {found.n_rows:,} rows", facts, err=True)
     given = click.get_current_context().params
-    stated = dialect | {"time": table.time_names, "time_format": reading.time_format}
+    stated = dialect | {"time": table.reading.time, "time_format": reading.time_format}
     stated["differences"] = "none" if given["differences"] == () else reading.differences
     stated["drop"] = *(given["drop"] or ()), *(name for names in found.left_out.values() for name in names)
     stated["gaps"] = given["gaps"] or (
@@ -96,9 +96,9 @@ def _list(names: Sequence[str], more: str = "") -> str | None:
 def _time_found(table: Table) -> str:
     """Describe the column of times."""
     found, form = table.look, table.reading.time_format or ""
-    if not table.time_names:
+    if not table.reading.time:
         return "none found (--time NAME)"
-    text = " ".join(table.time_names)
+    text = " ".join(table.reading.time)
     if not found.times:
         return f"{text}, but these rows do not hold such times"
     first, last = map(table.clock, found.times)

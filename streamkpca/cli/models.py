@@ -122,10 +122,10 @@ class Autosave:
         """Note the columns, and up to where the table was learned."""
         self._n_new += len(batch.rows)
         if not self.reading.columns:
-            known = table.reading if table.named else table.reading._replace(columns=(), wide=None)
+            known = table.reading if table.reader.named else table.reading._replace(columns=(), wide=None)
             self.reading = known._replace(gaps={name: ones for name, ones in table.look.sentinels.items() if ones})
-        elif table.time_names:
-            self.reading = self.reading._replace(time=table.time_names, time_format=table.reading.time_format)
+        elif table.reading.time:
+            self.reading = self.reading._replace(time=table.reading.time, time_format=table.reading.time_format)
         if batch.position is not None:
             # The newest stands last.
             self.places.pop(key := os.path.realpath(table.path), None)

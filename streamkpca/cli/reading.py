@@ -64,7 +64,7 @@ def open_tables(
         _tell_notes(table)
         tables.append(table)
         if not known.columns and not n_columns:
-            known, n_columns = (table.reading, 0) if table.named else (known, len(table.names))
+            known, n_columns = (table.reading, 0) if table.reader.named else (known, len(table.names))
     return _order(tables)
 
 
@@ -72,7 +72,7 @@ def list_machines(file: str, options: Mapping[str, Any]) -> list[str]:
     """List the machines of a file by the column of --by."""
     reading = {name: options[name] for name in ("header", "delimiter") if options.get(name) is not None}
     table = open_table(file, **reading)
-    if options["follow"] or not table.rereadable:
+    if options["follow"] or not table.reader.source.rereadable:
         column = options["by"][0]
         raise click.UsageError(f"--by {column}: reads FILE once for each machine; choose one, as in --by {column}=M1")
     return table.list_texts(options["by"][0])
@@ -105,8 +105,10 @@ def each_batch(
     tables: Sequence[Table], n_rows: int, signals: Signals, what: str, *, quiet: bool = False
 ) -> Iterator[tuple[Table, Batch]]:
     """Read tables in turn until they end or a signal comes, with a progress bar if standard error is a terminal."""
-    totals = [table.total for table in tables]
-    with progress_bar(None if None in totals else sum(filter(None, totals)), what, quiet=quiet) as bar:
+    totals = [table.reader.total for table in tables]
+    length = None if None in totals else sum(filter(None, totals))
+    hidden = quiet or sys.stderr is None or not sys.stderr.isatty()
+    with click.progressbar(repeat(None), length=length, label=what, file=sys.stderr, hidden=hidden) as bar:
         for table in tables:
             done = 0
             for batch in signals.until_stopped(table.batches(n_rows)):
@@ -114,12 +116,6 @@ def each_batch(
                 _tell_notes(table)
                 bar.update(batch.done - done)
                 done = batch.done
-
-
-def progress_bar(length: int | None, what: str, *, quiet: bool = False) -> Any:
-    """Make a progress bar, which is shown if standard error is a terminal."""
-    hidden = quiet or sys.stderr is None or not sys.stderr.isatty()
-    return click.progressbar(repeat(None), length=length, label=what, file=sys.stderr, hidden=hidden)
 
 
 @contextmanager
@@ -135,21 +131,18 @@ def at(table: Table, batch: Batch) -> Iterator[None]:
 def bad_facts(tables: Sequence[Table]) -> dict[str, Any]:
     """Count the rows that were read and left out, and cells without a number, as JSON has it."""
     return {
-        "rows_read": sum(table.n_read for table in tables),
-        "rows_skipped": sum(table.n_bad for table in tables),
-        "skipped_because": dict(sum((table.bad_kinds for table in tables), Counter())),
-        "skipped": [example for table in tables for example in table.bad_examples],
-        "cells_without_numbers": dict(sum((table.gap_kinds for table in tables), Counter())),
+        "rows_read": sum(table.bad.n_read for table in tables),
+        "rows_skipped": sum(table.bad.n_left_out for table in tables),
+        "skipped_because": dict(sum((table.bad.kinds for table in tables), Counter())),
+        "skipped": [example for table in tables for example in table.bad.examples],
+        "cells_without_numbers": dict(sum((table.bad.odd_cells for table in tables), Counter())),
     }
 
 
 def tell_bad(tables: Sequence[Table]) -> None:
     """Warn of rows that were left out, and of cells without a number, with the place of the first in each file."""
     for table in tables:
-        if table.n_bad:
-            kinds = ", ".join(f"{n:,} {kind}" for kind, n in table.bad_kinds.items())
-            print_warning(f"rows left out: {table.n_bad:,} ({kinds}), the first: {table.bad_examples[0]}")
-        for message in (*map(table.describe_gaps, table.gap_kinds), *table.list_silent()):
+        for message in table.bad.describe():
             print_warning(message)
 
 

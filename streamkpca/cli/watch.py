@@ -128,10 +128,10 @@ def _go_through(
         _refuse_machines(table)
         tell_look(table)
     begun = places.get(os.path.realpath(table.path))
-    if table.time_names and begun is None:
+    if table.reading.time and begun is None:
         # Another file may begin before the last one ended.
         monitor.reset_context()
-    if isinstance(monitor.period, float) and not table.time_names:
+    if isinstance(monitor.period, float) and not table.reading.time:
         raise ValueError(
             f"{table.path}: the period is a time, {monitor.period:g} s, but the rows have none; name their column "
             "(--time), or begin with a period in rows, as in --period 144"
@@ -183,7 +183,7 @@ def _list_results(table: Table, batch: Batch, record: MonitorRecord, *, with_fil
     columns: Facts = {"file": [table.path] * len(batch.rows)} if with_file else {}
     columns["row"] = batch.rows
     if batch.times is not None:
-        columns[" ".join(table.time_names)] = batch.times
+        columns[" ".join(table.reading.time)] = batch.times
     if batch.labels is not None:
         columns["label"] = batch.labels
     scores = {"novelty": record.novelty, "rarity": record.rarity, "threshold": record.threshold}

@@ -77,7 +77,7 @@ def open_table(path: str, **options: Any) -> Table:
     >>> table = open_table(str(path), time=["t"], on_bad_rows="skip", on_missing="marginal")
     >>> [(batch.rows.tolist(), batch.numbers.tolist()) for batch in table.batches(1000)]
     [([2, 3, 5], [[1.0, 2.0], [3.0, nan], [6.0, 7.0]])]
-    >>> table.n_read, dict(table.bad_kinds), dict(table.gap_kinds)
+    >>> table.bad.n_read, dict(table.bad.kinds), dict(table.bad.odd_cells)
     (4, {'other number of cells': 1}, {'y': 1})
     """
     asked = Asked(**options)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import ipc, parquet
 
+from streamkpca._core.arrays import Array
 from streamkpca.tables.errors import TableError
 from streamkpca.tables.source import Source
 
@@ -28,15 +29,40 @@ class Part:
     """Rows as a format reads them.
 
     rows (n,): their numbers in the file. cells: those of the columns that were asked for, by their positions, as
-    Arrow's arrays (n,) of text, numbers or times. after (n, 2): what `Reader.position` needs to go on after each row.
-    done: how much was read so far. bad: numbers, kinds and details of lines that cannot be read as rows.
+    Arrow's arrays (n,) of text, numbers or times. after (n, 2): what `Reader.position` needs to go on after each row;
+    first how much was read. bad: numbers, kinds and details of lines that cannot be read as rows.
     """
 
     rows: Counts
     cells: dict[int, Any]
     after: Counts
-    done: int
     bad: Sequence[tuple[int, str, str]] = ()
+
+
+BLOCK_ARRAYS = ("rows", "numbers", "texts", "times", "labels", "keys", "after")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows between two stages; of a table; see `Part` and `Batch`.
+
+    texts (n, d): what stands in cells that are taken for gaps: text that is no number, or a number that stands for a
+    gap. keys (n,): tag or machine of a row. state: what counters need to go on after these rows.
+    """
+
+    rows: Counts
+    numbers: Array
+    texts: npt.NDArray[Any]
+    times: npt.NDArray[Any] | None
+    labels: Array | None
+    keys: Any
+    after: Counts
+    bad: Sequence[tuple[int, str, str]]
+    state: list[list[float | None]] | None = None
+
+    def __getitem__(self, part: Any) -> "Block":
+        arrays: Any = {name: None if (a := getattr(self, name)) is None else a[part] for name in BLOCK_ARRAYS}
+        return replace(self, **arrays)
 
 
 def name_columns(names: Sequence[str]) -> list[str]:
@@ -60,7 +86,7 @@ class Reader(ABC):
     """One format.
 
     names: of the columns, "0", "1", ... if not `named` by the file. dialect: how text is cut. n_above: lines above its
-    rows. unit: what rows are counted in, "line" or "row". total: the size in the unit of `Part.done`, None if unknown.
+    rows. unit: what rows are counted in, "line" or "row". total: the size in the unit of `Part.after`, None if unknown.
     """
 
     unit = "row"
@@ -117,7 +143,7 @@ class _RowReader(Reader):
             first += n
             if len(rows):
                 cells = {j: column.slice(n_known) for j, column in zip(wanted, columns, strict=True)}
-                yield Part(rows, cells, np.column_stack([rows + 1, rows + 1]), first)
+                yield Part(rows, cells, np.column_stack([rows + 1, rows + 1]))
 
     @abstractmethod
     def _batches(self, wanted: Sequence[int], n_rows: int) -> Iterator[list[Any]]:

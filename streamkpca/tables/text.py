@@ -19,6 +19,7 @@ import pyarrow
 import pyarrow.csv
 
 from streamkpca.tables import layout
+from streamkpca.tables.bad_rows import COMMENT, NAMES_AGAIN, NO_JSON, OPEN_QUOTE, OTHER_WIDTH
 from streamkpca.tables.errors import TableError, short
 from streamkpca.tables.parts import Counts, Part, Reader, Start, name_columns
 from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source, recode
@@ -30,9 +31,6 @@ _NO_TEXT = b"\0\x1a\r"
 _CONTROLS = re.compile(rb"[\x01-\x08\x0e-\x19\x1b-\x1f\x7f]")
 # pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
 _MOST_FAST_COLUMNS = 2000
-# Kinds of rows that cannot be read.
-COMMENT, NAMES_AGAIN, OPEN_QUOTE = "a comment", "a line above the rows again", "a quotation mark that is never closed"
-OTHER_WIDTH, NO_JSON = "other number of cells", "no JSON"
 # Which lines are rows, their cells by columns, and the positions, kinds and details of others.
 Rows = tuple[Counts, dict[int, Any], list[tuple[int, str, str]]]
 
@@ -98,7 +96,7 @@ class TextReader(Reader):
         after = np.column_stack([at + ends[following - 1], number + following])
         after[-1:] = at + len(block), number + block.count(b"\n")
         told = [(number + lines[i][0], kind, what) for i, kind, what in bad]
-        return Part(number + first, cells, after, at + len(block), told)
+        return Part(number + first, cells, after, told)
 
     def _n_above(self, texts: Sequence[str], *, is_first: bool) -> int:
         """Count the lines above the first row of a file."""

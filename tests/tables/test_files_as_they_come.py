@@ -134,7 +134,7 @@ def test_what_stands_around_the_rows_is_no_row(kind):
     _, found, times = read(table)
     np.testing.assert_array_equal(found[:, [table.names.index(name) for name in names]], numbers())
     np.testing.assert_array_equal(times, START + np.arange(70) * TEN)
-    assert (table.n_read, table.n_bad) == ((71, 1) if kind == "names that come again" else (70, 0))
+    assert (table.bad.n_read, table.bad.n_left_out) == ((71, 1) if kind == "names that come again" else (70, 0))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_cells_are_numbers_or_gaps(cells, expected, options):
         np.isnan(x) and cell.lower() not in ("", "na", "nan", "null", "#n/a")
         for x, cell in zip(expected, cells, strict=True)
     )
-    assert (table.n_read, table.n_bad, table.gap_kinds["x"]) == (len(cells), 0, n_odd)
+    assert (table.bad.n_read, table.bad.n_left_out, table.bad.odd_cells["x"]) == (len(cells), 0, n_odd)
 
 
 def test_cells_that_are_no_numbers_are_told_with_the_first_and_while_a_file_grows(tmp_path):
@@ -241,7 +241,7 @@ TIMES = [
 def test_times_are_found_in_the_form_in_which_they_are_written(first, second, form, expected):
     text = f"when;x\n{first};1.5\n{second};1.25\n"
     table = opened(text)
-    assert (table.time_names, table.reading.time_format, table.names) == (("when",), form, ("x",))
+    assert (table.reading.time, table.reading.time_format, table.names) == (("when",), form, ("x",))
     times = read(table)[2]
     assert times[0] == np.datetime64(expected)
     assert times[0] < times[1]
@@ -268,7 +268,7 @@ def test_a_day_and_its_hour_are_one_time_in_any_order_and_also_if_they_look_like
 
 def test_the_column_that_moves_is_the_time():
     table = opened(text("commissioned,time,a,b,c", form="2020-01-01,{t},{0},{1},{2}"))
-    assert (table.time_names, table.names) == (("time",), ("a", "b", "c"))
+    assert (table.reading.time, table.names) == (("time",), ("a", "b", "c"))
 
 
 def test_rows_that_are_not_in_order_of_time_are_put_in_order_where_the_file_allows(monkeypatch):
@@ -293,7 +293,7 @@ def test_numbers_that_stand_for_gaps_are_gaps(sentinel):
         X[i, 1] = NAN
     table = opened("\n".join(["time,a,b,c", *rows]) + "\n")
     np.testing.assert_array_equal(read(table)[1], X)
-    assert (table.gap_kinds, table.look.sentinels["b"]) == ({"b": 4}, (float(sentinel),))
+    assert (table.bad.odd_cells, table.look.sentinels["b"]) == ({"b": 4}, (float(sentinel),))
     assert not np.isnan(read(opened("\n".join(["time,a,b,c", *rows]) + "\n", gaps=()))[1]).any()
     # One that comes after the first rows is as far from the others.
     late = opened("\n".join(["time,a,b,c", *lines(), "2026-05-02 00:00:00,20,-999,1.5"]) + "\n")
@@ -348,12 +348,12 @@ def test_long_tables_are_made_wide_by_their_tags():
     _, found, times = read(table, 9)
     np.testing.assert_array_equal(found, expected)
     assert times[1] == START + TEN
-    assert (table.n_read, table.n_bad, table.gap_kinds) == (70, 0, {"return": 1})
+    assert (table.bad.n_read, table.bad.n_left_out, table.bad.odd_cells) == (70, 0, {"return": 1})
     # A tenth of a second between two tags is not the usual step.
     assert table.notes == []
     table = opened("\n".join([*rows, "other,1,2026-05-02T00:00:00.000Z"]) + "\n", known=table.reading)
     np.testing.assert_array_equal(read(table)[1], expected)
-    assert (table.n_read, table.bad_kinds) == (71, {"another tag": 1})
+    assert (table.bad.n_read, table.bad.kinds) == (71, {"another tag": 1})
     # A later file may hold one tag only.
     later = opened("entity_id,state,last_changed\nreturn,3,2026-05-02T00:00:00.000Z\n", known=table.reading)
     np.testing.assert_array_equal(read(later)[1], [[NAN, 3.0]])
@@ -372,7 +372,7 @@ def test_machines_are_found_and_read_one_by_one():
     found_rows, found, _ = read(table)
     np.testing.assert_array_equal(found, numbers())
     np.testing.assert_array_equal(found_rows, np.arange(3, 143, 2))
-    assert (table.n_read, table.bad_kinds) == (71, {"no machine": 1})
+    assert (table.bad.n_read, table.bad.kinds) == (71, {"no machine": 1})
     # A status beside a single series names no machine.
     assert opened(text("time,a,b,c,status", form="{t},{0},{1},{2},S{i}")).look.machines is None
 
@@ -455,7 +455,7 @@ def test_tags_that_come_one_after_the_other_are_put_side_by_side():
     table = opened("\n".join(parts))
     assert (table.names, table.reading.wide) == (("temp", "press", "flow"), ("_field", "_value"))
     np.testing.assert_array_equal(read(table)[1], X)
-    assert (table.n_read, table.bad_kinds) == (74, {"a comment": 2, "a line above the rows again": 2})
+    assert (table.bad.n_read, table.bad.kinds) == (74, {"a comment": 2, "a line above the rows again": 2})
 
 
 def test_one_column_and_names_of_all_but_the_numbers_of_rows_are_read():
@@ -572,13 +572,13 @@ def test_rows_read_are_rows_handed_out_and_rows_left_out(pieces, n_rows):
     except TableError:
         return
     n_kept = sum(len(batch.rows) for batch in found)
-    assert table.n_read == n_kept + table.n_bad == n_kept + sum(table.bad_kinds.values())
+    assert table.bad.n_read == n_kept + table.bad.n_left_out == n_kept + sum(table.bad.kinds.values())
     # Lines that hold anything, below those above the rows, are rows, or parts of one.
     if table.unit == "line" and b'"' not in data and not table.reading.wide:
         texts = decode(b"".join(recode(iter([data])))).split("\n")
-        assert table.n_read == sum(bool(text.strip()) for text in texts[table.n_above :])
+        assert table.bad.n_read == sum(bool(text.strip()) for text in texts[table.reader.n_above :])
     if table.unit == "line":
-        told = {int(one.split(", line ")[1].split(":")[0]) for one in table.bad_examples}
+        told = {int(one.split(", line ")[1].split(":")[0]) for one in table.bad.examples}
         assert not told & {int(row) for batch in found for row in batch.rows}
 
 
@@ -638,9 +638,9 @@ def test_the_given_files_are_read_rightly(name):
     column, number, n_bad, gaps = RIGHT[name]
     table = open_table(str(GIVEN / name), looks=True, on_missing="marginal", on_bad_rows="skip")
     _, found, times = read(table)
-    assert (len(found), table.n_bad, table.gap_kinds) == (table.n_read - n_bad, n_bad, gaps)
+    assert (len(found), table.bad.n_left_out, table.bad.odd_cells) == (table.bad.n_read - n_bad, n_bad, gaps)
     # Lines that stand above the rows again, and that of a restart, are beside the 2,000 rows.
-    assert table.n_read == 2000 + n_bad * (name in ("05_sadf.csv", "13_hwinfo.csv", "21_vmstat.txt"))
+    assert table.bad.n_read == 2000 + n_bad * (name in ("05_sadf.csv", "13_hwinfo.csv", "21_vmstat.txt"))
     if number is not None:
         assert found[1500 - (name == "65_nul.csv"), table.names.index(column)] == pytest.approx(number, abs=1e-4)
     assert np.mean(np.diff(times) > np.zeros(1, np.diff(times).dtype)) > 0.99

@@ -114,7 +114,7 @@ def test_every_format_is_read_as_written_and_resumes_at_every_batch(name, X, n_r
     times = np.array(seconds, "M8[s]").astype("M8[ns]")
     with tempfile.TemporaryDirectory() as folder:
         table = opened(FORMATS[name](X, times), folder, f"table.{name}", **options_of(name))
-        assert table.rereadable
+        assert table.reader.source.rereadable
         rows, numbers, read_times, _ = read(table, n_rows)
         np.testing.assert_array_equal(numbers, X)
         np.testing.assert_array_equal(
@@ -130,7 +130,7 @@ def test_every_format_is_read_as_written_and_resumes_at_every_batch(name, X, n_r
             later = list(open_table(table.path, start=position, **options_of(name)).batches(3))
             np.testing.assert_array_equal(np.concatenate([X[:0], *[part.numbers for part in later]]), X[done:])
             assert [row for part in later for row in part.rows] == rows[done:].tolist()
-        assert table.total is None or batch.done == table.total
+        assert table.reader.total is None or batch.done == table.reader.total
 
 
 @pytest.mark.parametrize("name", PIPED)
@@ -139,7 +139,7 @@ def test_a_pipe_is_read_as_it_comes(name, X, piece):
     with pytest.MonkeyPatch.context() as monkeypatch:
         data = FORMATS[name](X, np.arange(len(X)).astype("M8[s]"))
         table = piped(monkeypatch, data, piece, **options_of(name))
-        assert not table.rereadable
+        assert not table.reader.source.rereadable
         np.testing.assert_array_equal(read(table)[1], X)
 
 
@@ -169,10 +169,10 @@ def test_bad_rows_are_left_out_and_good_ones_keep_their_lines(rows, n_rows):
         numbers, values, _, _ = read(table, n_rows)
         assert numbers.tolist() == kept
         assert values[:, 0].tolist() == [float(lines[i - 1][0]) for i in kept]
-        assert table.n_bad == len(bad)
-        assert [int(told.split("line ")[1].split(":")[0]) for told in table.bad_examples] == bad[:5]
+        assert table.bad.n_left_out == len(bad)
+        assert [int(told.split("line ")[1].split(":")[0]) for told in table.bad.examples] == bad[:5]
         done = 0
-        assert table.n_read == len(kept) + len(bad)
+        assert table.bad.n_read == len(kept) + len(bad)
         for batch in open_table(table.path, on_bad_rows="skip").batches(n_rows):
             done += len(batch.rows)
             later = open_table(table.path, on_bad_rows="skip", start=batch.position)
@@ -194,7 +194,7 @@ def test_json_lines_keep_their_numbers_too(rows):
     numbers, values, _, _ = read(table)
     assert numbers.tolist() == kept
     assert values.tolist() == [[row["x"], row["y"]] for row in (json.loads(lines[i - 1]) for i in kept)]
-    assert table.n_bad == sum(1 for line in lines if line) - len(kept)
+    assert table.bad.n_left_out == sum(1 for line in lines if line) - len(kept)
 
 
 @pytest.mark.parametrize("name", ["parquet", "npy"])
@@ -214,7 +214,7 @@ def test_rows_with_nan_or_infinity_are_left_out_of_arrays(name, values, n_rows):
     numbers, rows, _, _ = read(table, n_rows)
     np.testing.assert_array_equal(rows, X[kept])
     np.testing.assert_array_equal(numbers, kept)
-    assert table.n_bad == len(X) - len(kept)
+    assert table.bad.n_left_out == len(X) - len(kept)
 
 
 @pytest.mark.parametrize(("on_missing", "rows"), [("skip", [2, 6]), ("marginal", [2, 3, 6])])
@@ -223,7 +223,7 @@ def test_gaps_are_left_out_or_handed_out(on_missing, rows):
     numbers, values, _, _ = read(table)
     assert numbers.tolist() == rows
     assert np.isnan(values).sum() == len(rows) - 2
-    assert table.n_bad == 4 - len(rows)
+    assert table.bad.n_left_out == 4 - len(rows)
     with pytest.raises(TableError, match=r"line 3: column 'y' has no value .*--drop y.*--on-missing marginal"):
         read(opened("x,y\n1,2\n3,\n"))
 
@@ -304,17 +304,17 @@ def test_columns_are_chosen_by_name(options, expected):
 def test_times_are_numbers_or_dates_and_labels_are_numbers():
     table = opened("t,x,y\n2024-05-31T10:00+02:00,1,0\n2024-05-31 10:00:00Z,2,1\n", time=["t"], labels="y")
     _, numbers, times, labels = read(table)
-    assert (table.time_names, numbers.tolist(), labels.tolist()) == (("t",), [[1], [2]], [0, 1])
+    assert (table.reading.time, numbers.tolist(), labels.tolist()) == (("t",), [[1], [2]], [0, 1])
     np.testing.assert_array_equal(times, np.array(["2024-05-31T08:00", "2024-05-31T10:00"], "M8[ns]"))
     assert read(opened("t,x\n1.5,1\n2.5,2\n", time=["t"]))[2].tolist() == [1.5, 2.5]
     assert read(opened('{"t": 1.5, "x": 2}\n', name="a.jsonl", time=["t"]))[2].tolist() == [1.5]
     table = opened("t,x\n1,1\nnoon,2\n,3\n2,4\n", time=["t"], on_bad_rows="skip")
     assert read(table)[0].tolist() == [2, 5]
-    assert table.bad_kinds == {"no time": 2}
-    assert "line 3: column 't' has no time in the form number" in table.bad_examples[0]
+    assert table.bad.kinds == {"no time": 2}
+    assert "line 3: column 't' has no time in the form number" in table.bad.examples[0]
     table = opened("x,y\n1,0\n2,\n3,1\n", labels="y", on_bad_rows="skip")
     assert [column.tolist() for column in read(table)[::3]] == [[2, 4], [0, 1]]
-    assert table.bad_examples == [f"{table.path}, line 3: column 'y' has no number (to leave the column out: --drop y)"]
+    assert table.bad.examples == [f"{table.path}, line 3: column 'y' has no number (to leave the column out: --drop y)"]
 
 
 # Errors
@@ -426,7 +426,7 @@ def test_the_lines_are_right_after_many_blocks_of_odd_rows():
     expected = [i for i in range(1, 120_000) if i % 20_000]
     np.testing.assert_array_equal(numbers[:-1, 0], expected)
     np.testing.assert_array_equal(rows[:-1], [i + 1 + (i - 1) // 20_000 for i in expected])
-    assert table.n_bad == 5
+    assert table.bad.n_left_out == 5
 
 
 def test_more_columns_than_any_table_has_are_refused_before_they_are_named(tmp_path):
