@@ -69,6 +69,7 @@ class Source:
         # A pipe waits for more by itself.
         self.follows = follow and self.rereadable
         self.text: bytes | None = None
+        self._code: str | None = None
         self._pipe: Pieces | None = None
         self._head = b""
 
@@ -88,12 +89,13 @@ class Source:
                 raise TableError(f"{self.name}: its first line is longer than {LONGEST_LINE} bytes; give a table")
         if not self.rereadable:
             self._pipe = chain([head], pieces)
+        self._code = find_code(head)
         return head
 
     def pieces(self, at: int = 0) -> Pieces:
         """Yield the text from byte `at` on, as it arrives; None where a followed file begins anew."""
-        begin = at if at and self._is_as_it_is() else 0
-        return self._skip(recode(self._raw(begin)), at - begin)
+        begin = at if self._is_as_it_is() else 0
+        return self._skip(recode(self._raw(begin), self._code), at - begin)
 
     def on_disk(self) -> str:
         """Return the path of a file that is read in any order."""
@@ -104,8 +106,7 @@ class Source:
 
     def _is_as_it_is(self) -> bool:
         """Tell whether bytes of the file are bytes of its text."""
-        is_plain = self.rereadable and not self._opener and self.text is None
-        return is_plain and self.path.exists() and find_code(next(self._read(0), b"")) is None
+        return self.rereadable and not (self._opener or self._code or self.text is not None)
 
     def _raw(self, at: int) -> Pieces:
         if self._pipe is not None:
@@ -123,9 +124,13 @@ class Source:
     def _skip(self, pieces: Pieces, at: int) -> Pieces:
         """Leave out the first `at` bytes."""
         for piece in pieces:
-            skipped, at = (piece[at:], max(at - len(piece), 0)) if piece else (piece, 0)
-            if skipped or piece is None:
-                yield skipped
+            if piece is None:
+                at = 0
+                yield None
+                continue
+            if piece[at:]:
+                yield piece[at:]
+            at = max(at - len(piece), 0)
         if at:
             raise TableError(f"{self.name}: is shorter than when it was read before; name that file, or begin anew")
 
@@ -142,29 +147,21 @@ class Source:
 
     def _follow(self, at: int) -> Pieces:
         """Read a file and wait for more; begin anew when its name has passed to another, or it was emptied."""
-        while not self.path.exists():
-            time.sleep(_POLL_SECONDS)
-        file = open(self.path, "rb", buffering=0)
-        try:
-            self._head = file.read(min(at, _HEAD_BYTES))
-            file.seek(at)
-            while True:
-                if piece := file.read(READ_BYTES):
-                    self._note_head(piece)
-                    yield piece
-                    continue
+        while True:
+            while not self.path.exists():
                 time.sleep(_POLL_SECONDS)
-                what = self._what_happened(file)
-                # The name may be gone again.
-                with suppress(FileNotFoundError):
-                    if what is not None:
-                        file, old = open(self.path, "rb", buffering=0), file
-                        old.close()
-                        self.notes.append(f"{self.name}: was {what}; reading it from its beginning")
-                        self._head = b""
-                        yield None
-        finally:
-            file.close()
+            with open(self.path, "rb", buffering=0) as file:
+                self._head, what = file.read(min(at, _HEAD_BYTES)), None
+                file.seek(at)
+                while what is None:
+                    while piece := file.read(READ_BYTES):
+                        self._note_head(piece)
+                        yield piece
+                    time.sleep(_POLL_SECONDS)
+                    what = self._what_happened(file)
+            self.notes.append(f"{self.name}: was {what}; reading it from its beginning")
+            at = 0
+            yield None
 
     def _what_happened(self, file: io.FileIO) -> str | None:
         """Tell whether another file has the name now, or this one was emptied and perhaps written again."""
@@ -212,24 +209,19 @@ def find_code(head: bytes) -> str | None:
     return marked or _LETTERS.get(bytes(map(bool, head[:4])))
 
 
-def recode(pieces: Pieces) -> Pieces:
-    """Turn text of other codes into UTF-8, and leave 8-bit text as it is."""
-    head, decode = b"", None
-    for piece in chain(pieces, [b""]):
-        if piece is None:
-            head, decode = b"", None
-            yield None
-            continue
-        if decode is None:
-            # The first bytes show the code, also if they come one by one.
-            head += piece
-            if piece and len(head) < 4:
-                continue
-            piece, code = head, find_code(head)
-            decode = codecs.getincrementaldecoder(code)("replace").decode if code else bytes
-        text = decode(piece)
-        if text:
-            yield text.encode() if isinstance(text, str) else text
+def recode(pieces: Pieces, code: str | None) -> Pieces:
+    """Turn text of a code into UTF-8, and leave 8-bit text as it is."""
+    if code is None:
+        return pieces
+    decoder = codecs.getincrementaldecoder(code)("replace")
+
+    def decode(piece: bytes | None) -> bytes | None:
+        if piece is not None:
+            return decoder.decode(piece).encode()
+        decoder.reset()
+        return None
+
+    return map(decode, pieces)
 
 
 def open_sheet(source: Source) -> None:
@@ -242,12 +234,13 @@ def open_sheet(source: Source) -> None:
     book = CalamineWorkbook.from_path(source.on_disk())
     sheets = ((name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in book.sheet_names)
     name, rows = next(((name, rows) for name, rows in sheets if len(rows) > 1), ("", []))
-    source.text = "".join("\t".join(map(_spell, row)) + "\n" for row in rows).encode()
+    source.text = "".join("\t".join(map(spell, row)) + "\n" for row in rows).encode()
     if len(book.sheet_names) > 1:
         source.notes.append(f"{source.name}: has {len(book.sheet_names)} sheets; reading {name!r}")
 
 
-def _spell(cell: Any) -> str:
+def spell(cell: Any) -> str:
+    """Write a cell as one line of text, whole numbers without a point."""
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
         return str(int(cell))
     return " ".join(str(cell).split())

@@ -22,7 +22,7 @@ from streamkpca.tables import layout
 from streamkpca.tables.bad_rows import COMMENT, NAMES_AGAIN, NO_JSON, OPEN_QUOTE, OTHER_WIDTH
 from streamkpca.tables.errors import TableError, short
 from streamkpca.tables.parts import Counts, Part, Reader, Start, name_columns
-from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source, recode
+from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source, find_code, recode, spell
 
 _BOM = b"\xef\xbb\xbf"
 _NULLS = sorted({spelling for text in layout.MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
@@ -139,7 +139,7 @@ def look_at_beginning(source: Source, n_lines: int, *, quotes: bool) -> bytes:
     """Look at the whole lines that have arrived: at least `n_lines` that are not blank, or all text."""
 
     def text_of(head: bytes) -> bytes:
-        return b"".join(piece or b"" for piece in recode(iter([head])))
+        return b"".join(filter(None, recode(iter([head]), find_code(head))))
 
     def enough(head: bytes) -> bool:
         text = text_of(head)
@@ -298,10 +298,4 @@ def _column(values: list[Any]) -> Any:
     """Make cells of what stands in JSON: numbers, or else text."""
     if all(value is None or type(value) is float for value in values):
         return pyarrow.array(values, pyarrow.float64())
-    return pyarrow.array([None if value is None else _text(value) for value in values], pyarrow.string())
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e17:
-        return str(int(value))
-    return str(value)
+    return pyarrow.array([None if value is None else spell(value) for value in values], pyarrow.string())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_tables_followed import Log
 
 from streamkpca.tables import TableError, open_table
-from streamkpca.tables.source import recode
+from streamkpca.tables.source import find_code, recode
 from streamkpca.tables.text import decode
 
 GIVEN = Path(__file__).parents[2] / ".." / "shared" / "data" / "files"
@@ -575,7 +575,7 @@ def test_rows_read_are_rows_handed_out_and_rows_left_out(pieces, n_rows):
     assert table.bad.n_read == n_kept + table.bad.n_left_out == n_kept + sum(table.bad.kinds.values())
     # Lines that hold anything, below those above the rows, are rows, or parts of one.
     if table.unit == "line" and b'"' not in data and not table.reading.wide:
-        texts = decode(b"".join(recode(iter([data])))).split("\n")
+        texts = decode(b"".join(recode(iter([data]), find_code(data)))).split("\n")
         assert table.bad.n_read == sum(bool(text.strip()) for text in texts[table.reader.n_above :])
     if table.unit == "line":
         told = {int(one.split(", line ")[1].split(":")[0]) for one in table.bad.examples}
