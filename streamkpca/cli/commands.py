@@ -23,15 +23,14 @@ _INTERRUPTED = 130
     type=click.Path(file_okay=False),
     help="Folder for the simulated file and its picture.",
 )
-@options.json_option
-def demo(**given: Any) -> None:
+def demo(out: str) -> None:
     """Watch a simulated machine, and find its faults.
 
     The machine has five sensors, a row a minute for a week, and three labelled faults. None of this is real data.
     """
     from streamkpca.cli.demo import run_demo
 
-    run_demo(watch, **given)
+    run_demo(watch, out)
 
 
 @click.command()
@@ -131,7 +130,6 @@ def info(**given: Any) -> None:
 @click.argument("model", metavar="MODEL", type=options.FILE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.FILE)
 @click.option("--out", required=True, type=options.FILE, help="Save the merged model here.")
-@options.json_option
 def merge(**given: Any) -> None:
     """Make one model of several.
 
@@ -172,7 +170,6 @@ def fleet(**given: Any) -> None:
     help="C, with --learns: one alarm in so many healthy rows.",
 )
 @click.option("--name", default="streamkpca", metavar="PREFIX", help="C: prefix of the functions.")
-@options.json_option
 def export(**given: Any) -> None:
     """Write a model in C or for ONNX runtimes.
 
@@ -185,8 +182,7 @@ def export(**given: Any) -> None:
 
 
 @click.command("warmup")
-@options.json_option
-def warm_up(**given: Any) -> None:
+def warm_up() -> None:
     """Compile all loops now.
 
     For container images and installers: no later process has to compile them then.
@@ -196,7 +192,7 @@ def warm_up(**given: Any) -> None:
     """
     from streamkpca.cli import manage
 
-    manage.warm_up(**given)
+    manage.warm_up()
 
 
 class Commands(click.Group):

@@ -31,14 +31,6 @@ def print_json(found: dict[str, Any]) -> None:
     click.echo(json.dumps(replace_nan(found), allow_nan=False, default=str))
 
 
-def print_result(found: dict[str, Any], *lines: str, as_json: bool) -> None:
-    """Print what a command has made: as JSON, or as lines."""
-    if as_json:
-        print_json(found)
-    else:
-        click.echo("\n".join(lines))
-
-
 def replace_nan(value: Any) -> Any:
     """Replace NaN and infinity, which JSON lacks, by None."""
     if isinstance(value, dict):

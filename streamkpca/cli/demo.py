@@ -49,7 +49,7 @@ def simulate_week() -> Week:
     return Week(times, rows, np.isin(np.arange(_MINUTES), [stuck, late, loose]))
 
 
-def run_demo(watch: click.Command, out: str, as_json: bool) -> None:
+def run_demo(watch: click.Command, out: str) -> None:
     """Write the week as CSV, and watch it as a user would."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def run_demo(watch: click.Command, out: str, as_json: bool) -> None:
     readings = dict(zip(SENSORS, week.readings.round(3).T, strict=True))
     with Writer(file) as writer:
         writer.write({"time": week.times, **readings, "fault": week.is_fault.astype(int)})
-    arguments = [file, "--labels", "fault", "--plot", str(folder / "picture.png"), *(["--json"] if as_json else [])]
+    arguments = [file, "--labels", "fault", "--plot", str(folder / "picture.png")]
     click.echo(f"A simulated week of a machine. As you would:\n  {write_line(['watch', *arguments])}", err=True)
     with watch.make_context("watch", arguments, parent=click.get_current_context()) as context:
         watch.invoke(context)

@@ -20,7 +20,7 @@ from streamkpca.tables import Batch, Table
 
 Facts = dict[str, Any]
 
-# The rarest of the events that the monitor has forgotten, for the list at the end.
+# The rarest events, of which a long run has kept at least so many for the list at the end.
 _MOST_EVENTS = 1000
 # Stretches of rows without a break whose numbers in the file are known.
 _MOST_STRETCHES = 100_000
@@ -37,17 +37,18 @@ class Found:
     """What a monitor finds in tables, told by their rows, times and columns."""
 
     def __init__(self, monitor: Monitor, tables: Sequence[Table], *, draws: bool) -> None:
-        self.monitor, self.tables, self.n_rows, self.n_alarms, self.n_back = monitor, tables, 0, 0, 0
+        self.monitor, self.tables, self.n_rows, self.n_alarms = monitor, tables, 0, 0
         self.changes: list[Change] = []
-        self.first_back = ""
-        self._draws, self._latest, self._first = draws, None, getattr(monitor, "n_rows_", 0)
+        self._draws, self._first = draws, getattr(monitor, "n_rows_", 0)
+        self._latest: Any = None
+        self._is_back = False
         # Where stretches of rows begin: in the stream, in their file, and its name.
-        self._starts, self._rows, self._paths = list[int](), list[int](), list[str]()
+        self._stretches = list[tuple[int, int, str]]()
         # Ended events of before, an open one left out; the last change; the last event told, and whether it had ended.
         is_open = any(event.is_open for event in monitor.events_[-1:])
         self._n_before, self._n_known = monitor.n_events_ - is_open, monitor.n_events_
         self._change, self._n_changes_told, self._told = monitor.change_detected_, 0, (0, False)
-        # The latest and the rarest, by their numbers among all events of the monitor, from 1 on.
+        # By their numbers among all events of the monitor, from 1 on: the rarest, and the latest.
         self._events, self._usual_alarms = dict[int, Event](), 1.0
         known = number_events(monitor).items()
         self._confirmed = {event.group: number for number, event in known if event.feedback == "confirmed"}
@@ -67,14 +68,12 @@ class Found:
             while sum(one.size for one in self._numbers) > _MOST_DRAWN:
                 self._numbers.popleft()
         events, n = self.monitor.events_, self.monitor.n_events_
+        if len(self._events) > 2 * _MOST_EVENTS:
+            self._events = dict(sorted(nlargest(_MOST_EVENTS, self._events.items(), key=lambda one: one[1].severity)))
         # The last one known may have been open. An event that ended in an earlier file is not one of this file.
         recent, self._n_known = events[self._n_known - n - 1 :], n
         numbered = enumerate(recent, start=n - len(recent) + 1)
         self._events |= {number: event for number, event in numbered if event.end > self._first}
-        older = (one for one in self._events.items() if one[0] <= n - len(events))
-        rarest = nlargest(_MOST_EVENTS, older, key=lambda one: one[1].severity)
-        latest = {number: event for number, event in self._events.items() if number > n - len(events)}
-        self._events = dict(sorted(rarest)) | latest
         # Beside twenty events of one alarm, as independent rows bring them: a few events may all be faults.
         self._usual_alarms = float(np.median([*(event.n_alarms for event in events), *[1] * 20]))
         if (change := self.monitor.change_detected_) not in (None, self._change):
@@ -83,30 +82,31 @@ class Found:
         return record
 
     def _note_rows(self, table: Table, batch: Batch) -> None:
-        goes_on = self._paths[-1:] == [table.path] and batch.rows[0] == self._row_of(self._first + self.n_rows)[0]
-        starts = np.flatnonzero(np.diff(batch.rows, prepend=batch.rows[0] - (1 if goes_on else 2)) != 1)
-        self._starts += (self._first + self.n_rows + starts).tolist()
-        self._rows += batch.rows[starts].tolist()
-        self._paths += [table.path] * len(starts)
-        for one in (self._starts, self._rows, self._paths):
-            del one[:-_MOST_STRETCHES]
+        position, rows = self._first + self.n_rows, batch.rows
+        goes_on = self._row_of(position) == (rows[0], table.path)
+        starts = np.flatnonzero(np.diff(rows, prepend=rows[0] - (1 if goes_on else 2)) != 1)
+        self._stretches += [(position + i, int(rows[i]), table.path) for i in starts.tolist()]
+        del self._stretches[:-_MOST_STRETCHES]
 
     def _row_of(self, position: int) -> tuple[int | None, str | None]:
         """Return the number of a row in its file, and the file; None before this run, or long ago."""
-        i = bisect(self._starts, position) - 1
-        return (None, None) if i < 0 else (self._rows[i] + position - self._starts[i], self._paths[i])
+        i = bisect(self._stretches, position, key=lambda one: one[0]) - 1
+        if i < 0:
+            return None, None
+        first, row, path = self._stretches[i]
+        return row + position - first, path
 
     def _sort_times(self, table: Table, batch: Batch) -> Any:
         """Return times that never go back: clocks are set back once a year, and logs are not always in order."""
         if batch.times is None:
             return None
-        times = np.maximum.accumulate(
-            np.insert(batch.times, 0, batch.times[0] if self._latest is None else self._latest)
-        )
-        if (back := np.flatnonzero(batch.times < times[1:])).size:
-            self.first_back = self.first_back or f"{table.path}, {table.unit} {batch.rows[back[0]]}"
-            self.n_back += len(back)
-        self._latest = times[-1]
+        before = batch.times[:1] if self._latest is None else self._latest
+        times = np.maximum.accumulate(np.concatenate([before, batch.times]))
+        if not self._is_back and (back := np.flatnonzero(batch.times < times[1:])).size:
+            where = f"{table.path}, {table.unit} {batch.rows[back[0]]}"
+            table.notes.append(f"{where}: times go back here; where they do, a row has the time of the one before")
+            self._is_back = True
+        self._latest = times[-1:]
         return times[1:]
 
     @property

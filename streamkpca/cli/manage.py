@@ -9,7 +9,7 @@ import click
 from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, replace_file
-from streamkpca.cli.console import print_facts, print_json, print_result, printable, write_value
+from streamkpca.cli.console import print_facts, print_json, printable, write_value
 from streamkpca.cli.found import list_events
 from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
@@ -37,18 +37,14 @@ def info(model: str, as_json: bool) -> None:
         click.echo("\n  ".join(["\nThe rarest events, and those accepted or confirmed", *events]))
 
 
-def merge(model: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
+def merge(model: str, files: tuple[str, ...], out: str) -> None:
     """Merge a saved model with others, and with states of devices that began with it."""
     check_target(out, (model, *files))
     saved = _read_first(model, files)
     merged = merge_models(saved.model, *(_part(path, saved) for path in files))
     merged.save(out, with_notes({}, saved.reading, {}) or None)
-    facts = model_facts(merged, saved.reading.columns)
-    if as_json:
-        print_json(facts)
-    else:
-        show_model(facts)
-        click.echo(f"Model: {out}")
+    show_model(model_facts(merged, saved.reading.columns))
+    click.echo(f"Model: {out}")
 
 
 def fleet(model: str, files: tuple[str, ...], as_json: bool) -> None:
@@ -62,14 +58,16 @@ def fleet(model: str, files: tuple[str, ...], as_json: bool) -> None:
         {**machine._asdict(), "features": [str(columns[j] if isinstance(j, int) else j) for j in machine.features]}
         for machine in machines
     ]
+    if as_json:
+        print_json({"machines": found})
+        return
     shown = [machine for machine in found if machine["rarity"] >= _LEAST_RARITY]
     few = write_value([machine["name"] for machine in found if math.isnan(machine["rarity"])])
-    lines = [f"{len(found)} machines, {len(shown)} odd" + (f"; too few rows to tell: {few}" if few else "")]
+    click.echo(f"{len(found)} machines, {len(shown)} odd" + (f"; too few rows to tell: {few}" if few else ""))
     for machine in shown:
         rarity = "over 1,000,000" if machine["rarity"] > 1e6 else f"{machine['rarity']:,.0f}"
         where = write_value(machine["features"]) or "what the atoms do not explain"
-        lines.append(f"  {printable(machine['name'])}: once in {rarity} healthy fleets; in {where}")
-    print_result({"machines": found}, *lines, as_json=as_json)
+        click.echo(f"  {printable(machine['name'])}: once in {rarity} healthy fleets; in {where}")
 
 
 def _read_first(model: str, files: tuple[str, ...]) -> Saved:
@@ -110,7 +108,7 @@ def _state_of_device(path: str) -> bytes | None:
         return head + file.read(_LARGEST_STATE) if int.from_bytes(head, "little") == MAGIC else None
 
 
-def export(model: str, out: str, double: bool, learns: bool, name: str, return_period: float, as_json: bool) -> None:
+def export(model: str, out: str, double: bool, learns: bool, name: str, return_period: float) -> None:
     """Write a saved model as a graph for ONNX runtimes, or as a C99 file for microcontrollers."""
     from streamkpca.export import to_c, to_onnx
 
@@ -128,10 +126,10 @@ def export(model: str, out: str, double: bool, learns: bool, name: str, return_p
         raise click.UsageError(f"{out}: expected a name that ends in .onnx or .c")
     with replace_file(out, mode=SHARED) as file:
         file.write(contents)
-    print_result({"written": out, "bytes": len(contents)}, f"Written: {out}", as_json=as_json)
+    click.echo(f"Written: {out}")
 
 
-def warm_up(as_json: bool) -> None:
+def warm_up() -> None:
     """Compile all loops now, so that no later process does: for container images and installers."""
     wanted, folder = os.environ.get("NUMBA_CACHE_DIR"), cache_folder()
     remedy = "set NUMBA_CACHE_DIR to a folder that you may write to"
@@ -142,7 +140,4 @@ def warm_up(as_json: bool) -> None:
     found = warmup()
     if found.unsaved:
         raise ValueError(f"{folder}: {found.unsaved} of {found.compiled} compiled loops could not be saved; make room")
-    cached = found.ready - found.compiled
-    facts = {"compiled": found.compiled, "from_the_cache": cached, "cache": str(folder)}
-    lines = f"Compiled loops: {found.compiled}, from the cache: {cached}", f"Cache: {folder}"
-    print_result(facts, *lines, as_json=as_json)
+    click.echo(f"Compiled loops: {found.compiled}, from the cache: {found.ready - found.compiled}\nCache: {folder}")

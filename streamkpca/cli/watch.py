@@ -217,10 +217,6 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
         tell_list(found, name)
     if not as_json and "labelled_rows" in facts:
         print_facts("Labels", {name: facts.get(name) for name in _MEASURES})
-    if found.n_back:
-        print_warning(
-            f"{found.first_back}: times go back here, and in {found.n_back:,} rows are before one that was read"
-        )
     if not n:
         print_warning(f"{name}: no new rows since it was read for this model; --from-start watches it anew")
     elif facts["threshold"] is None:

@@ -1,4 +1,4 @@
-"""What commands answer with a saved model: `info`, `merge`, `fleet`, `export`, `warmup`."""
+"""What commands answer with a saved model: `info`, `merge`, `fleet`, `export`."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,6 @@ import pytest
 from commands import SMALL, fact, refused, run
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.compilation import Warmth
 from streamkpca.export import to_c
 from streamkpca.monitoring import Monitor
 from streamkpca.tables import Reading
@@ -107,10 +106,10 @@ def test_a_model_is_exported(model):
     assert run("export", "m.npz", "m.onnx").exit_code == 0
     outputs = {output.name for output in onnx.load("m.onnx").graph.output}
     assert outputs == {"projection", "reconstruction_error", "novelty", "rarity", "expected", "terms"}
-    result = run("export", "m.npz", "m.c", "--double", "--name", "plant", "--json")
+    result = run("export", "m.npz", "m.c", "--double", "--name", "plant")
     expected = to_c(model, name="plant", dtype="double").encode()
     assert Path("m.c").read_bytes() == expected
-    assert json.loads(result.stdout) == {"written": "m.c", "bytes": len(expected)}
+    assert result.stdout == "Written: m.c\n"
     refused(run("export", "m.npz", "m.txt"), ".onnx or .c", code=2)
     refused(run("export", "m.npz", "o.onnx", "--name", "plant"), "leave out --name", code=2)
     refused(run("export", "m.npz", "o.c", "--name", "not a name"), "not a name")
@@ -135,17 +134,3 @@ def test_what_watch_has_saved_is_exported_also_where_rows_had_gaps(folder):
     refused(run("export", "w.npz", "x.c", "--return-period", "9"), "leave out --return-period", code=2)
     assert run("export", "w.npz", "x.c", "--learns", "--return-period", "1000").exit_code == 0
     assert "Once in 1000 healthy rows" in Path("x.c").read_text(encoding="utf-8")
-
-
-def test_warmup_tells_what_was_compiled_and_what_was_not_saved(tmp_path, monkeypatch):
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: tmp_path)
-    monkeypatch.setattr("streamkpca.cli.manage.warmup", lambda: Warmth(30, 20, 0, tmp_path))
-    found = json.loads(run("warmup", "--json").stdout)
-    assert found == {"compiled": 20, "from_the_cache": 10, "cache": str(tmp_path)}
-    monkeypatch.setattr("streamkpca.cli.manage.warmup", lambda: Warmth(30, 20, 3, tmp_path))
-    refused(run("warmup"), str(tmp_path), "3 of 20 compiled loops could not be saved")
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "blocked"))
-    refused(run("warmup"), "expected a folder that can be written to", "set NUMBA_CACHE_DIR")
-    monkeypatch.setattr("streamkpca.cli.manage.cache_folder", lambda: None)
-    refused(run("warmup"), "expected a folder for compiled loops but none can be written to")
