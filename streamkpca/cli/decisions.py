@@ -102,8 +102,4 @@ def _time_found(table: Table) -> str:
     if not found.times:
         return f"{text}, but these rows do not hold such times"
     first, last = map(table.clock, found.times)
-    # Rows of several days show which number is the day; those of one do not, up to the 12th.
-    one, other, dates = form[:2], form[3:5], [str(time)[:10] for time in found.times]
-    is_either = {one, other} == {"%d", "%m"} and form[2] in "/-" and dates[0] == dates[1] and int(dates[0][8:]) <= 12
-    other = f"; or is it --time-format '{other}{form[2]}{one}{form[5:]}'?" if is_either else ""
-    return f"{text}, as {form}: {first} to {last}{other}"
+    return f"{text}, as {form}: {first} to {last}"

@@ -39,6 +39,7 @@ class Found:
     def __init__(self, monitor: Monitor, tables: Sequence[Table], *, draws: bool) -> None:
         self.monitor, self.tables, self.n_rows, self.n_alarms = monitor, tables, 0, 0
         self.changes: list[Change] = []
+        self._machine = {} if tables[0].key is None else {"machine": tables[0].key}
         self._draws, self._first = draws, getattr(monitor, "n_rows_", 0)
         self._latest: Any = None
         self._is_back = False
@@ -143,13 +144,14 @@ class Found:
 
         Events are told when they have ended; `live` ones as soon as they are that rare too.
         """
-        yield from map(self.change_facts, self.changes[self._n_changes_told :])
+        for change in self.changes[self._n_changes_told :]:
+            yield self.change_facts(change) | self._machine
         self._n_changes_told = len(self.changes)
         for number, event in self._events.items():
             key = number, not event.is_open
             if key > self._told and (live or not event.is_open) and (self.is_shown(event) or not rare):
                 self._told = key
-                yield self.event_facts(event)
+                yield self.event_facts(event) | self._machine
 
     def _place(self, name: str, position: int, time: Any) -> Facts:
         row, path = self._row_of(position)
@@ -215,7 +217,7 @@ class Found:
             if 0 < is_fault.mean() < 1:
                 found["area_under_roc_curve"] = auroc(is_fault, rarity)
                 found["average_precision"] = average_precision(is_fault, rarity)
-        return found
+        return found | self._machine
 
     def draw(self) -> Any:
         """Draw the features of the worst events over time with what was expected of them, and below all rarities."""

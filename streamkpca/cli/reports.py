@@ -109,9 +109,9 @@ def check_picture(path: str, inputs: Sequence[str]) -> None:
     check_target(path, inputs)
 
 
-def write_picture(figure: "Figure", path: str | Path, *, dots_per_inch: int) -> None:
+def write_picture(figure: "Figure", path: str) -> None:
     """Write a picture in the format of the name's ending; the file before stays if that fails."""
     drawn = io.BytesIO()
-    figure.savefig(drawn, format=Path(path).suffix.lower().removeprefix("."), dpi=dots_per_inch)
+    figure.savefig(drawn, format=Path(path).suffix.lower().removeprefix("."), dpi=150)
     with replace_file(path, mode=SHARED) as file:
         file.write(drawn.getvalue())

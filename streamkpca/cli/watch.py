@@ -35,7 +35,7 @@ def score(files: Sequence[str], **options: Any) -> None:
     for path, its_files, its in _each_machine(files, options):
         saved = read_saved(path)
         monitor, keeper = _monitor_of(saved, path, its), Autosave(None, math.inf, saved)
-        _go_through(its_files, monitor, saved._replace(places={}), keeper, inputs=[*files, path], **its)
+        _go_through(its_files, monitor, saved._replace(places={}), keeper, its, inputs=[*files, path])
 
 
 def watch(
@@ -56,22 +56,18 @@ def watch(
             saved = read_saved(path, fitted=False) if Path(path).exists() or accept or confirm else saved
         monitor = _monitor_of(saved, path, its)
         keeper = Autosave(path, FOLLOW_SECONDS if its["follow"] else math.inf, saved)
-        for number in accept:
-            monitor.accept(event := event_of(monitor, number))
-            click.echo(
-                f"Accepted: {describe(event, number, saved.reading.columns)}; such rows raise no alarm from now on",
-                err=True,
-            )
-        for number in confirm:
-            monitor.confirm(event := event_of(monitor, number))
-            click.echo(
-                f"Confirmed: {describe(event, number, saved.reading.columns)}; such rows are alarms from now on",
-                err=True,
-            )
+        for numbers, judge, word, then in (
+            (accept, monitor.accept, "Accepted", "raise no alarm"),
+            (confirm, monitor.confirm, "Confirmed", "are alarms"),
+        ):
+            for number in numbers:
+                judge(event := event_of(monitor, number))
+                told = describe(event, number, saved.reading.columns)
+                click.echo(f"{word}: {told}; such rows {then} from now on", err=True)
         if accept or confirm:
             keeper.save(monitor)
         saved = saved._replace(places={}) if from_start else saved
-        _go_through(its_files, monitor, saved, keeper, inputs=[*its_files, *filter(None, [path])], looks=True, **its)
+        _go_through(its_files, monitor, saved, keeper, its, inputs=[*its_files, *filter(None, [path])], looks=True)
 
 
 def _each_machine(files: Sequence[str], options: Facts) -> Iterator[tuple[Any, Sequence[str], Facts]]:
@@ -107,52 +103,34 @@ def _go_through(
     monitor: Monitor,
     saved: Saved,
     keeper: Autosave,
+    options: Facts,
     *,
     inputs: Sequence[str],
-    save: str | None,
-    plot: str | None,
-    as_json: bool,
-    chunk_rows: int,
     looks: bool = False,
-    **options: Any,
 ) -> None:
     """Let a monitor score the rows of a file, and learn those that are to be learned; tell what it finds."""
+    plot, as_json, follows = options["plot"], options["as_json"], options["follow"]
     if plot:
         check_picture(plot, inputs)
-    on_missing, places = monitor.model.on_missing, saved.places
     # One pass does not come back, so a bad row must not stop it.
     options["on_bad_rows"] = options["on_bad_rows"] or "skip"
-    tables = open_tables(files, options, saved=saved, places=places, looks=looks, on_missing=on_missing)
+    tables = open_tables(
+        files, options, saved=saved, places=saved.places, looks=looks, on_missing=monitor.model.on_missing
+    )
     table = tables[0]
     if looks:
         _refuse_machines(table)
         tell_look(table)
-    begun = places.get(os.path.realpath(table.path))
+    begun = saved.places.get(os.path.realpath(table.path))
     if table.reading.time and begun is None:
         # Another file may begin before the last one ended.
         monitor.reset_context()
-    if isinstance(monitor.period, float) and not table.reading.time:
-        raise ValueError(
-            f"{table.path}: the period is a time, {monitor.period:g} s, but the rows have none; name their column "
-            "(--time), or begin with a period in rows, as in --period 144"
-        )
-    if (n_numbers := monitor.lags * len(table.names)) > _MOST_NUMBERS:
-        raise ValueError(
-            f"--lags {monitor.lags}: expected at most {_MOST_NUMBERS:,} numbers in a row and those before it but got "
-            f"{n_numbers:,} ({len(table.names)} columns); give fewer --lags or --columns"
-        )
-    writer, results = None, os.path.realpath(save or "")
-    if save:
-        if save != "-" and is_among(save, inputs):
-            raise click.UsageError(f"{save}: is read as input; give --save another name")
-        # With --json, standard output takes JSON lines.
-        form = "jsonl" if save == "-" and as_json else None
-        place, n_kept = (begun or {}).get("results", ["", 0])
-        writer = Writer(save, format=form, n_kept=n_kept if place == results else 0)
-    tells, follows = not (writer and writer.is_output), options["follow"]
+    _check_context(monitor, table)
+    writer = _open_results(options, inputs, begun or {})
+    tells = not (writer and writer.is_output)
     found, signals = Found(monitor, tables, draws=plot is not None), Signals()
     # Pieces in which at most one lasting change can be found.
-    n_rows = min(chunk_rows, LASTING if monitor.accept_after is None else monitor.accept_after)
+    n_rows = min(options["chunk_rows"], LASTING if monitor.accept_after is None else monitor.accept_after)
     with signals.handle(), writer or nullcontext():
         for table, batch in each_batch(tables, n_rows, signals, "watching", quiet=follows or not tells):
             with at(table, batch):
@@ -160,7 +138,7 @@ def _go_through(
             if writer:
                 writer.write(_list_results(table, batch, record, with_file=len(tables) > 1))
                 if batch.position is not None and not writer.is_output:
-                    batch.position["results"] = [results, writer.n_bytes]
+                    batch.position["results"] = [os.path.realpath(writer.path), writer.n_bytes]
             if tells and (as_json or follows):
                 _tell_news(found, live=follows, as_json=as_json)
             keeper.note(table, batch)
@@ -171,11 +149,39 @@ def _go_through(
     if tells:
         _conclude(found, as_json=as_json, follows=follows)
     if plot and found.n_rows:
-        write_picture(found.draw(), plot, dots_per_inch=150)
-    for what, name in (("Picture", plot), ("Results", save), ("Model", keeper.path)):
+        write_picture(found.draw(), plot)
+    for what, name in (("Picture", plot), ("Results", options["save"]), ("Model", keeper.path)):
         if tells and name and not as_json:
             click.echo(f"{what}: {name}")
     signals.leave_if_stopped(f"after {found.n_rows:,} rows")
+
+
+def _check_context(monitor: Monitor, table: Table) -> None:
+    """Refuse a period that the rows have no times for, and more rows scored together than memory holds."""
+    if isinstance(monitor.period, float) and not table.reading.time:
+        raise ValueError(
+            f"{table.path}: the period is a time, {monitor.period:g} s, but the rows have none; name their column "
+            "(--time), or begin with a period in rows, as in --period 144"
+        )
+    if (n_numbers := monitor.lags * len(table.names)) > _MOST_NUMBERS:
+        raise ValueError(
+            f"--lags {monitor.lags}: expected at most {_MOST_NUMBERS:,} numbers in a row and those before it but got "
+            f"{n_numbers:,} ({len(table.names)} columns); give fewer --lags or --columns"
+        )
+
+
+def _open_results(options: Facts, inputs: Sequence[str], begun: Facts) -> Writer | None:
+    """Open the file of results, which goes on after those of the rows that were scored before."""
+    save: str | None = options["save"]
+    if save is None:
+        return None
+    if save == "-":
+        # With --json, standard output takes JSON lines.
+        return Writer(save, format="jsonl" if options["as_json"] else "csv")
+    if is_among(save, inputs):
+        raise click.UsageError(f"{save}: is read as input; give --save another name")
+    place, n_bytes = begun.get("results", ["", 0])
+    return Writer(save, n_kept=n_bytes if place == os.path.realpath(save) else 0)
 
 
 def _list_results(table: Table, batch: Batch, record: MonitorRecord, *, with_file: bool) -> Facts:
@@ -212,7 +218,7 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
     n, n_alarms = found.n_rows, found.n_alarms
     if as_json:
         _tell_news(found, live=True, as_json=True)
-        print_json(facts | _machine(table))
+        print_json(facts)
     elif not follows and n:
         tell_list(found, name)
     if not as_json and "labelled_rows" in facts:
@@ -234,10 +240,6 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
 def _tell_news(found: Found, *, live: bool, as_json: bool) -> None:
     for one in found.news(rare=not as_json, live=live):
         if as_json:
-            print_json(one | _machine(found.tables[0]))
+            print_json(one)
         else:
             tell(one, found.tables[0].unit)
-
-
-def _machine(table: Table) -> Facts:
-    return {} if table.key is None else {"machine": table.key}
