@@ -26,7 +26,7 @@ LINES = {
     "adapters": 349,
     "changes": 637,
     "checkpoint": 600,
-    "cli": 1_434,
+    "cli": 1_408,
     "components": 1_646,
     "dictionary": 1_266,
     "export": 1_242,
@@ -36,7 +36,7 @@ LINES = {
     "plots": 386,
     "rows": 478,
     "stream": 1_377,
-    "tables": 1_839,
+    "tables": 1_827,
 }
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
@@ -44,7 +44,7 @@ LIMITS = {
     "functions named by participles": 0,
     "lines of code": sum(LINES.values()),
     "lines of docstrings": 6_925,
-    "lines of several constants": 8,
+    "lines of several constants": 7,
     "lines of tests": 22_007,
     "words to avoid": 25,
 }

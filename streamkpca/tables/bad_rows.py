@@ -18,7 +18,7 @@ OTHER_TAG, NO_KEY = "another tag", "no machine"
 _SHOWN = 5
 _SKIP = "correct such rows, or skip them (--on-bad-rows skip)"
 _FILL = "fill such gaps, skip these rows (--on-missing skip), or learn with the gaps (--on-missing marginal)"
-# Rows at the end without a number of a column that are told: so many, and this share of all rows, as a column that has
+# Rows at the end without a number of a column that are told: a count, and a share of all rows, as a column that has
 # a number a day has none in some rows at the end.
 _LEAST_SILENT = 50
 _LEAST_SHARE_SILENT = 0.1

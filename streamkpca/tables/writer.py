@@ -20,7 +20,7 @@ class Writer:
     """Write rows of results so that they can be read as they come.
 
     A path "-" is standard output. The format is one of `WRITTEN`, by default the path's ending, and CSV on standard
-    output. An older file stays until the first rows come; its first `n_kept` bytes stay then too, if it has so many.
+    output. An older file stays until the first rows come; its first `n_kept` bytes stay then too, if it is as long.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.csv")
