@@ -34,7 +34,7 @@ LINES = {
     "models": 1_276,
     "monitoring": 1_514,
     "plots": 386,
-    "rows": 478,
+    "rows": 482,
     "stream": 1_377,
     "tables": 1_827,
 }

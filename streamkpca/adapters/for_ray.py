@@ -22,8 +22,7 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
     template, weight_column
         As for `for_dask.fit`.
     dataset : ray.data.Dataset
-        All columns but that of the weights are features, of numbers. A missing value is NaN, for which see
-        `on_missing`.
+        All columns but that of the weights are features, of numbers; for missing values see `on_missing`.
 
     Returns
     -------
@@ -46,8 +45,6 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
 
     Examples
     --------
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.adapters import for_ray
     >>> dataset = ray.data.from_items([{"load": i % 7, "heat": i % 5} for i in range(6000)])  # doctest: +SKIP
     >>> for_ray.fit(StreamingKernelPCA(1, max_atoms=16), dataset).n_samples_seen_  # doctest: +SKIP
     6000

@@ -100,7 +100,7 @@ class KernelPCATransformer(_Learner, base.Transformer):
     Parameters
     ----------
     n_components : int or float
-        Number q of axes. A float between 0 and 1 asks for the fewest axes that explain this share of the variance.
+        Number q of axes, or a share of the variance between 0 and 1, which the fewest axes explain.
     seed : int or None
         Seed of the random sample that serves the certificates; nothing else is random.
     **parameters
@@ -112,9 +112,8 @@ class KernelPCATransformer(_Learner, base.Transformer):
     order. Features that appear later are ignored. An absent feature counts as 0, which is its mean after a
     StandardScaler; with ``on_missing="marginal"`` it is missing, as one that is NaN or None is.
 
-    Components are named by number, from 0. Before the first row there are none, and a row becomes ``{}``. Axes change
-    when they are refitted: every `refit_every` rows, and earlier while the stream is short, whenever it has grown by a
-    quarter. Signs are kept.
+    Components are named by number, from 0. Axes change, their signs kept, when they are refitted: every `refit_every`
+    rows, and while the stream is short, whenever it has grown by a quarter.
 
     The model inside is `kernel_pca`, for everything else: certificates, drift, atoms, saving, and arrays of rows
     with the columns `features_`. Its ``set_params``, not River's ``mutate``, changes parameters in mid-stream.

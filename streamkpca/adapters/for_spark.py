@@ -37,8 +37,7 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
     template, weight_column
         As for `for_dask.fit`.
     frame : pyspark.sql.DataFrame
-        All columns but that of the weights are features, of numbers or booleans. A null is NaN, for which see
-        `on_missing`.
+        All columns but that of the weights are features, of numbers or booleans; for nulls see `on_missing`.
 
     Returns
     -------
@@ -56,14 +55,12 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
 
     Notes
     -----
-    Each partition is learned in one task, and its state (some megabytes) is merged with those of its neighbours on the
-    executors. The bytes are the same with any number of executors, and whichever tasks are tried again. But Spark
-    samples the bounds of ranges anew in each run: write or persist a sorted frame where runs must agree to the byte.
+    Each partition is learned in one task, and states are merged on the executors. The bytes are the same with any
+    number of executors, and whichever tasks are tried again. But Spark samples the bounds of ranges anew in each run:
+    write or persist a sorted frame where runs must agree to the byte.
 
     Examples
     --------
-    >>> from streamkpca import StreamingKernelPCA
-    >>> from streamkpca.adapters import for_spark
     >>> frame = spark.range(6000).selectExpr("sin(id) AS load", "cos(id) AS heat")  # doctest: +SKIP
     >>> model = for_spark.fit(StreamingKernelPCA(2, max_atoms=16), frame)  # doctest: +SKIP
     >>> model.n_samples_seen_, model.feature_names_in_.tolist()  # doctest: +SKIP
@@ -121,8 +118,6 @@ def transform(model: Any, frame: Any, *, keep: Sequence[str] = ()) -> Any:
         pyspark is not installed.
     NotFittedError, TypeError, ValueError
         The model has learned no rows, or columns are missing, not numeric, too many, or named like an answer.
-    pyspark.errors.PythonException
-        When computed, for rows that the model refuses.
 
     Examples
     --------

@@ -45,12 +45,12 @@ def to_c(
     name : str
         Prefix of the names of all functions.
     dtype : {"double", "float"}, optional
-        Type of all numbers. By default "double", and "float" for a file that learns, which has no other.
+        Type of all numbers: "double", or "float" for a file that learns, which has no other.
     learns : bool
         Write a file that goes on learning: the model is a StreamingKernelPCA with a budget of atoms, an RBF or linear
         kernel with a unit for each feature or none, and a sample of 64 rows or more.
     return_period : float
-        Healthy rows of which one is an alarm, for a file that learns, whose levels follow that; 2 to 10,000.
+        Healthy rows of which one is an alarm of a file that learns, whose levels follow that; 2 to 10,000.
 
     Returns
     -------
@@ -65,19 +65,16 @@ def to_c(
     NotFittedError
         No row was seen yet.
     TypeError, ValueError
-        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or
-        single precision cannot hold its numbers; a file that learns is wanted of another model or kernel than it takes.
+        `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or single
+        precision cannot hold its numbers; a file that learns is wanted of another model or kernel than it takes.
 
     Notes
     -----
-    The file includes <math.h> and nothing else, allocates nothing, and compiles without warnings as C99 and as C++.
-    With s rows that errors are measured to, k rows that projections are computed from, d features and q axes, it has
-    s d + s (s + 1) / 2 + (k + 1) q constants and s + d numbers on the stack, and takes O(k (d + q)) time for a
-    projection and O(s (d + s)) for an error or a novelty; d (d + 7) / 2 + 33 constants and O(d^2) more for a rarity.
-
-    The rarity of a row says in how many healthy rows one is as odd, by the rarer of two views as in `Monitor`: its
-    novelty, and how surprising its numbers are, given each other. It is interpolated between the levels of the
-    sampled rows at powers of two, and grows with the distance beyond 32,768. The terms are the surprise of each number.
+    The file includes <math.h> and nothing else, allocates nothing, and compiles without warnings as C99 and as C++; its
+    head states its size and cost. The rarity of a row says in how many healthy rows one is as odd, by the rarer of two
+    views as in `Monitor`: its novelty, and how surprising its numbers are, given each other. It is interpolated between
+    the levels of the sampled rows at powers of two, and grows with the distance beyond 32,768. The terms are the
+    surprise of each number.
 
     Answers equal those of the model to 1e-12 of k(x, x) (projections: of its root) in double, and to some 1e-6 to 1e-3
     in "float" and on devices that learn, unless atoms nearly depend on each other.
@@ -88,8 +85,7 @@ def to_c(
     >>> from streamkpca import StreamingKernelPCA
     >>> from streamkpca.export import to_c
     >>> model = StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(500, 3)))
-    >>> text = to_c(model, name="pump")
-    >>> "double pump_rarity(const double x[3]);" in text
+    >>> "double pump_rarity(const double x[3]);" in to_c(model, name="pump")
     True
     """
     _check_name(name)

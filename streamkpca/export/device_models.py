@@ -42,10 +42,9 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
         What ``<name>_save`` wrote.
     model : StreamingKernelPCA
         The model that the device began with: that of `to_c`, or the one sent to it since by `to_device`. With `since`,
-        any model of the same kernel, such as that of `to_c`.
+        any model of the same kernel.
     since : bytes, optional
-        An earlier state of the same device, or the one that was sent to it, to learn of the rows after it alone: those
-        that a union lacks which was made from that state.
+        An earlier state of the same device, or the one that was sent to it, to learn of the rows after it alone.
 
     Returns
     -------
@@ -61,11 +60,10 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
 
     Notes
     -----
-    The device counts the rows of `model` among its own, so their share in its means is subtracted. Moments are accurate
-    to single precision, relative to all rows that the device counts. If it has replaced atoms, directions that less
-    than nothing would be left along are set to zero, and the account of energy counts that as lost;
-    `eigenvalue_bounds_` are then wide. A device keeps no sample of rows: thresholds and certificates of a union rest on
-    the sample of `model`.
+    The rows of `model` are subtracted, which the device counts among its own. Moments are accurate to single precision,
+    relative to all rows that the device counts. If it has replaced atoms, directions that less than nothing would be
+    left along are set to zero, and the account of energy counts that as lost; `eigenvalue_bounds_` are then wide. A
+    device keeps no sample of rows: thresholds and certificates of a union rest on the sample of `model`.
 
     Examples
     --------

@@ -1,7 +1,5 @@
 """The state of a device that learns: one table of its fields, from which the C file and Python's reader are made.
 
-Layout
-------
 A saved state is a record of 4-byte little-endian words, the fields of `FIELDS` in their order without gaps: "u" are
 unsigned integers, "f" numbers of IEEE single precision, arrays in C order, triangles row after row up to the diagonal.
 With m = `max_atoms`, d = `n_features` and t = m (m + 1) / 2, the words before `sequence` are constants of the C file
@@ -9,8 +7,8 @@ With m = `max_atoms`, d = `n_features` and t = m (m + 1) / 2, the words before `
 
 Rows and atoms are kept as u = (x - centre) scale, and energies as shares of `unit`, such that the kernel is
 ``unit * exp(-|u - v|^2)`` (`kernel` 1) or ``unit * u.v`` (`kernel` 2, whose centre is 0). Moments and the account are
-kept as weighted means, not sums: multiply by the total weight. `digest` is that of the constants, so the states of all
-devices with the same C file can be told from others. The first `n_atoms` of the `max_atoms` places count.
+kept as weighted means, not sums. The first `n_atoms` of the `max_atoms` places count. `digest` is that of the
+constants, so the states of all devices with the same C file can be told from others.
 
 A device keeps two records. Its state is the whole one that continues the other; `parent` tells which. If neither does,
 it is the one that was not sent, and of two saved ones that with the higher `sequence`.

@@ -48,33 +48,30 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     onnx.ModelProto
         Input ``X`` of shape (n, d), n at least 1; outputs ``projection`` of shape (n, q), ``reconstruction_error`` and
         ``novelty`` of shape (n,). Of a stream with a sample of 64 rows or more, and 256 features at most, also
-        ``rarity`` of shape (n,), ``expected`` and ``terms`` of shape (n, d), which `to_c` explains. Save it with
-        ``onnx.save(graph, path)``. The same model gives the same bytes.
+        ``rarity`` of shape (n,), ``expected`` and ``terms`` of shape (n, d), which `to_c` explains. The same model
+        gives the same bytes.
 
     Raises
     ------
     ImportError
         onnx is not installed.
-    NotFittedError
-        No row was seen yet.
-    TypeError, ValueError
-        `model` is not an estimator of this library, its kernel calls functions of the user, or it keeps no row.
+    NotFittedError, TypeError, ValueError
+        As `to_c`.
 
     Notes
     -----
     Answers equal those of the model to 1e-12 in float64 and 1e-5 in float32, relative to k(x, x) (projections: to
     its root; novelty: to k(x, x) and itself), unless atoms nearly depend on each other. A row with NaN gives NaN;
-    infinite rows and values that overflow give infinity or NaN. O(m (d + m)) a row, and memory O(n (m + d) + m (d +
-    m)). Operator set 13 and format 7, both of 2020. ``metadata_props`` holds the library's version, the estimator, the
-    kernel, the numbers of atoms and rows, and the feature names, as JSON.
+    infinite rows and values that overflow give infinity or NaN. O(m (d + m)) a row. Operator set 13 and format 7.
+    ``metadata_props`` holds the library's version, the estimator, the kernel, the numbers of atoms and rows, and the
+    feature names, as JSON.
 
     Examples
     --------
     >>> import numpy as np
     >>> from streamkpca import StreamingKernelPCA
     >>> from streamkpca.export import to_onnx
-    >>> model = StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(500, 3)))
-    >>> graph = to_onnx(model)
+    >>> graph = to_onnx(StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(500, 3))))
     >>> [output.name for output in graph.graph.output]
     ['projection', 'reconstruction_error', 'novelty', 'rarity', 'expected', 'terms']
     """

@@ -24,6 +24,7 @@ from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, warn_of_empty_axes
 from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.rows import validation
+from streamkpca.rows.bad_rows import without_bad_rows
 from streamkpca.rows.validation import Names
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import PARAMETERS, Settings
@@ -736,7 +737,7 @@ def _prepare_rows(
     # number, as making an array of it took a fifth of the time of a single row.
     weights = 1.0 if sample_weight is None else validation.as_sample_weight(sample_weight, len(rows), all_zero=True)
     if skips_bad or admits_nan:
-        rows, weights, n_rejected = validation.without_bad_rows(rows, weights, gaps=settings.has_gaps)
+        rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
     return state, rows, weights, n_rejected
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
-from streamkpca._core.arrays import Array, Flags
+from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import show
 
 # Numbers of a part of the rows.
@@ -278,47 +278,19 @@ def _check_names(X: Any, names: Names | None) -> None:
         )
 
 
-def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) -> tuple[Rows, Array | float, int]:
-    """Give rows with NaN or infinity weight zero, and zeros in their places; return also how many they were.
-
-    With `gaps`, NaN are gaps: only rows with infinity, or without any number, are bad.
-    """
-    if not isinstance(rows, RowParts) and all_finite(rows):
-        return rows, weights, 0
-    good = np.concatenate([usable_rows(part, gaps=gaps) for _, part in parts_of(rows)])
-    n_bad = len(rows) - int(np.count_nonzero(good))
-    if not n_bad and not gaps:
-        return rows, weights, 0
-
-    def clean(part: Array) -> Array:
-        kept = np.where(usable_rows(part, gaps=gaps)[:, None], part, 0.0)
-        # One NaN for all: what sets the others apart would decide which rows are drawn into samples.
-        return np.where(np.isnan(kept), np.nan, kept)
-
-    return _change_rows(rows, clean), np.where(good, weights, 0.0) if n_bad else weights, n_bad
-
-
-def usable_rows(rows: Array, *, gaps: bool) -> Flags:
-    """Tell which rows (n, d) a model can use: those of finite numbers; with `gaps`, those of some, and NaN."""
-    finite = np.isfinite(rows)
-    return np.asarray(
-        finite.any(axis=1) & ~np.isinf(rows).any(axis=1) if gaps else np.logical_and.reduce(finite, axis=1)
-    )
-
-
 def round_to_single(rows: Rows, *, finite: bool = True) -> Rows:
     """Round rows (n, d) to single precision; they stay float64.
 
     Each number moves by at most 6e-8, relative, or by 1e-45. Numbers beyond the range of float32 raise ValueError if
     `finite` is True, and become infinite otherwise. Kernel values are not rounded: that moved distances by up to 0.8%.
     """
-    rounded = _change_rows(rows, _round)
+    rounded = change_rows(rows, _round)
     if finite:
         check_finite(rounded, gaps=True, name="X in single precision")
     return rounded
 
 
-def _change_rows(rows: Rows, change: Callable[[Array], Array]) -> Rows:
+def change_rows(rows: Rows, change: Callable[[Array], Array]) -> Rows:
     """Change rows (n, d); many are changed where they are sliced, so that they are not all copied."""
     n, d = rows.shape
     if isinstance(rows, RowParts) or (n > _FEW_ROWS and n * d > _CONVERTED_WHOLE):
