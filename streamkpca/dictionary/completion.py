@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Indices
+from streamkpca._core.arrays import Array, Flags, Indices
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
 from streamkpca.dictionary.expected import ExpectedKernel
 from streamkpca.kernels.gradients import gradient_by_rows
-from streamkpca.rows.gaps import Mask, gaps_in
+from streamkpca.rows.gaps import gaps_in
 
 # Steps of a descent; on a circle the third left nothing to gain.
 _MOST_STEPS = 6
@@ -48,7 +48,7 @@ class Completion:
         out[has_gaps] = self.of(np.ascontiguousarray(rows[has_gaps]), missing[has_gaps])[0]
         return out
 
-    def of(self, rows: Array, missing: Mask) -> tuple[Array, Array]:
+    def of(self, rows: Array, missing: Flags) -> tuple[Array, Array]:
         """Complete rows (n, d), each of which has gaps; return them and their novelty (n,)."""
         whole = self.expected.distribution.complete(rows)
         scores = self.novelty(whole)
@@ -68,7 +68,7 @@ class Completion:
         whole[places] = np.where(is_less[:, None], found, whole[places])
         scores[places] = np.where(is_less, scored, scores[places])
 
-    def _descend(self, rows: Array, missing: Mask) -> Array:
+    def _descend(self, rows: Array, missing: Flags) -> Array:
         """Move the missing numbers of rows (n, d) so that these come nearer to the span."""
         scale = np.where(self.expected.distribution.scale > 0.0, self.expected.distribution.scale, 1.0)
         found, moving, free = rows.copy(), np.arange(len(rows)), missing * scale

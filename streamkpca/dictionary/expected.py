@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkpca._core._loops import tilt_apart, tilt_together
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.program import Base, Program
-from streamkpca.rows.gaps import Mask, RowDistribution, gaps_in
+from streamkpca.rows.gaps import RowDistribution, gaps_in
 
 # Rows with gaps that are integrated at a time.
 _CHUNK = 256
@@ -117,7 +117,7 @@ class ExpectedKernel:
         distribution = self.distribution
         return np.eye(len(distribution.mean)) if distribution.is_independent else distribution.precision
 
-    def _gaussian(self, form: ClosedForm, rows: Array, missing: Mask, atoms: Array) -> Compared:
+    def _gaussian(self, form: ClosedForm, rows: Array, missing: Flags, atoms: Array) -> Compared:
         """Integrate c exp(-width D) over the gaps of rows (b, d), each of which has some and is completed."""
         distribution = self.distribution
         stiffness = form.width * self._metric
@@ -144,7 +144,7 @@ class ExpectedKernel:
             energy = form.coefficient * np.exp(own)
         return Compared(exponent, energy, np.maximum(form.coefficient - energy, 0.0))
 
-    def _variances(self, missing: Mask) -> Array:
+    def _variances(self, missing: Flags) -> Array:
         """Return the sum of the variances of x in the base matrix' units, for rows with gaps (b, d)."""
         metric = np.diag(self._metric) if self._metric.ndim == 1 else self._metric
         blocks = [np.ix_(gaps, gaps) for gaps in map(np.flatnonzero, missing)]

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Positions
 from streamkpca.export.model import Formula
 from streamkpca.kernels.program import Base, PairwiseMatrix, unit_rows
 
@@ -23,7 +22,7 @@ class Segment:
 
     start: int
     width: int
-    columns: npt.NDArray[np.int64] | None
+    columns: Positions | None
     centre: Array | None
     units: Array | None
     is_unit: bool
@@ -33,10 +32,6 @@ class Segment:
     def has_matrix(self) -> bool:
         """Whether the units are a matrix."""
         return self.units is not None and self.units.ndim == 2
-
-    def entry(self, array: str) -> str:
-        """Spell number k of the segment in an array of all segments."""
-        return f"{array}[{self.start} + k]" if self.start else f"{array}[k]"
 
     def of(self, rows: Array) -> Array:
         """Return the numbers (n, width) of rows (n, d)."""

@@ -4,17 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Positions
 from streamkpca.errors import NotFittedError, not_fitted
 from streamkpca.kernels import Kernel
 from streamkpca.models.approximate import ApproximateKernelPCA
 from streamkpca.models.exact import KernelPCA
 from streamkpca.models.sparse import SparseKernelPCA
 from streamkpca.models.streaming import StreamingKernelPCA
-
-Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,8 @@
-"""Kernels as values, and their algebra: the class `Kernel`, and the combinations that its operators make."""
+"""Kernels and their algebra: the class `Kernel`, and the combinations that its operators make."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,17 +15,13 @@ from streamkpca.errors import name_errors
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels import views
 from streamkpca.kernels.program import Program, ProgramBuilder
-from streamkpca.kernels.views import FeatureView, UnitMatrix, Units
+from streamkpca.kernels.values import ATOM, POWER, PRODUCT, SUM, Value
+from streamkpca.kernels.views import FeatureView, Units
 from streamkpca.rows.validation import as_sample_weight, check_parts
-
-# Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
-DEEPEST = 200
-# How tightly an expression binds when it is printed.
-_SUM, _PRODUCT, _POWER, _ATOM = range(4)
 
 
 @name_errors
-class Kernel(ABC):
+class Kernel(Value, ABC):
     """A positive semidefinite function of two rows, as a value: immutable, comparable, printable.
 
     Notes
@@ -64,18 +59,8 @@ class Kernel(ABC):
     _stationary: ClassVar[bool] = False
     _positive_definite: ClassVar[bool] = True
     _compiled: ClassVar[bool] = True
-    _binding: ClassVar[int] = _ATOM
     # With this, numpy scalars leave ``np.float64(2) * kernel`` to __rmul__ instead of making an array of it.
     __array_ufunc__ = None
-
-    def __post_init__(self) -> None:
-        """Check the parameters, and refuse kernels that are nested too deeply to be printed or compared."""
-        if self._depth > DEEPEST:
-            raise ValueError(
-                f"a kernel is nested more than {DEEPEST} deep; join fewer kernels, or many in "
-                "pairs of pairs: (k1 + k2) + (k3 + k4)"
-            )
-        self._check()
 
     def matrix(self, X: Any, Y: Any = None) -> Array:
         """Evaluate the kernel for all pairs of rows.
@@ -108,8 +93,7 @@ class Kernel(ABC):
         left = self._check_rows(X)
         if Y is None:
             return self.program.gram(left)
-        right = check_parts(Y)[:]
-        self.check_range(right)
+        right = self._check_rows(Y)
         if left.shape[1] != right.shape[1]:
             raise ValueError(
                 f"X has {left.shape[1]} features but Y has {right.shape[1]}; pass rows with the same columns"
@@ -128,45 +112,6 @@ class Kernel(ABC):
         ndarray of shape (n,)
         """
         return self.program.diagonal(self._check_rows(X))
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters, and those of the parts by paths such as ``left__gamma``."""
-        found: dict[str, Any] = {}
-        for name, value in self._own_parameters().items():
-            parts = value.parameters() if isinstance(value, Kernel) else {}
-            found |= {name: value} | {f"{name}__{path}": part for path, part in parts.items()}
-        return found
-
-    def with_parameter(self, path: str, value: Any) -> Self:
-        """Make the kernel with another value of a parameter.
-
-        Parameters
-        ----------
-        path : str
-            A key of `parameters`.
-        value : object
-
-        Raises
-        ------
-        TypeError, ValueError
-            There is no such parameter, or it does not accept that value.
-        """
-        known = self.parameters()
-        if path not in known:
-            raise ValueError(f"the kernel {show(self)} has no parameter {path!r}; it has {', '.join(known) or 'none'}")
-        name, _, rest = path.partition("__")
-        changed = known[name].with_parameter(rest, value) if rest else value
-        return replace(self, **{name: changed})  # type: ignore[type-var]
-
-    def to_json(self) -> str:
-        """Write the kernel as JSON, which `kernel_from_json` reads.
-
-        Raises
-        ------
-        TypeError
-            The kernel calls a function of the caller, which is code and not stored.
-        """
-        return json.dumps(self._record())
 
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
         """Replace words such as "contrast", "median" and "range" by numbers that fit the given rows.
@@ -202,7 +147,7 @@ class Kernel(ABC):
     def is_settled(self) -> bool:
         """Whether all parameters are numbers."""
         is_rule = (isinstance(value, str) for value in self._own_parameters().values())
-        return not any(is_rule) and all(part.is_settled for part in self._parts())
+        return not any(is_rule) and all(part.is_settled for part in self._parts.values())
 
     @cached_property
     def is_stationary(self) -> bool:
@@ -217,7 +162,7 @@ class Kernel(ABC):
     @cached_property
     def has_units(self) -> bool:
         """Whether some part takes rows in units."""
-        return any(part.has_units for part in self._parts())
+        return any(part.has_units for part in self._parts.values())
 
     @property
     def is_compiled(self) -> bool:
@@ -241,16 +186,6 @@ class Kernel(ABC):
         builder = ProgramBuilder()
         self._lower(builder, FeatureView())
         return builder.finish()
-
-    def is_near(self, other: "Kernel", factor: float = 1.25) -> bool:
-        """Whether each number is within a factor of its counterpart in another kernel of the same form.
-
-        Parameters
-        ----------
-        other : Kernel
-        factor : float
-        """
-        return _is_near(self, other, factor)
 
     def exp(self) -> "Kernel":
         """Make the kernel exp(k(x, y))."""
@@ -316,9 +251,7 @@ class Kernel(ABC):
             return Product(self, other)
         return Scaled(float(other), self) if is_real(other) else NotImplemented
 
-    def __rmul__(self, other: Any) -> "Kernel":
-        """Make the kernel c k."""
-        return self.__mul__(other)
+    __rmul__ = __mul__
 
     def __pow__(self, exponent: Any) -> "Kernel":
         """Make the kernel k^p for a whole number p of at least 1."""
@@ -331,7 +264,7 @@ class Kernel(ABC):
         ----------
         d : int
         """
-        for part in self._parts():
+        for part in self._parts.values():
             part.check_width(d)
 
     def check_range(self, X: Array) -> None:
@@ -341,57 +274,17 @@ class Kernel(ABC):
         ----------
         X : ndarray of shape (n, d)
         """
-        for part in self._parts_in_units:
-            part.check_range(self._view(X))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the program, which is made again where it is needed."""
-        return self._own_parameters()
-
-    def _own_parameters(self) -> dict[str, Any]:
-        """Return the parameters by name, without those of the parts."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-    def _list_parts(self) -> dict[str, "Kernel"]:
-        """Return the kernels that this one combines, by name."""
-        return {name: value for name, value in self._own_parameters().items() if isinstance(value, Kernel)}
-
-    def _parts(self) -> tuple["Kernel", ...]:
-        return tuple(self._list_parts().values())
-
-    @cached_property
-    def _parts_in_units(self) -> tuple["Kernel", ...]:
-        return tuple(part for part in self._parts() if part.has_units)
-
-    def _of_all_parts(self, name: str, own: bool) -> bool:
-        """Return whether all parts have a property; `own` is that of a kernel without parts."""
-        parts = self._parts()
-        return all(getattr(part, name) for part in parts) if parts else own
-
-    def _record(self) -> dict[str, Any]:
-        """Return the kernel as an object of JSON."""
-        record: dict[str, Any] = {"type": type(self).__name__}
-        for name, value in self._own_parameters().items():
-            if callable(value):
-                raise TypeError(
-                    f"to_json: the kernel {show(self)} calls the function {value!r}, which is code and not stored; "
-                    "pass the kernel itself wherever it is needed again"
-                )
-            if isinstance(value, UnitMatrix):
-                value = value.entries.tolist()
-            record[name] = value._record() if isinstance(value, Kernel) else value
-        return record
+        for part in self._parts.values():
+            if part.has_units:
+                part.check_range(self._view(X))
 
     @abstractmethod
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         """Write the steps that leave k(x, y), for rows in this view, on top of the stack."""
 
-    def _check(self) -> None:  # noqa: B027
-        """Check the parameters of a new kernel, and set those that change by it."""
-
     def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
-        changes = {name: part._settle(self._view(X), weights) for name, part in self._list_parts().items()}
+        changes = {name: part._settle(self._view(X), weights) for name, part in self._parts.items()}
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def _view(self, X: Array) -> Array:
@@ -403,19 +296,6 @@ class Kernel(ABC):
         self.check_width(rows.shape[1])
         self.check_range(rows)
         return rows
-
-    @cached_property
-    def _depth(self) -> int:
-        """Number of levels of parts."""
-        return 1 + max((part._depth for part in self._parts()), default=-1)
-
-    def _set(self, name: str, value: Any) -> None:
-        """Set a checked parameter while the frozen value is made."""
-        object.__setattr__(self, name, value)
-
-    def _within(self, binding: int) -> str:
-        """Print this kernel, in parentheses where its surroundings bind more tightly."""
-        return repr(self) if self._binding >= binding else f"({self!r})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -441,14 +321,14 @@ class _Pair(Kernel):
 class Sum(_Pair):
     """k1(x, y) + k2(x, y), written ``k1 + k2``."""
 
-    _sign, _code, _binding = "+", loops.ADD, _SUM
+    _sign, _code, _binding = "+", loops.ADD, SUM
 
 
 @dataclass(frozen=True, repr=False)
 class Product(_Pair):
     """k1(x, y) k2(x, y), written ``k1 * k2``."""
 
-    _sign, _code, _binding = "*", loops.MULTIPLY, _PRODUCT
+    _sign, _code, _binding = "*", loops.MULTIPLY, PRODUCT
 
 
 @dataclass(frozen=True, repr=False)
@@ -458,10 +338,10 @@ class Scaled(Kernel):
     scale: float
     kernel: Kernel
 
-    _binding = _PRODUCT
+    _binding = PRODUCT
 
     def __repr__(self) -> str:
-        return f"{self.scale!r} * {self.kernel._within(_POWER)}"
+        return f"{self.scale!r} * {self.kernel._within(POWER)}"
 
     def _check(self) -> None:
         self._set("scale", check_real("scale", self.scale, least=0.0, open_below=True))
@@ -478,10 +358,10 @@ class Power(Kernel):
     kernel: Kernel
     exponent: int
 
-    _binding = _POWER
+    _binding = POWER
 
     def __repr__(self) -> str:
-        return f"{self.kernel._within(_ATOM)} ** {self.exponent}"
+        return f"{self.kernel._within(ATOM)} ** {self.exponent}"
 
     def _check(self) -> None:
         self._set("exponent", check_integer("exponent", self.exponent, least=1))
@@ -498,7 +378,7 @@ class Exponential(Kernel):
     kernel: Kernel
 
     def __repr__(self) -> str:
-        return f"{self.kernel._within(_ATOM)}.exp()"
+        return f"{self.kernel._within(ATOM)}.exp()"
 
     def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
         self.kernel._lower(builder, view)
@@ -514,7 +394,7 @@ class OnColumns(Kernel):
     columns: tuple[int, ...]
 
     def __repr__(self) -> str:
-        return f"{self.kernel._within(_ATOM)}.on({self.columns!r})"
+        return f"{self.kernel._within(ATOM)}.on({self.columns!r})"
 
     def _check(self) -> None:
         self._set("columns", views.check_columns(self.columns))
@@ -546,7 +426,7 @@ class InUnits(Kernel):
     has_units = True
 
     def __repr__(self) -> str:
-        return f"{self.kernel._within(_ATOM)}.in_units({self.units!r})"
+        return f"{self.kernel._within(ATOM)}.in_units({self.units!r})"
 
     def _check(self) -> None:
         self._set("units", views.check_units(self.units))
@@ -602,18 +482,3 @@ class InUnits(Kernel):
                 "one for each feature that its kernel compares, after .on() where that chooses columns"
             )
         super().check_width(d)
-
-
-def _is_near(value: Any, other: Any, factor: float) -> bool:
-    """Tell whether two parameters agree up to a factor: numbers, tuples of them, or kernels; others must be equal."""
-    if isinstance(value, Kernel) and type(value) is type(other):
-        others = other._own_parameters()
-        return all(_is_near(own, others[name], factor) for name, own in value._own_parameters().items())
-    if isinstance(value, UnitMatrix) and isinstance(other, UnitMatrix):
-        return value.is_near(other, factor)
-    if isinstance(value, tuple) and isinstance(other, tuple):
-        return len(value) == len(other) and all(_is_near(*pair, factor) for pair in zip(value, other, strict=True))
-    if is_real(value) and is_real(other):
-        smaller, larger = sorted((abs(float(value)), abs(float(other))))
-        return larger <= factor * smaller and (float(value) >= 0.0) == (float(other) >= 0.0)
-    return bool(value == other)

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 from streamkpca._core.parameters import check_integer, check_real, show
 from streamkpca.errors import name_errors
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels import base
-from streamkpca.kernels.base import DEEPEST, Kernel, OnColumns
+from streamkpca.kernels.base import Exponential, InUnits, Kernel, OnColumns, Power, Product, Scaled, Sum
 from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder
+from streamkpca.kernels.values import DEEPEST
 from streamkpca.kernels.views import FeatureView
 from streamkpca.kernels.widths import WidthKernel
 
@@ -334,15 +334,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "cosine": Cosine,
     "sigmoid": Sigmoid,
 }
-_COMBINATIONS: tuple[type[Kernel], ...] = (
-    base.Sum,
-    base.Product,
-    base.Scaled,
-    base.Power,
-    base.Exponential,
-    OnColumns,
-    base.InUnits,
-)
+_COMBINATIONS: tuple[type[Kernel], ...] = (Sum, Product, Scaled, Power, Exponential, OnColumns, InUnits)
 # The classes that JSON names.
 _KINDS: dict[str, type[Kernel]] = {kind.__name__: kind for kind in (*_COMBINATIONS, *KERNELS.values())}
 

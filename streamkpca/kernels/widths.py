@@ -76,19 +76,13 @@ def _median_of_pairs(X: Array, squared: bool, weights: Array | None) -> float:
     apart = distances[pairs] > 0.0
     if not apart.any():
         return 0.0
-    lengths = distances[pairs][apart]
-    if weights is None:
-        return float(np.median(lengths))
-    return _weighted_median(lengths, (weights[chosen[pairs[0]]] * weights[chosen[pairs[1]]])[apart])
-
-
-def _weighted_median(values: Array, weights: Array) -> float:
-    """Return the median of values with multiplicities; where it lies between two of them, their mean."""
-    order = np.argsort(values)
-    below = np.cumsum(weights[order] / weights.sum())
-    # Half of the weight may end exactly at a value, up to rounding.
-    first, last = np.searchsorted(below, [0.5 - 1e-12, 0.5 + 1e-12]).clip(max=len(values) - 1)
-    return float(values[order[[first, last]]].mean())
+    lengths, counts = distances[pairs][apart], np.ones(len(rows)) if weights is None else weights[chosen]
+    multiplicities = (counts[pairs[0]] * counts[pairs[1]])[apart]
+    order = np.argsort(lengths)
+    below = np.cumsum(multiplicities[order] / multiplicities.sum())
+    # Half of the pairs may end exactly at a length, up to rounding; then the median is half-way to the next.
+    first, last = np.searchsorted(below, [0.5 - 1e-12, 0.5 + 1e-12]).clip(max=len(lengths) - 1)
+    return float(lengths[order[[first, last]]].mean())
 
 
 _MEASURES = {"spread": _sum_of_variances, "scale": _variance_of_entries, "median": _median_of_pairs}

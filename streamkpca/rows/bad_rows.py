@@ -10,9 +10,8 @@ from streamkpca.rows.validation import RowParts, Rows, change_rows, parts_of
 def usable_rows(rows: Array, *, gaps: bool) -> Flags:
     """Tell which rows (n, d) a model can use: those of finite numbers; with `gaps`, those of some, and NaN."""
     finite = np.isfinite(rows)
-    return np.asarray(
-        finite.any(axis=1) & ~np.isinf(rows).any(axis=1) if gaps else np.logical_and.reduce(finite, axis=1)
-    )
+    usable = finite.any(axis=1) & ~np.isinf(rows).any(axis=1) if gaps else finite.all(axis=1)
+    return np.asarray(usable)
 
 
 def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) -> tuple[Rows, Array | float, int]:

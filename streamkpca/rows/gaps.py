@@ -4,13 +4,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import eigh
 
 from streamkpca._core._loops import all_finite, fill_expected, nearest_atoms
-from streamkpca._core.arrays import Array
-
-Mask = npt.NDArray[np.bool_]
+from streamkpca._core.arrays import Array, Flags
 
 # Rows of more features are taken to have independent columns: sums over pairs of columns would cost more than kernels.
 WIDEST_TOGETHER = 256
@@ -18,7 +15,7 @@ WIDEST_TOGETHER = 256
 _LEAST_EIGENVALUE = 1e-6
 
 
-def gaps_in(rows: Array) -> Mask | None:
+def gaps_in(rows: Array) -> Flags | None:
     """Return which cells of rows (n, d) are missing; None if none is."""
     # NaN spoils the sum of finite numbers, and a sum that overflows is looked at.
     if all_finite(rows):

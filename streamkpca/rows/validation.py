@@ -244,7 +244,6 @@ def _delay_conversion(X: Any) -> RowParts | None:
     if isinstance(X, RowParts):
         return X
     if hasattr(X, "tocsr"):
-        _check_shape(X.shape)
         if X.dtype.kind not in "fiub":
             raise TypeError(f"X is sparse with dtype {X.dtype} but real numbers are required; convert it first")
         rows = X.tocsr()
