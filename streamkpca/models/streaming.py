@@ -626,7 +626,7 @@ class StreamingKernelPCA(Estimator):
 
         Assign a state to go on from it, or None to begin anew.
         """
-        return self._require_state("state_")
+        return require(self._state, type(self).__name__, "state_")
 
     @state_.setter
     def state_(self, state: State | None) -> None:
@@ -726,7 +726,11 @@ def _prepare_rows(
     if state is not None:
         check_continued(state, settings)
         width, names = state.n_features, state.names
-    rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learner="give the model")
+    if validation.is_plain(X, width):
+        # Single rows have no time for more.
+        rows: validation.Rows = X
+    else:
+        rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learner="give the model")
     if state is None:
         settings.kernel.check_width(rows.shape[1])
         state = State.begin(settings, rows.shape[1], validation.feature_names(X))

@@ -124,7 +124,7 @@ class Scorer(NamedTuple):
             context = np.repeat(rows[:1], self.lags - 1, axis=0)
             # Rows whose predecessors are padded are not learned, except the first rows of all.
             n_padded = self.lags - 1 if state.n_rows else 0
-        stacked, context = append_predecessors(rows, context)
+        stacked, context = append_predecessors(rows, context) if self.lags > 1 else (rows.copy(), context)
         if self.period is not None:
             stacked = append_phases(stacked, self.period, state.n_rows, times)
         # Among rows that wait to be learned, those that the model would refuse would make every later call fail.
@@ -140,8 +140,8 @@ class Scorer(NamedTuple):
             scores[0] = latest_axes(model, self.settings).novelty_by_row(rows)
         if relation is not None:
             # The numbers of the row itself, given all others, its predecessors among them.
-            scores[1] = relation.score(self.leave_phases_out(rows), len(relation.mean) // self.lags)
-        return scores, smooth(scores, state.last_scores, self.smoothing)
+            scores[1] = relation.score(rows[:, : len(relation.mean)], len(relation.mean) // self.lags)
+        return scores, scores if self.smoothing is None else smooth(scores, state.last_scores, self.smoothing)
 
     def describe_healthy(self, state: MonitorState) -> Healthy:
         """Return what is known of healthy rows, by the model and their relation, or by that of rows of the model."""
@@ -153,21 +153,17 @@ class Scorer(NamedTuple):
 
 def append_predecessors(rows: Array, before: Array) -> tuple[Array, Array]:
     """Return rows (n, d) with those before them, the latest first, given those before the first row; and the next."""
-    if not len(before):
-        return rows.copy(), before
     series = np.concatenate([before[::-1], rows])
     lags = [series[lag : lag + len(rows)] for lag in range(len(before), -1, -1)]
     return np.concatenate(lags, axis=1), series[len(rows) :][::-1].copy()
 
 
-def smooth(scores: Array, last: Array | None, smoothing: float | None) -> Array:
+def smooth(scores: Array, last: Array | None, smoothing: float) -> Array:
     """Return the exponentially weighted means of scores (v, n) in time order, after the last means (v,), if any.
 
     Roots are averaged, and the mean squared: s_t = ((1 - a) s_(t-1)^1/2 + a x_t^1/2)^2. Novelty behaves like a sum of
     squares, whose roots are nearer to symmetric; in the plain mean one far row would outweigh the next ten.
     """
-    if smoothing is None:
-        return scores
     smoothed = np.empty(scores.shape)
     for view, begin, out in zip(scores, scores[:, 0] if last is None else last, smoothed, strict=True):
         smooth_roots(view, smoothing, begin, out)

@@ -134,8 +134,10 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
 def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
     """Take the first scale from a model that has learned rows: scores of rows that it leaves out in turn."""
     found = calibrate(state.model, scorer.settings, n_least=_ENOUGH)
-    segments = np.split(found.novelty[None], np.flatnonzero(np.diff(found.runs)) + 1, axis=1)
-    scores = np.concatenate([smooth(segment, None, scorer.smoothing) for segment in segments], axis=1)
+    scores = found.novelty[None]
+    if scorer.smoothing is not None:
+        segments = np.split(scores, np.flatnonzero(np.diff(found.runs)) + 1, axis=1)
+        scores = np.concatenate([smooth(segment, None, scorer.smoothing) for segment in segments], axis=1)
     scale = RarityScale.fit(scores[0])
     return replace_fields(state, scales=(scale,), n_renewed=state.n_learned)
 

@@ -300,8 +300,7 @@ class Monitor(SavedWithModel[MonitorState]):
                 if state.n_rows % chunk == 0:
                     state = self._finish_chunk(state, scorer)
                 start = stop
-            self._publish(state)
-            self._answers = record
+            self._publish(state, _answers=record)
         return record
 
     def stack(self, X: Any, *, first: int = 0, time: Any = None) -> Array:
@@ -596,14 +595,14 @@ class Monitor(SavedWithModel[MonitorState]):
             return state
         return replace_fields(state, model=learned)
 
-    def _publish(self, state: MonitorState) -> None:
+    def _publish(self, state: MonitorState, **changes: Any) -> None:
         """Let the model and the monitor know what they have learned."""
         if self._state is None or state.model is not self._state.model:
             if self.period is not None and self._learned is None:
                 self.model.kernel = state.model.kernel
             if state.model.n_rows:
                 self.model.state_ = state.model
-        self._state = state
+        vars(self).update(changes, _state=state)
 
     def _start(self, d: int, names: list[str] | None) -> tuple[Scorer, MonitorState]:
         """Return how rows (d,) are scored, and the state before the first, with a scale if the model can give one."""
@@ -625,28 +624,26 @@ class Monitor(SavedWithModel[MonitorState]):
     ) -> tuple[MonitorState, MonitorRecord]:
         """Judge rows (n, d) that follow each other; the model and the scales stay the same."""
         n, first, threshold = len(rows), state.n_rows, self._threshold(state)
-        if not is_good:
-            none, exceeds = np.full(n, np.nan), np.zeros(n, dtype=bool)
-            record, state = MonitorRecord(none, np.full(n, threshold), exceeds, none, none), state.count_rows(n, times)
-        else:
+        if is_good:
             learns = self.learn != "none"
             stacked, context, n_padded = scorer.stack(state, rows, times)
             scores, smoothed = scorer.score(state, stacked, learns)
             state, verdict = judge(state, scorer, smoothed, stacked, threshold, learns)
             verdict.is_learnable[:n_padded] = False
+            waiting = (*state.waiting, ScoredRows(stacked, verdict.is_learnable, verdict.is_odder))
+            last_scores, n_padded = smoothed[:, -1].copy(), max(n_padded - n, 0)
+            state = replace_fields(state, context=context, n_padded=n_padded, last_scores=last_scores, waiting=waiting)
             record, exceeds = MonitorRecord(*verdict[:3], scores[0], smoothed[0], times), verdict.exceeds
-            state = state.count_rows(
-                n,
-                times,
-                context=context,
-                n_padded=max(n_padded - n, 0),
-                last_scores=smoothed[:, -1].copy(),
-                waiting=(*state.waiting, ScoredRows(stacked, verdict.is_learnable, verdict.is_odder)),
-            )
             if np.count_nonzero(record.is_alarm):
                 state = self._log(state, scorer, first, stacked, record, verdict.kinds)
-        alarm_sum = state.alarm_sum.advance(exceeds, first, times)
-        return (state if alarm_sum is state.alarm_sum else replace_fields(state, alarm_sum=alarm_sum)), record
+        else:
+            none, exceeds = np.full(n, np.nan), np.zeros(n, dtype=bool)
+            record = MonitorRecord(none, np.full(n, threshold), exceeds, none, none)
+        alarm_sum, since, last = state.alarm_sum.advance(exceeds, first, times), state.first_time, state.last_time
+        if times is not None:
+            since, last = time_of(times, 0) if since is None else since, time_of(times, -1)
+        state = replace_fields(state, n_rows=first + n, alarm_sum=alarm_sum, first_time=since, last_time=last)
+        return state, record
 
     def _log(
         self, state: MonitorState, scorer: Scorer, first: int, rows: Array, record: MonitorRecord, kinds: Indices

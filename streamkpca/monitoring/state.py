@@ -14,10 +14,10 @@ from streamkpca.components.relation import Relation, RowMoments
 from streamkpca.monitoring._loops import N_LEVELS
 from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause, EventRows
-from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog, ReviewedEvents, time_of
+from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog, ReviewedEvents
 from streamkpca.monitoring.periods import time_passed
 from streamkpca.monitoring.rarity import RarityScale
-from streamkpca.rows.times import Time, Times
+from streamkpca.rows.times import Time
 from streamkpca.stream import State
 
 
@@ -93,13 +93,6 @@ class MonitorState:
     def all_time_passed(self) -> float:
         """The time from the first row to the last, of all recordings."""
         return self.time_passed + time_passed(self.first_time, self.last_time)
-
-    def count_rows(self, n: int, times: Times | None, **changes: Any) -> Self:
-        """Count n rows with their times, if they have any, and change what they change."""
-        if times is not None:
-            changes["last_time"] = time_of(times, -1)
-            changes["first_time"] = time_of(times, 0) if self.first_time is None else self.first_time
-        return replace_fields(self, n_rows=self.n_rows + n, **changes)
 
     def begin_anew(self) -> Self:
         """Forget what lags and smoothing know of the latest rows, and end an alarm run."""
