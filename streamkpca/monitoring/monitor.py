@@ -87,8 +87,8 @@ class Monitor(SavedWithModel[MonitorState]):
     ----------
     model : StreamingKernelPCA, optional
         The model that scores and learns; it belongs to the monitor from then on. Rows that it has learned must be as
-        `stack` makes them. By default a new one with the kernel ``RBF().in_units("std")``, ``max_atoms=128`` and
-        ``noise_variance=None``. One with ``on_missing="marginal"`` scores and learns rows by the numbers that they
+        `stack` makes them. By default one with ``kernel=RBF().in_units("std")``, ``max_atoms=128`` and
+        ``noise_variance=None``. With ``on_missing="marginal"`` rows are scored and learned by the numbers that they
         have; with "skip", rows with NaN get no score. With `period` it is a copy, whose kernel is multiplied by one of
         the phase.
     period : int, float or timedelta, optional
@@ -107,18 +107,17 @@ class Monitor(SavedWithModel[MonitorState]):
         begin at a higher level, which `bound_` explains, and there are none until enough healthy rows are known. What
         is learned, lasting changes and severities stay as they are without it.
     learn : {"normal", "all", "none"}
-        Rows that the model learns: normal ones, all, or none. Of the first 4,000 rows all but gross ones are normal,
-        later those that raise no alarm. From 6,000 rows on a model without a half-life learns only while the stream
-        moves: six of ten recent rows are odder than the healthy row in the middle. Where nine of ten are, but few raise
-        alarms yet, it learns those too. While it learns, one chunk of four is
-        held out.
+        Rows that the model learns. Of the first 4,000 rows all but gross ones are normal, later those that raise no
+        alarm. From 6,000 rows on a model without a half-life learns only while the stream moves: six of ten recent rows
+        are odder than the healthy row in the middle. Where nine of ten are, but few raise alarms yet, it learns those
+        too. While it learns, one chunk of four is held out.
     accept_after : int, optional
-        A lasting change is learned once rows that are as rare as the threshold among healthy ones exceed a twentieth of
-        all rows by this number, at least 32. None: it is reported at 4,096, and not learned.
+        A lasting change is learned once rows as rare as the threshold exceed a twentieth of all rows by this number, at
+        least 32. None: it is reported at 4,096, and not learned.
     max_gap : float or timedelta, optional
-        Largest time between two rows, in seconds where times are dates. After a longer one, as after a row that was
-        skipped, lags and smoothing start anew. The first row then stands for its predecessors, and rows with such
-        predecessors are not learned, except with ``learn="all"``.
+        Largest time between two rows, in seconds where times are dates. After a longer one, as after a skipped row,
+        lags and smoothing start anew: the first row stands for its predecessors, and rows with such predecessors are
+        not learned, except with ``learn="all"``.
     end_after : int, default=10
         Rows without an alarm after which an event ends.
     min_duration : int, float or timedelta, optional
@@ -130,8 +129,8 @@ class Monitor(SavedWithModel[MonitorState]):
     Raises
     ------
     TypeError, ValueError
-        A parameter is out of its range, or `model` is something else, has neither a budget of atoms nor a random
-        sample, has learned other rows than `stack` makes, or nothing though ``learn="none"``.
+        A parameter is out of its range, or `model` has neither a budget of atoms nor a random sample, has learned other
+        rows than `stack` makes, or nothing though ``learn="none"``.
 
     Notes
     -----
@@ -177,6 +176,17 @@ class Monitor(SavedWithModel[MonitorState]):
     >>> event = max(monitor.events_, key=lambda event: event.n_alarms)
     >>> event.start, event.features[0].feature
     (1500, 3)
+    >>> monitor.record_ is record, monitor.change_detected_, monitor.bound_
+    (True, None, None)
+
+    What a user says of an event holds for rows like its rows, and a new recording begins a new history:
+
+    >>> monitor.confirm(event).update(rows[1500:1520]).is_alarm[-1]
+    np.True_
+    >>> monitor.accept(event).reset_context().update(rows[1500:1520]).is_alarm[-1]
+    np.False_
+    >>> monitor.forget_alarms().n_events_
+    0
     """
 
     _entry = _noun = "monitor"
@@ -320,11 +330,6 @@ class Monitor(SavedWithModel[MonitorState]):
         ndarray of shape (n, d * lags), or (n, d * lags + 2) with a period
             The row itself first, then its predecessors, the latest first; at last cosine and sine of the phase.
 
-        Raises
-        ------
-        TypeError, ValueError
-            X is not a finite real array, or the times are not one ascending time a row.
-
         Examples
         --------
         >>> Monitor(lags=2).stack([[1.0], [2.0], [3.0]])
@@ -343,20 +348,7 @@ class Monitor(SavedWithModel[MonitorState]):
         return out if self.period is None else append_phases(out, self.period, first, times)
 
     def reset_context(self) -> Self:
-        """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event.
-
-        Returns
-        -------
-        Monitor
-            This monitor.
-
-        Examples
-        --------
-        >>> monitor = Monitor(lags=2)
-        >>> record = monitor.update([[1.0], [2.0]], time=[5.0, 6.0])
-        >>> monitor.reset_context().update([[3.0]], time=[0.0]).is_alarm
-        array([False])
-        """
+        """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event."""
         with self.model.write_lock:
             if self._state is not None:
                 state = self._close(self._state, self._scorer).begin_anew()
@@ -364,20 +356,7 @@ class Monitor(SavedWithModel[MonitorState]):
         return self
 
     def forget_alarms(self) -> Self:
-        """Forget events, alarms and the lasting change so far; lags and smoothing start anew, and thresholds stay.
-
-        Returns
-        -------
-        Monitor
-            This monitor.
-
-        Examples
-        --------
-        >>> monitor = Monitor()
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(500, 3)))
-        >>> monitor.forget_alarms().n_events_
-        0
-        """
+        """Forget events, alarms and the lasting change so far; lags and smoothing start anew, and thresholds stay."""
         with self.model.write_lock:
             if self._state is not None:
                 rest = self._state.left_out[:0]
@@ -396,27 +375,12 @@ class Monitor(SavedWithModel[MonitorState]):
             One of `events_`, of which rows are kept: the latest ones, 200,000 numbers of 32 rows each. The latest of
             its group stands for an older one.
 
-        Returns
-        -------
-        Monitor
-            This monitor.
-
         Raises
         ------
         TypeError, ValueError
             It is no event of this monitor, or its rows are no longer kept.
-
-        Examples
-        --------
-        >>> random = np.random.default_rng(0)
-        >>> monitor = Monitor()
-        >>> record = monitor.update(random.normal(size=(1000, 3)))
-        >>> record = monitor.update([[0.0, 12.0, 0.0]])
-        >>> record = monitor.accept(monitor.events_[-1]).update(random.normal([0.0, 12.0, 0.0], size=(50, 3)))
-        >>> int(record.is_alarm.sum()), monitor.events_[-1].feedback
-        (0, 'accepted')
         """
-        return self._judge_event(event, "accepted")
+        return self._review(event, "accepted")
 
     def confirm(self, event: Event) -> Self:
         """Take an event for a fault: rows like its rows are alarms from now on, however frequent, and never learned.
@@ -425,28 +389,10 @@ class Monitor(SavedWithModel[MonitorState]):
         ----------
         event : Event
             As for `accept`.
-
-        Returns
-        -------
-        Monitor
-            This monitor.
-
-        Raises
-        ------
-        TypeError, ValueError
-            It is no event of this monitor, or its rows are no longer kept.
-
-        Examples
-        --------
-        >>> monitor = Monitor()
-        >>> record = monitor.update(np.random.default_rng(0).normal(size=(1000, 3)))
-        >>> record = monitor.update([[0.0, 12.0, 0.0]])
-        >>> monitor.confirm(monitor.events_[-1]).events_[-1].feedback
-        'confirmed'
         """
-        return self._judge_event(event, "confirmed")
+        return self._review(event, "confirmed")
 
-    def _judge_event(self, event: Event, feedback: str) -> Self:
+    def _review(self, event: Event, feedback: str) -> Self:
         """Take in what a user says of an event."""
         with self.model.write_lock:
             if not isinstance(event, Event):
@@ -534,40 +480,17 @@ class Monitor(SavedWithModel[MonitorState]):
 
     @property
     def change_detected_(self) -> Change | None:
-        """The latest lasting change: since which row, and which features; None if there was none.
-
-        Examples
-        --------
-        >>> monitor = Monitor()
-        >>> record = monitor.update([[1.0, 2.0]])
-        >>> monitor.change_detected_ is None
-        True
-        """
+        """The latest lasting change: since which row, and which features; None if there was none."""
         return None if self._state is None else self._state.change
 
     @property
     def bound_(self) -> FalseAlarmBound | None:
-        """How many healthy rows the bound of `false_alarms` needs, how many are known, and its level.
-
-        Examples
-        --------
-        >>> monitor = Monitor(false_alarms=1 / 10_000)
-        >>> record = monitor.update([[1.0, 2.0]])
-        >>> monitor.bound_
-        <FalseAlarmBound: one false alarm run in 10,000 healthy rows needs 5,000 healthy rows, 0 known; no alarm before>
-        """
+        """How many healthy rows the bound of `false_alarms` needs, how many are known, and its level."""
         return None if self._state is None else self._state.bound
 
     @property
     def record_(self) -> MonitorRecord:
-        """Answers to the latest call of `update`, which `plots.draw_novelty` draws; files do not hold them.
-
-        Examples
-        --------
-        >>> monitor = Monitor()
-        >>> monitor.update([[1.0, 2.0]]) is monitor.record_
-        True
-        """
+        """Answers to the latest call of `update`, which `plots.draw_novelty` draws; files do not hold them."""
         if self._answers is None:
             raise AttributeError(
                 "Monitor: record_, the answers to the latest rows, is not there before the first call of update, and "
