@@ -32,7 +32,7 @@ LINES = {
     "export": 1_237,
     "kernels": 1_661,
     "models": 1_276,
-    "monitoring": 1_514,
+    "monitoring": 1_504,
     "plots": 386,
     "rows": 478,
     "stream": 1_377,

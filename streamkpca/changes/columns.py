@@ -1,8 +1,7 @@
 """Columns: what a control chart sees of a row, each 0 on average and of variance 1 for healthy rows.
 
-They are the row's whitened coordinates in the span of the atoms; its features, whitened; the features themselves; the
-logarithms of its novelty and of its distance; and the products of any two features. In wide rows the first whitened
-coordinates stand for features. Far from healthy rows all but products grow as logarithms.
+`ChangeDetector` lists them. In wide rows the first whitened coordinates stand for features. Far from healthy rows all
+but products grow as logarithms, which makes exponential tails of power laws.
 """
 
 import math

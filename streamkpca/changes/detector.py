@@ -61,9 +61,9 @@ class DistributionChange:
     confidence : float
         Probability that a healthy stream would not have reached that statistic since the statistics began.
     features : tuple of Shift
-        Means, spreads and correlations that moved in the rows from `start` to `last`, of the latest 1,024 of them, the
-        surest first, at most five; if nothing moved, the chance that any is named is one in a hundred. Fewer than ten
-        rows show means only.
+        Means, spreads and correlations that moved in the latest 1,024 rows from `start` to `last`, the surest first, at
+        most five; if nothing moved, the chance that any is named is one in a hundred. Fewer than ten rows show means
+        only.
 
     Examples
     --------
@@ -143,25 +143,21 @@ class ChangeDetector(SavedWithModel[DetectorState]):
 
     Notes
     -----
-    Each row becomes whitened coordinates in the span of the model's atoms, its features, or 24 principal axes if these
-    are more, with and without whitening, the logarithms of its novelty and of its distance, and the products of any two
+    Each row becomes columns: whitened coordinates in the span of the model's atoms; its features, whitened and not, or
+    24 principal axes if these are more; the logarithms of its novelty and of its distance; and the products of any two
     features. Exponentially weighted averages [1]_ with five rates, from the row alone to a memory of up to 200 rows,
     are compared with those of healthy rows: by the sum of squares for whitened columns, by the largest square for the
-    others. So means, spreads, correlations and shapes can be seen to move, in one row or slowly. Far from healthy rows
-    columns count by their logarithm, which makes exponential tails of power laws.
+    others. So means, spreads, correlations and shapes can be seen to move, in one row or slowly.
 
-    The **run length** is the mean wait for a level. Streams are put together from blocks of healthy rows [2]_, four
-    times as long as rows stay correlated, and the rows until the largest statistic passes a level are counted. Levels
-    that are passed less than once in a quarter of the healthy rows are extrapolated, as waits for rare levels are
-    exponential. Correlated healthy rows count for fewer; a warning tells where there are too few. A spread that itself
-    rises and falls in spells makes detections several times more frequent. Half of the detections come within 0.7 times
-    the mean.
+    The **run length** is the mean wait for a level, counted in streams that are put together from blocks of healthy
+    rows [2]_, four times as long as rows stay correlated. Levels that are passed less than once in a quarter of the
+    healthy rows are extrapolated, as waits for rare levels are exponential. A warning tells where correlated rows are
+    too few. A spread that itself rises and falls in spells makes detections several times more frequent. Half of the
+    detections come within 0.7 times the mean.
 
     After a detection the statistics begin anew against the same healthy rows. If they pass again within a twentieth of
-    the run length, the change lasts: it is reported once, and `change_detected_` gets surer. Call `restart` to take it
-    for the new normal.
-
-    A row costs O(m (d + m)) for m atoms. Results do not depend on how calls cut the stream.
+    the run length, the change lasts: it is reported once, and `change_detected_` gets surer. A row costs O(m (d + m))
+    for m atoms. Results do not depend on how calls cut the stream.
 
     References
     ----------
@@ -255,13 +251,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         return record
 
     def restart(self) -> Self:
-        """Take the next `n_healthy` rows for the healthy ones; the latest change and the count of rows stay.
-
-        Returns
-        -------
-        ChangeDetector
-            This detector.
-        """
+        """Take the next `n_healthy` rows for the healthy ones; the latest change and the count of rows stay."""
         if (state := self._state) is not None:
             self._state = replace(state, rows=state.rows[:0], averages=np.empty((0, 0)), n_since=0, chart=None)
         return self

@@ -58,8 +58,9 @@ def warn_of_empty_axes(eigenvalues: Array, where: str) -> None:
 class Estimator(Parameterised):
     """Base of the estimators of axes; a subclass has `fit`, and stores its arguments by their names.
 
-    Methods that learn return the model itself. Questions raise `NotFittedError` before the first row, and TypeError or
-    ValueError if X is not a finite real array with the features of the fitted rows.
+    Methods that learn return the model itself. Questions, and attributes that end in an underscore, raise
+    `NotFittedError` before the first row. Questions raise TypeError or ValueError if X is not a finite real array with
+    the features of the fitted rows.
 
     Examples
     --------
@@ -148,8 +149,7 @@ class Estimator(Parameterised):
         Returns
         -------
         ndarray of shape (n, q)
-            Coordinates along the axes, or a DataFrame of them, see `set_output`. Columns beyond the rank are zero. Up
-            to rounding, the projection of a row does not depend on the other rows of the call.
+            Coordinates along the axes, or a DataFrame of them, see `set_output`. Columns beyond the rank are zero.
 
         Examples
         --------
@@ -199,8 +199,8 @@ class Estimator(Parameterised):
 
         Raises
         ------
-        NotFittedError, TypeError, ValueError
-            Also if X has not one column for each axis.
+        ValueError
+            X has not one column for each axis.
 
         Notes
         -----
@@ -241,13 +241,12 @@ class Estimator(Parameterised):
         Returns
         -------
         float
-            R^2 of ``inverse_transform(transform(X))`` over all features together: 1 is perfect; the mean alone scores
-            0.
+            R^2 of ``inverse_transform(transform(X))`` over all features: 1 is perfect, the mean alone scores 0.
 
         Raises
         ------
-        NotFittedError, TypeError, ValueError
-            Also if all rows are equal.
+        ValueError
+            All rows are equal.
         """
         del y
         answers, rows = self._ask("score", X)
@@ -290,8 +289,8 @@ class Estimator(Parameterised):
 
         Raises
         ------
-        NotFittedError, TypeError, ValueError
-            Also if the model has fewer axes.
+        ValueError
+            The model has fewer axes.
 
         References
         ----------
@@ -324,12 +323,10 @@ class Estimator(Parameterised):
         With a kernel of the difference of two rows, k(x, x) is the same number e for all rows, and the reconstruction
         error r [1]_ never exceeds it. The score is -e log(1 - r/e), minus the logarithm of the share of the row's
         energy that the model explains. It ranks rows as r does, and far away it grows with the distance to the nearest
-        atoms: with RBF as ``2 gamma |x - z|^2 e``. With any other kernel, the score is r itself. O(m (d + m)) a row
-        with m atoms.
+        atoms: with RBF as ``2 gamma |x - z|^2 e``. With any other kernel, the score is r. O(m (d + m)) with m atoms.
 
-        A row that the model keeps scores 0, whatever it is like, and rows near it score little: what was learned is
-        not novel. So fit models to healthy rows; `OutlierDetector` finds the outliers among the rows that it is fitted
-        to.
+        A row that the model keeps scores 0, and rows near it score little. So fit models to healthy rows;
+        `OutlierDetector` finds the outliers among the rows that it is fitted to.
 
         References
         ----------
@@ -363,8 +360,8 @@ class Estimator(Parameterised):
 
         Raises
         ------
-        NotFittedError, TypeError, ValueError
-            Also if there is no such feature.
+        TypeError, ValueError
+            There is no such feature.
 
         Notes
         -----
@@ -374,7 +371,6 @@ class Estimator(Parameterised):
 
         Examples
         --------
-        >>> import numpy as np
         >>> from streamkpca import StreamingKernelPCA
         >>> angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 3000)
         >>> model = StreamingKernelPCA().partial_fit(np.sin(angle[:, None] + np.arange(6)))
@@ -415,9 +411,8 @@ class Estimator(Parameterised):
         with the coordinate c on an axis where rows have the variance v, c^2 / (c^2 + 100 v) of c^2.
 
         So fitted rows that are outliers have low scores, where their `novelty` is 0 if the model keeps them. On 28
-        tables with outliers, fitted and scored by a default model, the mean area under the ROC curve is 0.81 by this
-        score, 0.63 by novelty, and 0.84 by `OutlierDetector`, which is made for such tables. After a fit to rows
-        without outliers, it is 0.83, and 0.86 by novelty.
+        tables that were fitted with their outliers, the mean area under the ROC curve is 0.81 by this score, 0.63 by
+        novelty, and 0.84 by `OutlierDetector`. After a fit to rows without outliers, novelty is better.
 
         Examples
         --------
@@ -453,8 +448,8 @@ class Estimator(Parameterised):
     def eigenvalues_(self) -> Array:
         """Variances along the axes, largest first, in units of k(x, x); shape (q,).
 
-        scikit-learn's `KernelPCA` has the eigenvalues of the centred kernel matrix: n - 1 times these, for n rows of
-        weight 1. Its `PCA` has these as ``explained_variance_``.
+        scikit-learn's `KernelPCA` has n - 1 times these, for n rows of weight 1; its `PCA` has these as
+        ``explained_variance_``.
         """
         return self._require_fitted("eigenvalues_").eigenvalues
 
@@ -509,9 +504,8 @@ class Estimator(Parameterised):
     def eigenvalue_bounds_(self) -> Array:
         """Lower and upper bounds of the eigenvalues that kernel PCA of all rows would have; shape (q, 2).
 
-        If the kernel is positive definite, they hold with certainty, by the energy account and Weyl's inequality, up to
-        rounding: 1e-9 of the mean of k(x, x), and more if atoms nearly depend on each other. Every swap of atoms widens
-        them.
+        If the kernel is positive definite, they hold by the energy account and Weyl's inequality, up to rounding: 1e-9
+        of the mean of k(x, x), and more if atoms nearly depend on each other. Every swap of atoms widens them.
         """
         return self._require_fitted("eigenvalue_bounds_").eigenvalue_bounds
 

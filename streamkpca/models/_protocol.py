@@ -35,8 +35,12 @@ class Parameterised(ABC):
     Examples
     --------
     >>> from streamkpca import KernelPCA
-    >>> KernelPCA().set_params(n_components=3, kernel__gamma=2.0).get_params()
+    >>> model = KernelPCA().set_params(n_components=3, kernel__gamma=2.0)
+    >>> model.get_params()
     {'n_components': 3, 'kernel': RBF(gamma=2.0), 'center': True, 'kernel__gamma': 2.0}
+    >>> import pandas
+    >>> model.fit(pandas.DataFrame({"flow": [1.0, 2.0]})).n_features_in_, model.feature_names_in_.tolist()
+    (1, ['flow'])
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -87,27 +91,12 @@ class Parameterised(ABC):
 
     @property
     def n_features_in_(self) -> int:
-        """Number of features.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA().fit([[1.0, 2.0], [2.0, 4.0]]).n_features_in_
-        2
-        """
+        """Number of features."""
         return self._find_width("n_features_in_")[0]
 
     @property
     def feature_names_in_(self) -> Names:
-        """Names of the features, if the first rows came with names.
-
-        Examples
-        --------
-        >>> import pandas
-        >>> from streamkpca import KernelPCA
-        >>> KernelPCA().fit(pandas.DataFrame({"flow": [1.0, 2.0]})).feature_names_in_.tolist()
-        ['flow']
-        """
+        """Names of the features, if the first rows came with names."""
         names = self._find_width("feature_names_in_")[1]
         if names is None:
             raise AttributeError(

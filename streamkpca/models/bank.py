@@ -64,14 +64,10 @@ class Bank:
 
     Notes
     -----
-    A key is a string of at most 1,000 characters or an integer. What a key has learned depends on its rows in their
-    order alone, however many are in memory. A bank that is opened again is at its last generation, see `save`, whatever
-    killed the process: a source that repeats the rows since, from the offset in `extra_`, loses none and counts none
-    twice. If the disk is full, a call raises OSError, everything stays in memory or in the file, and the bank goes on
-    once there is room.
-
-    A call takes the keys in memory first, and reads and writes every other one once: calls with many rows of few keys
-    are the fastest.
+    A key is a string of at most 1,000 characters or an integer. What a key has learned depends on its rows alone. A
+    bank that is opened again is at its last generation, see `save`, whatever killed the process: a source that repeats
+    the rows since, from the offset in `extra_`, loses none and counts none twice. If the disk is full, a call raises
+    OSError, everything stays in memory or in the file, and the bank goes on once there is room.
 
     Examples
     --------
@@ -162,8 +158,8 @@ class Bank:
 
         Raises
         ------
-        KeyError, TypeError
-            The key has nothing, or is neither a string nor an integer.
+        KeyError
+            The key has nothing.
         """
         key = _check_key(key)
         state = self._values[key].to_bytes() if key in self._values else self._read_stored(key)
@@ -178,12 +174,12 @@ class Bank:
         ----------
         key : str or int
         value : object
-            Of the class that `make` returns. It belongs to the bank from then on.
+            It belongs to the bank from then on.
 
         Raises
         ------
-        TypeError, OSError
-            It is of another class, or another one cannot be written to make room.
+        TypeError
+            It is not of the class that `make` returns.
         """
         if type(value) is not self._kind:
             raise TypeError(f"expected a {self._kind.__name__} but got {type(value).__name__}")
@@ -212,13 +208,6 @@ class Bank:
         ----------
         extra : object, optional
             JSON data, such as the offset of the next row in its source; `extra_` has it when the bank is opened again.
-
-        Raises
-        ------
-        OSError
-            The disk is full: the generation before stays, and everything in memory.
-        TypeError, ValueError
-            `extra` is no JSON data.
         """
         now, text = self._generation, json.dumps(extra, allow_nan=False)
         for key in list(self._changed):
@@ -229,10 +218,7 @@ class Bank:
         return self
 
     def close(self) -> None:
-        """Save, unless the last `save` had an `extra` that goes with what it stored; let other banks use the folder.
-
-        If the disk is full, the bank stays open.
-        """
+        """Save, unless the last `save` had an `extra` that goes with what it stored; let other banks use the folder."""
         if self._generation is not None:
             if self.extra_ is None:
                 self.save()

@@ -28,11 +28,6 @@ class Checkpointer:
     keep : int, default=3
         Number of generations to keep.
 
-    Raises
-    ------
-    OSError, TypeError, ValueError
-        The folder does not exist, `path` is a folder, or an argument is not a number above 0.
-
     Notes
     -----
     Only one process may write at a time. Numbering continues from the newest generation, readable or not.
@@ -109,7 +104,7 @@ class Checkpointer:
         Returns
         -------
         Path or None
-            None if no save was due.
+            The file; None if no save was due.
         """
         new = _rows_of(model) - self._saved_rows
         enough = self._every_rows is not None and new >= self._every_rows
@@ -129,12 +124,7 @@ class Checkpointer:
         Raises
         ------
         CheckpointError
-            There are generations, but none can be read; starting anew silently would be worse.
-
-        Warns
-        -----
-        CheckpointWarning
-            For each generation that cannot be read.
+            There are generations, but none can be read. Each that cannot brings a `CheckpointWarning`.
         """
         generations = self.generations
         for path in generations:

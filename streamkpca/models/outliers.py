@@ -152,8 +152,8 @@ class _Table:
 class OutlierDetector(Parameterised):
     """Find the outliers of a table among its own rows, and of other rows like them.
 
-    The detector is fitted to rows of which some are outliers, and ranks these rows and others. To watch for rows that
-    are unlike healthy ones, learn healthy ones by `StreamingKernelPCA` and ask for their `novelty`. Questions raise
+    The detector is fitted to rows of which some are outliers, and ranks these rows and others. To find rows that are
+    unlike healthy ones, ask a `StreamingKernelPCA` that has learned these for the `novelty` of others. Questions raise
     `NotFittedError` before the first row, and TypeError or ValueError if X is not a finite real array with the columns
     of the table.
 
@@ -252,12 +252,7 @@ class OutlierDetector(Parameterised):
         Parameters
         ----------
         X, y
-            As for `fit`. An Arrow stream is read batch by batch.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `fit`; or X has other columns than the rows before.
+            As for `fit`, with the columns of the rows before. An Arrow stream is read batch by batch.
 
         Examples
         --------
@@ -276,61 +271,44 @@ class OutlierDetector(Parameterised):
         return self
 
     def score_samples(self, X: Any) -> Array:
-        """Score rows, of the table or others; the lower, the odder.
+        """Return minus the scores (n,) of rows (n, d), of the table or others; the lower, the odder.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Minus the score of the Notes.
         """
         table, rows = self._ask("score_samples", X)
         return -table.score.of(rows)
 
     def decision_function(self, X: Any) -> Array:
-        """Tell how far rows are from being outliers: `score_samples` less `offset_`, negative for outliers.
+        """Return `score_samples` less `offset_`, (n,): how far rows are from being outliers, negative for these.
 
         PyOD's method of the same name has the other sign, as its `decision_scores_` have here too.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n,)
         """
         table, rows = self._ask("decision_function", X)
         return table.threshold - table.score.of(rows)
 
     def predict(self, X: Any) -> Indices:
-        """Tell outliers, as -1, from other rows, as 1.
+        """Return -1 for outliers and 1 for other rows: (n,).
 
         Parameters
         ----------
         X : array-like of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n,)
         """
         table, rows = self._ask("predict", X)
         return np.where(table.score.of(rows) > table.threshold, -1, 1)
 
     def fit_predict(self, X: Any, y: Any = None) -> Indices:
-        """Fit the detector to rows, and tell the outliers among them, as -1, from the others, as 1.
+        """Return -1 for the outliers among rows, after a fit to them, and 1 for the others: (n,).
 
         Parameters
         ----------
         X, y
             As for `fit`.
-
-        Returns
-        -------
-        ndarray of shape (n,)
         """
         return 1 - 2 * self.fit(X, y).labels_
 

@@ -111,7 +111,7 @@ class SavedWithModel(ABC, Generic[Found]):
         Raises
         ------
         CheckpointError, OSError
-            As `StreamingKernelPCA.load` raises them, or the file holds a model without such an object.
+            As `StreamingKernelPCA.load`; or the file holds a model alone.
         """
         model = StreamingKernelPCA.load(path, kernel=kernel)
         return cls._restore(model, model.extra_, f"load: {os.fsdecode(path)}")

@@ -140,7 +140,7 @@ class StreamingKernelPCA(Estimator):
     The state is a value, to which a model can return:
 
     >>> before = model.state_
-    >>> with model.write_lock:  # no other thread learns between these two calls
+    >>> with model.write_lock:  # no other thread learns between these calls
     ...     model.forget(0.5).partial_fit(circle[:100]).refit().total_weight_
     1600.0
     >>> model.state_ = before
@@ -228,28 +228,14 @@ class StreamingKernelPCA(Estimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Start anew and learn from these rows in two passes.
 
+        With a budget, a sample of all rows (50 for each of `max_atoms`, at least 1,024 and at most 10,240) chooses the
+        atoms; the second pass records every row in the final basis, so the result hardly depends on their order. The
+        scale of the kernel is settled on about a million numbers from all over, or 2,048 rows if these are more.
+
         Parameters
         ----------
         X, y, sample_weight
-            As for `partial_fit`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `partial_fit`; or no row can be used.
-
-        Notes
-        -----
-        With a budget, a sample of all rows (50 for each of `max_atoms`, at least 1,024 and at most 10,240) chooses the
-        atoms; the second pass records every row in the final basis, so the result hardly depends on their order. The
-        scale of the kernel is settled on about a million numbers (8 MiB) from all over, or 2,048 rows if these are more
-        numbers.
-
-        Examples
-        --------
-        >>> rows = np.random.default_rng(0).normal(size=(1200, 2))
-        >>> StreamingKernelPCA(2).fit(rows[:1000]).partial_fit(rows[1000:]).n_samples_seen_
-        1200
+            As for `partial_fit`, which raises the same; some row must be usable.
         """
         del y
         settings, X = self.settings(), validation.arrow_table(X)
@@ -260,13 +246,7 @@ class StreamingKernelPCA(Estimator):
         return self
 
     def refit(self) -> Self:
-        """Publish axes of all rows seen so far, outside the schedule; the stream goes on as if there had been no refit.
-
-        Raises
-        ------
-        NotFittedError
-            The model has seen no rows.
-        """
+        """Publish axes of all rows so far, outside the schedule; the stream goes on as if there had been no refit."""
         settings = self.settings()
         with self.write_lock:
             self._state = refit(self._require_state("refit"), settings)
@@ -282,11 +262,6 @@ class StreamingKernelPCA(Estimator):
         ----------
         factor : float
             Above 0, at most 1; k calls with 1/2 give 2^-k. The total weight stays above 1e-120.
-
-        Raises
-        ------
-        TypeError, ValueError
-            The factor is not such a number.
         """
         factor = check_real("factor", factor, least=0.0, most=1.0, open_below=True)
         with self.write_lock:
@@ -300,13 +275,8 @@ class StreamingKernelPCA(Estimator):
         Parameters
         ----------
         other : StreamingKernelPCA
-            With the same kernel, features, `half_life` and `dtype`. It does not change. Let all shards have one scale
-            of the kernel: ``kernel=kernel.settled(rows)``.
-
-        Raises
-        ------
-        TypeError, ValueError
-            The other is no such model, or this one itself. Then nothing changes.
+            With the same kernel, features, `half_life` and `dtype`. It does not change, nor does this one where it is
+            refused. Let all shards have one scale of the kernel: ``kernel=kernel.settled(rows)``.
 
         Notes
         -----
@@ -363,18 +333,14 @@ class StreamingKernelPCA(Estimator):
         Parameters
         ----------
         confidence : float, default=0.95
-            Probability, over the draws of the random sample, that the interval contains the true share.
+            Probability, strictly between 0 and 1, that the interval contains the true share, over the draws of the
+            random sample.
 
         Returns
         -------
         ndarray of shape (2,)
             Ends of an interval for the share of the stream's energy sum a_n k(x_n, x_n) in the span of the published
             atoms. They coincide while the sample holds every row.
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            Also if the model has no sample, or the confidence is not strictly between 0 and 1.
 
         Notes
         -----
@@ -394,7 +360,7 @@ class StreamingKernelPCA(Estimator):
         >>> bool(low < 1.0 - model.reconstruction_error(rows).mean() < high)
         True
         """
-        share = _check_open_share("confidence", confidence)
+        share = check_real("confidence", confidence, least=0.0, most=1.0, open_below=True, open_above=True)
         state, settings, totals, reservoir = self._require_sample("captured_energy")
         return captured_energy(latest_axes(state, settings), reservoir, totals, share)
 
@@ -404,18 +370,14 @@ class StreamingKernelPCA(Estimator):
         Parameters
         ----------
         quantile : float, default=0.99
-            Share of rows like those of the stream (with forgetting, like the recent ones) that should stay below it.
+            Share of rows like those of the stream (with forgetting, like the recent ones) that should stay below it,
+            strictly between 0 and 1.
 
         Returns
         -------
         float
             In units of k(x, x), to compare with `novelty(X)`. If there are too few rows for the quantile, the largest
             score: r rows resolve quantiles up to r / (r + 1).
-
-        Raises
-        ------
-        NotFittedError, TypeError, ValueError
-            Also if the model has no sample, or the quantile is not strictly between 0 and 1.
 
         Notes
         -----
@@ -438,7 +400,7 @@ class StreamingKernelPCA(Estimator):
         >>> round(float((later < model.novelty_threshold(0.95)).mean()), 2)
         0.95
         """
-        rarity = 1.0 / (1.0 - _check_open_share("quantile", quantile))
+        rarity = 1.0 / (1.0 - check_real("quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True))
         state, settings, _, _ = self._require_sample("novelty_threshold")
         return calibrate(state, settings, n_least=rows_for_level(rarity)).level(rarity)
 
@@ -492,6 +454,8 @@ class StreamingKernelPCA(Estimator):
     def save(self, path: FileName, extra: Any = None) -> None:
         """Write everything that the model has learned to a file: an uncompressed npz archive, numpy's own format.
 
+        A loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
+
         Parameters
         ----------
         path : path-like
@@ -508,10 +472,6 @@ class StreamingKernelPCA(Estimator):
         CheckpointError, TypeError, ValueError
             JSON cannot express `extra`, a parameter is invalid, no file can have this name, or the contents could not
             be loaded again. Then nothing is written.
-
-        Notes
-        -----
-        A loaded model continues as if it had never been stopped, bit for bit, and the same state gives the same bytes.
 
         Examples
         --------
@@ -647,17 +607,7 @@ class StreamingKernelPCA(Estimator):
         return lock.held
 
     def settings(self) -> Settings:
-        """Check the parameters, and return them as the functions of `streamkpca.stream` take them.
-
-        Returns
-        -------
-        Settings
-
-        Raises
-        ------
-        TypeError, ValueError
-            A parameter is out of its range.
-        """
+        """Return the parameters, checked, as the functions of `streamkpca.stream` take them."""
         # Streams of single rows use the same arguments millions of times, so they are checked once. Comparing them with
         # those of the last call took a fifth of the time of a row.
         checked: Settings | None = vars(self).get("_checked")
@@ -798,7 +748,3 @@ def _merge_states(models: Sequence[Any]) -> State | None:
     states = [(model._state, model.settings()) for model in models]
     (first, settings), *others = states
     return merge_states(first, [(state, own) for state, own in others if state is not None], settings)
-
-
-def _check_open_share(name: str, value: Any) -> float:
-    return check_real(name, value, least=0.0, most=1.0, open_below=True, open_above=True)

@@ -54,8 +54,7 @@ class Event:
     start_time, end_time, peak_time : datetime64 or float, optional
         Times of the first alarm, of the last one and of the peak, in UTC.
     features : tuple of Cause
-        The features that explain it, at most five: those that are extreme during it, alone and given the others, at
-        least half as much beyond what is usual as the first.
+        The features that explain it, at most five: those that are extreme during it, alone and given the others.
     ranking : tuple of str or int
         All features, by how extreme they are during it.
     feedback : {"accepted", "confirmed"}, optional
@@ -205,7 +204,7 @@ def _bernoulli(alarms: Array, rows: Array) -> Array:
 class EventLog(NamedTuple):
     """The latest events, the number of closed ones, and rows of the open one.
 
-    Of the latest closed events, one for each of `sizes` (e,), the rows (k, D) are kept one after another, so many each.
+    Of the latest closed events, one for each of `sizes` (e,), the rows (k, D) are kept one after another.
     """
 
     kept: Array
