@@ -3,9 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core.linalg import (
-    independent_span,
-)
+from streamkpca._core.linalg import independent_span
 
 SEEDS = st.integers(0, 10**6)
 

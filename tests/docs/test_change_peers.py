@@ -55,21 +55,6 @@ def test_scan_statistics_are_unbiased_discrepancies():
         assert largest[t] == pytest.approx(max(values.max(), 0.0))
 
 
-def test_deviations_are_those_of_statistics():
-    random = np.random.default_rng(2)
-    last = [
-        PEERS["scan"](random.normal(size=(10, 3)), GAMMA, random.normal(size=(300, 3)), 10, 4)[0][-1]
-        for _ in range(300)
-    ]
-    assert 0.7 < np.std(last) < 1.4
-
-
-def test_rates_of_newma_match_its_window():
-    large, small = PEERS["newma_rates"](50)
-    assert large * (1.0 - large) ** 50 == pytest.approx(small * (1.0 - small) ** 50, rel=1e-6)
-    assert small < 1.0 / 51.0 < large
-
-
 def test_delays_are_those_published():
     # Table of arXiv 2205.12706, 20 features, run length 1,000: uniform +-4 after N(0, I).
     random = np.random.default_rng(3)

@@ -9,12 +9,10 @@ import onnxruntime
 import pandas as pd
 import pytest
 from exports import (
-    COMPILER,
     EXPORTABLE,
     Case,
     Session,
     assert_same_answers,
-    compile_all,
     drawn_rows,
     plain,
     probing_rows,
@@ -61,15 +59,6 @@ def test_rarity_and_expected_numbers_are_those_of_a_monitors_views(d):
     for answer in session.run(["rarity", "expected", "terms"], {"X": asked[:2]}):
         assert np.isnan(answer[0]).all()
         assert np.isfinite(answer[1]).all()
-
-
-@pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path")
-def test_c_and_onnx_say_the_same_of_rarity(tmp_path):
-    model = streamed(RBF(0.4), np.round(drawn_rows(0)))
-    asked = np.concatenate([drawn_rows(1), 3.0 * drawn_rows(2)])
-    (rarity,) = Session(Case(model)).session.run(["rarity"], {"X": asked})
-    (compiled,) = compile_all(tmp_path, [Case(model)])
-    np.testing.assert_allclose(rarity, compiled.numbers("rarity", asked), rtol=1e-9)
 
 
 def test_batches_of_any_size_get_the_answers_of_all_rows():

@@ -5,7 +5,6 @@ HYPOTHESIS_PROFILE=nightly interrupts at every line, the first four times that i
 
 import copy
 import os
-import signal
 import threading
 from collections import Counter
 
@@ -19,7 +18,6 @@ from streamkpca._core import linalg as _blas
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 FIRST_TIMES = 4
 MOST_MOMENTS = 12
-N_SIGNALS = 300 if NIGHTLY else 8
 ROWS = np.random.default_rng(4).normal(size=(300, 3))
 SMALL = {"max_atoms": 6, "block_size": 16, "reservoir_size": 10, "refit_every": 32}
 
@@ -95,39 +93,3 @@ def test_interrupted_at_any_line_nothing_is_half_done(name, monkeypatch):
                 assert twin.to_bytes() == after
             assert broken.partial_fit(ROWS[200:250]).to_bytes() == goes_on[done]
     print(f"{name}: {len(lines)} lines: {dict(outcomes)}")
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
-def test_signals_in_the_middle_of_many_blocks():
-    rng, outcomes = np.random.default_rng(9), Counter[str]()
-    rows = rng.normal(size=(512 * 14, 16))
-    model = StreamingKernelPCA(3, max_atoms=48, tolerance=0.0, refit_every=2048).partial_fit(rows[: 512 * 4])
-    before, more = model.to_bytes(), rows[512 * 4 :]
-    never = copy.deepcopy(model).partial_fit(more)
-    after, rest = never.to_bytes(), rows[:700]
-    final = never.partial_fit(rest).to_bytes()
-
-    def press(number, frame):
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGALRM, press)
-    try:
-        for _ in range(N_SIGNALS):
-            stopped = copy.deepcopy(model)
-            try:
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0005, 0.12))
-                stopped.partial_fit(more)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                outcomes["in time"] += 1
-            except KeyboardInterrupt:
-                outcomes["interrupted"] += 1
-            assert stopped.to_bytes() in (before, after)
-            assert is_free(stopped)
-            if stopped.to_bytes() == before:
-                stopped.partial_fit(more)
-            assert stopped.to_bytes() == after
-            assert stopped.partial_fit(rest).to_bytes() == final
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-    print(f"{N_SIGNALS} signals: {dict(outcomes)}")

@@ -102,23 +102,3 @@ def test_kernels_that_nest_too_deeply_are_refused_when_they_are_made():
     assert hash(kernel) == hash(pickle.loads(pickle.dumps(kernel)))
     assert kernel.parameters()
     kernel.settled([[1.0]]).check_range(np.ones((1, 1)))
-
-
-def test_views_of_many_columns():
-    d = 4000
-    rows = RANDOM.normal(size=(200, d))
-    units = RANDOM.uniform(0.5, 2.0, d)
-    chosen = RANDOM.permutation(d)[: d // 2]
-    kernel = RBF(1.0 / d).in_units(units) + 0.5 * Linear().on(chosen)
-    values, peak = traced(lambda: kernel.matrix(rows[:50], rows[:20]))
-    scaled = rows / units
-    squared = ((scaled[:50, None] - scaled[:20]) ** 2).sum(axis=2)
-    expected = np.exp(-squared / d) + 0.5 * rows[:50, chosen] @ rows[:20, chosen].T
-    np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
-    model, learned = traced(
-        lambda: StreamingKernelPCA(2, kernel=kernel, max_atoms=4, block_size=32, reservoir_size=8).partial_fit(rows)
-    )
-    assert np.isfinite(model.novelty(rows[:2])).all()
-    # A dozen times all rows, which the model keeps to choose atoms from.
-    assert learned < 64 + 12 * rows.nbytes / MIB
-    print(f"views of {d} columns: {peak:.0f} MiB to compare, {learned:.0f} MiB to learn {rows.nbytes / MIB:.0f} MiB")

@@ -6,7 +6,6 @@ HYPOTHESIS_PROFILE=nightly reads 10^6 times.
 import copy
 import faulthandler
 import itertools
-import multiprocessing
 import os
 import pickle
 import signal
@@ -173,24 +172,6 @@ def test_children_read_and_write_whatever_threads_do_at_the_fork():
     together(fork, write, write)
     print(f"{N_FORKS} forks while two threads wrote: exit codes {dict(outcomes)}")
     assert set(outcomes) == {0}
-
-
-def learn(task):
-    model, start = task
-    return model.partial_fit(ROWS[start : start + 150]).to_bytes()
-
-
-@pytest.mark.parametrize(
-    "method", [name for name in ("spawn", "fork") if name in multiprocessing.get_all_start_methods()]
-)
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_pools_of_processes_learn_what_one_process_learns(method):
-    model = new_model().partial_fit(ROWS[:100])
-    tasks = [(model, start) for start in range(100, 900, 200)]
-    expected = [learn((copy.deepcopy(model), start)) for _, start in tasks]
-    with multiprocessing.get_context(method).Pool(2) as pool:
-        assert pool.map(learn, tasks) == expected
-    print(f"{method}: {len(tasks)} shards learned in other processes, the same bits")
 
 
 N_ROUNDS = 400 if NIGHTLY else 12

@@ -1,8 +1,6 @@
 """Kernels of rows in units, numbers or a matrix: their values, how rules find units, and what models make of them."""
 
-import copy
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -13,17 +11,13 @@ from kinds import PRIMITIVES
 from sklearn.base import clone
 from strategies import FEWER
 
-from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.kernels import (
     RBF,
     Cosine,
     Custom,
     Laplacian,
     Linear,
-    Matern,
-    Polynomial,
-    Sigmoid,
-    kernel_from_json,
 )
 
 D = 5
@@ -229,68 +223,7 @@ def test_more_features_than_can_be_whitened_are_refused():
 # Models
 
 
-def models(kernel, **atoms):
-    """Make one model of each estimator; none draws rows at random."""
-    return [
-        StreamingKernelPCA(2, kernel=kernel, block_size=50, tolerance=1e-2, random_state=0, **atoms),
-        KernelPCA(2, kernel=kernel),
-        SparseKernelPCA(2, kernel=kernel),
-        ApproximateKernelPCA(2, kernel=kernel, max_atoms=15, **atoms),
-    ]
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(
-    ("kernel", "units"),
-    [
-        (RBF("spread"), "std"),
-        (RBF("median").on([0, 2]) + Linear(), "range"),
-        (Polynomial(2), UNITS),
-        (Matern(2.5, length_scale="median"), "whitened"),
-        (Laplacian("median"), "whitened"),
-    ],
-    ids=str,
-)
-def test_models_are_those_of_rows_in_units(kernel, units):
-    """Bit for bit beside units of one, as long as atoms are rows; up to rounding with a matrix."""
-    X, fresh = rows_of(0, offset=20.0), rows_of(1, 25, offset=20.0)
-    for position, model in enumerate(models(kernel.in_units(units), atoms="rows")):
-        # A stream keeps a scale until another is clearly different, so its peer is given the scale that results.
-        model.fit(X)
-        found = model.kernel_.units
-        assert isinstance(model, StreamingKernelPCA) or model.kernel_ == kernel.in_units(units).settled(X)
-        is_matrix = np.ndim(found) == 2
-        peer = model.kernel_.kernel if is_matrix else model.kernel_.kernel.in_units(ONES)
-        plain = models(peer, atoms="rows")[position].fit(seen_by(found, X))
-        scale = np.abs(plain.kernel_.diagonal(seen_by(found, fresh))).max()
-        for rows in (fresh, fresh[:1]):
-            seen = seen_by(found, rows)
-            pairs = [(model.reconstruction_error(rows), plain.reconstruction_error(seen))]
-            pairs.append((np.abs(model.transform(rows)), np.abs(plain.transform(seen))))
-            for ours, theirs in pairs:
-                np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6 * scale if is_matrix else 0)
-
-
 # As values
-
-
-@pytest.mark.parametrize("units", ["std", UNITS, MATRIX, MATRIX[:2, :2], np.float32([0.1, 3.0])], ids=str)
-def test_kernels_in_units_are_values(units):
-    kernel = RBF("scale").in_units(units)
-    same = RBF("scale").in_units(units)
-    for twin in (same, pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel)):
-        assert twin == kernel
-        assert hash(twin) == hash(kernel)
-    assert kernel != RBF("scale")
-    combined = (2.0 * kernel + Linear().in_units("whitened")) ** 2
-    assert kernel_from_json(combined.to_json()) == combined
-    assert repr(combined) == f"(2.0 * {kernel!r} + Linear().in_units('whitened')) ** 2"
-    for part in (RBF(), Sigmoid(), Custom(np.dot)):
-        for name in ("is_stationary", "is_positive_definite", "is_compiled"):
-            assert getattr(part.in_units(units), name) == getattr(part, name)
-    assert kernel.has_units
-    assert not kernel.is_settled
-    assert RBF(1.0).in_units(units).is_settled == (not isinstance(units, str))
 
 
 def test_small_matrices_are_printed_and_zeros_have_one_sign():

@@ -6,7 +6,7 @@ from comparisons import given_in_pieces
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from strategies import budgets, cuts, kernel_cases, rows, streaming_model
+from strategies import cuts, drifting_rows, kernel_cases, streaming_model, untied_budgets
 
 from streamkpca import StreamingKernelPCA, kernels, merge
 
@@ -21,7 +21,9 @@ def with_bad_rows(X, places, bad=NAN):
 
 
 @pytest.mark.slow
-@given(st.data(), rows(min_rows=2, max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 20.0]))
+@given(
+    st.data(), drifting_rows(min_rows=2, max_rows=70), kernel_cases(), untied_budgets(), st.sampled_from([None, 20.0])
+)
 def test_bad_rows_are_rows_without_weight(data, X, case, budget, half_life):
     bad = np.array(sorted(data.draw(st.sets(st.integers(0, len(X) - 1), max_size=len(X)))), dtype=int)
     weights = np.ones(len(X))

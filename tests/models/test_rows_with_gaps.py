@@ -1,8 +1,6 @@
 """The parameter `on_missing`: what becomes of rows with NaN, of all kinds of tables, and in all questions."""
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 
 from streamkpca import KernelPCA, StreamingKernelPCA
@@ -55,23 +53,6 @@ def test_infinite_numbers_are_no_gaps(on_missing):
 def test_only_rows_without_any_number_are_left_out(learn):
     model = getattr(model_of(), learn)(ROWS).refit()
     assert (model.n_rows_rejected_, model.total_weight_) == (1, pytest.approx(399.0))
-
-
-TABLES = {
-    "pandas": pd.DataFrame(ROWS),
-    "pandas nullable": pd.DataFrame(ROWS).convert_dtypes(),
-    "polars": pl.DataFrame(
-        [[None if gap else x for x, gap in zip(*both, strict=True)] for both in zip(ROWS.T, NAN.T, strict=True)]
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_of_all_kinds_have_gaps(name):
-    expected, found = model_of().partial_fit(ROWS), model_of().partial_fit(TABLES[name])
-    assert found.eigenvalues_.tobytes() == expected.eigenvalues_.tobytes()
-    assert found.novelty(TABLES[name]).tobytes() == expected.novelty(ROWS).tobytes()
-    assert found.impute(TABLES[name]).tobytes() == expected.impute(ROWS).tobytes()
 
 
 def test_every_question_takes_gaps_one_row_as_many():
