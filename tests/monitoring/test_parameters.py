@@ -103,11 +103,3 @@ def test_calm_rows_end_an_event_after_as_many_as_are_asked_for() -> None:
         monitor = Monitor(small_model(), end_after=end_after, quantile=0.996)
         monitor.update(rows)
         assert [event.start for event in monitor.events_ if event.start >= 640] == starts
-
-
-def test_rules_are_saved() -> None:
-    given = {"disk": ["below", 0.5], "cpu": "above"}
-    monitor = Monitor(small_model(), ignore=given, min_duration=90.0, end_after=5)
-    loaded = Monitor.from_bytes(monitor.to_bytes())
-    assert loaded.ignore == monitor.ignore == {"disk": ("below", 0.5), "cpu": ("above",)}
-    assert (loaded.min_duration, loaded.end_after) == (90.0, 5)
