@@ -68,7 +68,7 @@ class Methods:
         detector = ChangeDetector(model_of(random.normal(size=(2000, D))), run_length=1000, n_healthy=n_healthy)
         detector.update(self.healthy)
         # So that statistics never begin anew.
-        detector.run_length = 1e300
+        detector.run_length = 1e12
         self._detector, self._gamma = detector, bandwidth(self.healthy)
 
     def statistics(self, rows: Array) -> dict[str, Array]:

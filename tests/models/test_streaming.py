@@ -4,7 +4,7 @@ import pickle
 import numpy as np
 import pytest
 
-from streamkpca import KernelPCA, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
 
 RNG = np.random.default_rng(0)
@@ -17,33 +17,7 @@ def made(**params):
     return StreamingKernelPCA(**settings)
 
 
-def exact(**params):
-    return made(**({"max_atoms": None, "tolerance": 0.0, "kernel": RBF(0.4)} | params))
-
-
-def assert_same_answers(left, right):
-    for name in ("eigenvalues_", "explained_variance_ratio_", "atoms_", "atom_rows_", "atom_origins_", "weights_"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
-    np.testing.assert_array_equal(left.transform(PROBE), right.transform(PROBE))
-    np.testing.assert_array_equal(left.reconstruction_error(PROBE), right.reconstruction_error(PROBE))
-    assert left.n_samples_seen_ == right.n_samples_seen_
-
-
-# Input that is accepted
-
-
 # The stream
-
-
-def test_before_the_first_block_answers_come_from_the_rows_so_far():
-    model = exact()
-    for n in (1, 2, 5, 15):
-        model.partial_fit(ROWS[model.n_samples_seen_ if n > 1 else 0 : n])
-        oracle = KernelPCA(3, kernel=RBF(0.4)).fit(ROWS[:n])
-        np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, atol=1e-10)
-        np.testing.assert_allclose(model.reconstruction_error(PROBE), oracle.reconstruction_error(PROBE), atol=1e-9)
-        assert model.transform(PROBE).shape == (7, 3)
-        assert model.n_samples_seen_ == n
 
 
 @pytest.mark.parametrize(
@@ -92,12 +66,8 @@ def test_copies_are_independent(twin_of, n):
     model = made().partial_fit(ROWS[:n])
     twin = twin_of(model)
     assert repr(twin) == repr(model)
-    assert_same_answers(twin, model)
+    assert twin.to_bytes() == model.to_bytes()
     twin.partial_fit(10.0 + ROWS[:40])
-    assert_same_answers(model, made().partial_fit(ROWS[:n]))
-    model.partial_fit(ROWS[n:])
-    assert_same_answers(model, made().partial_fit(ROWS))
-    assert_same_answers(twin, made().partial_fit(ROWS[:n]).partial_fit(10.0 + ROWS[:40]))
-
-
-# Kernels that are not positive definite, and sparsity that cannot be had
+    assert model.to_bytes() == made().partial_fit(ROWS[:n]).to_bytes()
+    assert model.partial_fit(ROWS[n:]).to_bytes() == made().partial_fit(ROWS).to_bytes()
+    assert twin.to_bytes() == made().partial_fit(ROWS[:n]).partial_fit(10.0 + ROWS[:40]).to_bytes()
