@@ -139,9 +139,11 @@ class ApproximateKernelPCA(Estimator):
             chosen_rows += [row] * len(accepted)
         chosen = np.array(chosen_rows, dtype=np.int64)
         if self.atoms == "moved" and kernel.is_positive_definite:
-            sample = _some(rows, weights, max(_ROWS_PER_ATOM * basis.size, _LEAST_ROWS), random)
+            drawn: Any = slice(None)
+            if len(rows) > (most := max(_ROWS_PER_ATOM * basis.size, _LEAST_ROWS)):
+                drawn = np.sort(random.choice(len(rows), most, replace=False))
             with one_blas_thread():
-                basis, kept, has_moved = move_basis(basis, *sample, n_evaluations=_N_EVALUATIONS)
+                basis, kept, has_moved = move_basis(basis, rows[drawn], weights[drawn], n_evaluations=_N_EVALUATIONS)
             chosen = np.where(has_moved, ~chosen[kept], chosen[kept])
         moments = Moments.zero(basis.size)
         for start in range(0, len(rows), _CHUNK):
@@ -157,11 +159,3 @@ class ApproximateKernelPCA(Estimator):
     def singular_values_(self) -> Array:
         """Square root of the energy along the direction that each chosen row added; shape (m,)."""
         return require(self._published, type(self).__name__, "singular_values_").singular_values.copy()
-
-
-def _some(rows: Array, weights: Array, count: int, random: np.random.Generator) -> tuple[Array, Array]:
-    """Return all rows and weights, or if there are more than `count`, that many drawn at random."""
-    if len(rows) <= count:
-        return rows, weights
-    drawn = np.sort(random.choice(len(rows), count, replace=False))
-    return rows[drawn], weights[drawn]
