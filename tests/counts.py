@@ -32,7 +32,7 @@ LINES = {
     "export": 1_237,
     "kernels": 1_661,
     "models": 1_274,
-    "monitoring": 1_503,
+    "monitoring": 1_497,
     "plots": 386,
     "rows": 478,
     "stream": 1_377,

@@ -150,13 +150,6 @@ class Estimator(Parameterised):
         -------
         ndarray of shape (n, q)
             Coordinates along the axes, or a DataFrame of them, see `set_output`. Columns beyond the rank are zero.
-
-        Examples
-        --------
-        >>> from streamkpca import KernelPCA
-        >>> model = KernelPCA(1, kernel="linear").fit([[4.0, 0.0], [-2.0, 1.0], [-2.0, -1.0]])
-        >>> model.transform([[3.0, 5.0]]).round(6)
-        array([[3.]])
         """
         answers, rows = self._ask("transform", X)
         projections = answers.transform(rows)
@@ -276,16 +269,15 @@ class Estimator(Parameterised):
         ----------
         X : array-like of shape (n, d)
         n_components : int, optional
-            None: squared distance to the span of the rows that the model keeps (all atoms of a stream; the active rows
-            of SparseKernelPCA). A number: squared distance to the centre plus the span of the first `n_components`
-            axes.
+            None: to the span of the rows that the model keeps (all atoms of a stream; the active rows of
+            SparseKernelPCA). A number: to the centre plus the span of the first `n_components` axes.
         active_only : bool
-            Measure the distance to the span of the active rows alone, eq. (18) of [1]_.
+            To the span of the active rows alone, eq. (18) of [1]_.
 
         Returns
         -------
         ndarray of shape (n,)
-            In units of k(x, x); never negative.
+            Squared distances, in units of k(x, x); never negative.
 
         Raises
         ------

@@ -41,8 +41,8 @@ class StreamingKernelPCA(Estimator):
 
     The model keeps a few atoms, whose images in feature space span the basis. A row becomes an atom if it explains
     other rows well; within a budget it replaces the atom that is needed least, and atoms move to where they explain
-    more. The moments of the stream in that basis give sparse maximum-likelihood weights [2]_, which leave few atoms
-    active, and the principal axes in the span of the active atoms.
+    more [4]_. The moments of the stream in that basis give sparse maximum-likelihood weights [2]_, which leave few
+    atoms active, and the principal axes in the span of these.
 
     Parameters
     ----------
@@ -55,9 +55,8 @@ class StreamingKernelPCA(Estimator):
     max_atoms : int or None, default=256
         Maximum number of atoms. None: as many as the tolerance requires.
     atoms : {"moved", "rows"}, default="moved"
-        "moved": within a budget, atoms move from their rows to points that leave less of the stream unexplained [4]_.
-        "rows": atoms stay rows of the stream. They do so too without a budget, with functions of the caller, which have
-        no derivatives, and with kernels that are not positive definite.
+        "rows": atoms stay rows of the stream, as they do without a budget, with functions of the caller, which have no
+        derivatives, and with kernels that are not positive definite.
     tolerance : float, default=1e-3
         Share of a block's variance in feature space that may lie outside the span of the atoms. If `max_atoms` is None,
         at most this share of the energy sum k(x, x) is lost, and 0 gives batch kernel PCA. Otherwise it decides, below
@@ -104,8 +103,8 @@ class StreamingKernelPCA(Estimator):
     Queries are answered from the last published axes, which do not change between refits. Before the first block is
     full, they are answered from all rows so far, and the first query after each `partial_fit` costs a refit.
 
-    One thread may write while others read: a query uses a snapshot that never changes, and one assignment publishes the
-    next. Writers wait for each other. If a call fails, by an exception or Ctrl-C, the model is as before the call.
+    One thread may write while others read: a query uses a snapshot that never changes. Writers wait for each other. If
+    a call fails, by an exception or Ctrl-C, the model is as before the call.
 
     With ``on_missing="marginal"``, missing numbers are normal, given the others of their row, with the running means,
     variances and (up to 256 features) correlations of the columns. A row then enters as its expected image with RBF and
@@ -184,8 +183,8 @@ class StreamingKernelPCA(Estimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Also a sparse matrix, which is made dense part by part, or an Arrow stream (tables and readers of pyarrow,
-            relations of DuckDB), which is read batch by batch, or whole if each row has a weight.
+            Also a sparse matrix, which is made dense part by part, or an Arrow stream (of pyarrow, DuckDB), which is
+            read batch by batch, or whole if each row has a weight.
         y : object
             Ignored; accepted for scikit-learn.
         sample_weight : array-like of shape (n,), float or None
@@ -310,9 +309,9 @@ class StreamingKernelPCA(Estimator):
         Returns
         -------
         ndarray of shape (n, d)
-            The rows, with a number in each gap: the expected one given the others of the row, or that of the nearest
-            atom, whichever makes the row less novel; with local kernels it descends from there along the distance to
-            the span. The distribution is that of ``on_missing="marginal"``, or else of the atoms and the sample.
+            Each gap has the number expected given the others of the row, or that of the nearest atom, whichever makes
+            the row less novel; with local kernels it descends from there along the distance to the span. The
+            distribution is that of ``on_missing="marginal"``, or else of the atoms and the sample.
 
         Examples
         --------
@@ -470,8 +469,8 @@ class StreamingKernelPCA(Estimator):
         OSError
             The file cannot be written; it is then the old one or the complete new one.
         CheckpointError, TypeError, ValueError
-            JSON cannot express `extra`, a parameter is invalid, no file can have this name, or the contents could not
-            be loaded again. Then nothing is written.
+            JSON cannot express `extra`, a parameter is invalid, or the contents could not be loaded again. Then nothing
+            is written.
 
         Examples
         --------
@@ -522,10 +521,8 @@ class StreamingKernelPCA(Estimator):
 
         Raises
         ------
-        CheckpointError
-            The file is damaged, no checkpoint, of another format, or contradicts itself.
-        OSError
-            The file cannot be read.
+        CheckpointError, OSError
+            The file is damaged, no checkpoint, of another format, contradicts itself, or cannot be read.
         """
         # A small model is read at once.
         with open(path, "rb", buffering=2**20) as file:

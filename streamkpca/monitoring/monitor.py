@@ -463,20 +463,14 @@ class Monitor(SavedWithModel[MonitorState]):
         )
 
     def _repr_html_(self) -> str:
-        worst = sorted(self.events_, key=lambda event: -event.severity)[:_MOST_SHOWN]
-        lines = [
-            (
-                str(event.start if event.start_time is None else event.start_time),
-                f"{event.end - event.start:,}",
-                f"once in {event.severity:,.0f}",
-                event.kind,
-                ", ".join(f"{cause.feature} {cause.direction}" for cause in event.features),
-            )
-            for event in worst
-        ]
-        head = "".join(f"<th>{name}</th>" for name in ("start", "rows", "severity", "kind", "features"))
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
-        return f"<p>{html.escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>"
+        lines = [("start", "rows", "severity", "kind", "features")]
+        for event in sorted(self.events_, key=lambda event: -event.severity)[:_MOST_SHOWN]:
+            start = event.start if event.start_time is None else event.start_time
+            causes = ", ".join(f"{cause.feature} {cause.direction}" for cause in event.features)
+            rows, severity = f"{event.end - event.start:,}", f"once in {event.severity:,.0f}"
+            lines.append((str(start), rows, severity, event.kind, causes))
+        cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines)
+        return f"<p>{html.escape(repr(self))}</p><table>{''.join(f'<tr>{line}</tr>' for line in cells)}</table>"
 
     @property
     def change_detected_(self) -> Change | None:
