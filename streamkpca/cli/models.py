@@ -40,11 +40,6 @@ class Saved(NamedTuple):
         n, monitor = self.model.n_features_in_, self.monitor
         return n_features_of(n, monitor.lags, monitor.period) if monitor else n
 
-    @property
-    def n_unnamed(self) -> int:
-        """The number of columns of a single row if they have no names; 0 before the first row."""
-        return self.n_columns if n_learned(self.model) and not self.reading.columns else 0
-
 
 def n_learned(model: StreamingKernelPCA) -> int:
     """Count the rows that a model has seen; 0 before the first."""

@@ -47,13 +47,13 @@ def open_tables(
         column = reading["by"][0]
         raise click.UsageError(f"--by {column}: expected one machine for this command, as in --by {column}=M1")
     tables: list[Table] = []
-    known, n_columns = (saved.reading, saved.n_unnamed) if saved else (Reading(), 0)
+    known = saved.reading if saved else Reading()
     for file in files:
         start = places.get(os.path.realpath(file)) if file != "-" else None
         # Results of several files have the same columns, but not each file may have a time.
         one = known if len(files) == 1 else known._replace(time=())
         try:
-            more: Any = {"known": one, "n_columns": n_columns, "on_missing": on_missing, "looks": looks}
+            more: Any = {"known": one, "on_missing": on_missing, "looks": looks}
             table = open_table(file, **reading, **more, start=start)
         except TableError as error:
             if start is None:
@@ -63,19 +63,19 @@ def open_tables(
             print_warning(f"{file}: left out columns of text: {', '.join(texts)}")
         _tell_notes(table)
         tables.append(table)
-        if not known.columns and not n_columns:
-            known, n_columns = (table.reading, 0) if table.reader.named else (known, len(table.names))
+        if not known.columns and table.reader.named:
+            known = table.reading
     return _order(tables)
 
 
 def list_machines(file: str, options: Mapping[str, Any]) -> list[str]:
     """List the machines of a file by the column of --by."""
     reading = {name: options[name] for name in ("header", "delimiter") if options.get(name) is not None}
-    table = open_table(file, **reading)
+    column = options["by"][0]
+    table = open_table(file, **reading, by=(column, ""))
     if options["follow"] or not table.reader.source.rereadable:
-        column = options["by"][0]
         raise click.UsageError(f"--by {column}: reads FILE once for each machine; choose one, as in --by {column}=M1")
-    return table.list_texts(options["by"][0])
+    return table.list_texts(column)
 
 
 def _order(tables: list[Table]) -> list[Table]:

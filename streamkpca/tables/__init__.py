@@ -3,44 +3,29 @@
 It serves the command; nothing here is part of the library's interface. `open_table` finds out how a file is to be read,
 and returns a `Table`; `Writer` writes results. Bytes become rows of numbers in stages, each a function of values:
 
-* `source`: the bytes of files, pipes, compressed files, files that grow, spreadsheets; other codes become UTF-8
-* `layout`: of text, the mark between cells, the names, and where the rows begin
-* `text`, `parts`: CSV, JSON lines; npy, Parquet, Arrow: parts of the table, as columns of cells
-* `cells`, `times`: cells as numbers, and as times
-* `look`, `choice`: what the first rows show of the columns, and how they are read then
-* `table`: blocks of rows, put in order, made wide, counters subtracted, gaps and bad rows counted; `Table`
+* `source`: the bytes of files, pipes, compressed files and files that grow; other codes become UTF-8
+* `formats`: the reader of each: `csv_reader`, `json_reader`, `array_readers`, `sheet_reader`; `readers` has their base;
+  `csv_layout` finds the mark between cells, the names, and where the rows begin
+* `numbers`, `times`: cells as numbers (decimal commas, units, words), and as times
+* `detect`, `columns`: what the first rows show of the columns, and how they are read then
+* `table`: blocks of rows; `reshape` puts them in order, makes them wide, subtracts counters; `bad_rows` leaves rows out
 * `writer`: results
 """
 
-import re
 from typing import Any
 
 import numpy as np
 
-from streamkpca.tables.choice import Asked, Look, Reading, choose_columns
+from streamkpca.tables.columns import Asked, Look, Reading, choose_columns
+from streamkpca.tables.detect import Sample
 from streamkpca.tables.errors import TableError, reading_errors
-from streamkpca.tables.look import Sample
-from streamkpca.tables.parts import ArrayReader, ArrowReader, Reader, Start
-from streamkpca.tables.source import Source, open_sheet
+from streamkpca.tables.formats import open_reader
+from streamkpca.tables.source import Source
 from streamkpca.tables.table import Batch, Table
-from streamkpca.tables.text import CsvReader, JsonReader
 from streamkpca.tables.writer import WRITTEN, Writer
 
 __all__ = ["WRITTEN", "Batch", "Look", "Reading", "Table", "TableError", "Writer", "open_table"]
 
-# The first bytes of each. Letters that may also begin a column's name must not be followed by a delimiter.
-_BEGINNINGS = {
-    "npy": re.compile(rb"\x93NUMPY"),
-    "parquet": re.compile(rb"PAR1(?![,;\t|\r\n])"),
-    "arrow": re.compile(rb"ARROW1(?![,;\t|\r\n])"),
-    "picture, a document or a model": re.compile(
-        rb"\x89PNG|\xff\xd8\xff|GIF8|%PDF-|PK\x03\x04.{26}(header\.json|.{1,30}\.npy)", re.DOTALL
-    ),
-    "sheet": re.compile(rb"PK\x03\x04|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
-    "jsonl": re.compile(rb"(\xef\xbb\xbf)?\s*[{\[]"),
-}
-# A stream is looked at when so many rows have come, as fewer show little of its columns.
-_LOOK_ROWS = 64
 # A file whose times go back in more rows than this is put in order.
 _MOST_BACK = 0.3
 
@@ -58,7 +43,7 @@ def open_table(path: str, **options: Any) -> Table:
     gaps : numbers that stand for gaps; None: the first rows tell.
     wide : column of tags, if each row holds the value of one; the table then has a column for each tag.
     by : column of machines, and the one whose rows are read.
-    known : how an earlier file of these columns was read. n_columns : their number, if only that is known.
+    known : how an earlier file of these columns was read.
     on_bad_rows : "raise" refuses a row with another number of cells, or without a time; "skip" leaves it out.
     on_missing : a row with gaps (cells without a number) is refused ("raise"), left out ("skip"), or keeps NaN
         ("marginal"); rows without any number are left out then, and counted.
@@ -83,7 +68,7 @@ def open_table(path: str, **options: Any) -> Table:
     asked = Asked(**options)
     source = Source(path, follow=asked.follow)
     with reading_errors(source.name):
-        reader = _open_reader(source, asked)
+        reader = open_reader(source, asked)
         sample = Sample(reader, decimal=asked.decimal)
         # Steps between numbers may be larger than any number.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -94,39 +79,12 @@ def open_table(path: str, **options: Any) -> Table:
         if sorts and not can_sort:
             what = "its rows are not in order of time; only a file that is complete is put in order"
             raise TableError(f"{source.name}: {what}; write it to a file, and leave --follow out")
-        start = _find_start(reader, asked)
-    return Table(reader, reading, sample.forms, look, asked, start=start, sorts=sorts)
-
-
-def _find_start(reader: Reader, asked: Asked) -> Start:
-    """Return the position to go on at, if the file is still the one that it belongs to."""
-    try:
-        if asked.start is not None:
-            reader.check_start(asked.start)
-        return asked.start
-    except TableError as error:
-        if not asked.follow:
-            raise
-        reader.source.notes.append(f"{error}; reading it from its beginning")
-        return None
-
-
-def _open_reader(source: Source, asked: Asked) -> Reader:
-    """Open the reader of the format that the first bytes tell."""
-    head = source.peek(lambda head: len(head.removeprefix(b"\xef\xbb\xbf").lstrip()) >= 8 or b"\n" in head.lstrip())
-    kind = next((name for name, begin in _BEGINNINGS.items() if begin.match(head)), "csv")
-    if source.follows and kind not in ("csv", "jsonl"):
-        raise TableError(f"{source.name}: only text (CSV, JSON lines) grows row by row; leave --follow out")
-    if kind == "npy":
-        return ArrayReader(source)
-    if kind in ("parquet", "arrow"):
-        return ArrowReader(source, is_parquet=kind == "parquet")
-    if kind == "jsonl":
-        more = asked.known.columns if asked.on_missing == "marginal" else ()
-        return JsonReader(source, _LOOK_ROWS if asked.looks else 1, more=more)
-    n_lines = _LOOK_ROWS if asked.looks else 1 if asked.header is False else 2
-    if kind == "sheet":
-        open_sheet(source)
-    elif kind != "csv":
-        raise TableError(f"{source.name}: is a {kind}; give a table; a model is given as --model")
-    return CsvReader(source, n_lines, header=asked.header, delimiter=asked.delimiter)
+        try:
+            if asked.start is not None:
+                reader.check_start(asked.start)
+        except TableError as error:
+            if not asked.follow:
+                raise
+            source.notes.append(f"{error}; reading it from its beginning")
+            asked = asked._replace(start=None)
+    return Table(reader, reading, sample.forms, look, asked, sorts=sorts)

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from streamkpca.tables.choice import Asked, Reading
+from streamkpca.tables.columns import Asked, Reading
 from streamkpca.tables.errors import TableError, drop_hint, short
 from streamkpca.tables.numbers import Bools
-from streamkpca.tables.parts import Block, Reader
+from streamkpca.tables.readers import Block, Reader
 
 # Kinds of lines that are no rows, of rows that cannot be read, and of rows that are not wanted.
-COMMENT, NAMES_AGAIN, OPEN_QUOTE = "a comment", "a line above the rows again", "a quotation mark that is never closed"
+COMMENT, NAMES_AGAIN = "a comment", "a line above the rows again"
 OTHER_WIDTH, NO_JSON = "other number of cells", "no JSON"
 NO_TIME, NO_LABEL, NO_NUMBER, A_GAP = "no time", "no label", "no number", "a gap"
 OTHER_TAG, NO_KEY = "another tag", "no machine"

@@ -10,11 +10,12 @@ import pyarrow
 from pyarrow import compute
 
 from streamkpca._core.arrays import Array
-from streamkpca.tables.layout import MISSING
 
 Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
+# How tables spell that a value is missing.
+MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 # Between thousands, beside points and commas: apostrophes, and spaces of several widths.
 _SPACES = "'\u2019 \u00a0\u202f\u2009"
 _MINUS = "\u2212"

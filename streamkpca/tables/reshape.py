@@ -9,7 +9,7 @@ import numpy as np
 
 from streamkpca.tables.bad_rows import NO_KEY, OTHER_TAG
 from streamkpca.tables.errors import TableError
-from streamkpca.tables.parts import BLOCK_ARRAYS, Block
+from streamkpca.tables.readers import BLOCK_ARRAYS, Block
 
 # The most numbers of a table that is put in order of time in memory: 256 MB.
 _MOST_SORTED = 2**25

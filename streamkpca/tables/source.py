@@ -52,15 +52,15 @@ class Source:
         self.path, self.name = Path(path), "standard input" if path == "-" else path
         self.notes: list[str] = []
         self._opener, mode = _OPENERS.get(self.path.suffix.lower()), stat.S_IFIFO
-        if path != "-":
-            try:
-                mode = self.path.stat().st_mode
-            except FileNotFoundError:
-                if not (follow and self.path.parent.is_dir()):
-                    raise TableError(f"{path}: no such file; give a table, or - for standard input") from None
-                mode = stat.S_IFREG
-        elif sys.stdin is None:
-            raise TableError("-: standard input is closed; name a file, or redirect one")
+        if path == "-":
+            if sys.stdin is None:
+                raise TableError("-: standard input is closed; name a file, or redirect one")
+        elif self.path.exists():
+            mode = self.path.stat().st_mode
+        elif follow and self.path.parent.is_dir():
+            mode = stat.S_IFREG
+        else:
+            raise TableError(f"{path}: no such file; give a table, or - for standard input")
         if stat.S_ISDIR(mode):
             raise TableError(f"{path}: is a folder; give a CSV, JSON lines, Parquet, Arrow, npy or xlsx file")
         if self._opener and follow:
@@ -222,21 +222,6 @@ def recode(pieces: Pieces, code: str | None) -> Pieces:
         return None
 
     return map(decode, pieces)
-
-
-def open_sheet(source: Source) -> None:
-    """Take the first sheet of a spreadsheet that has rows as text, a line for each row."""
-    try:
-        from python_calamine import CalamineWorkbook
-    except ImportError:
-        remedy = 'pip install "streamkpca[xlsx]", or save it as CSV'
-        raise TableError(f"{source.name}: is a spreadsheet, which needs python-calamine; {remedy}") from None
-    book = CalamineWorkbook.from_path(source.on_disk())
-    sheets = ((name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in book.sheet_names)
-    name, rows = next(((name, rows) for name, rows in sheets if len(rows) > 1), ("", []))
-    source.text = "".join("\t".join(map(spell, row)) + "\n" for row in rows).encode()
-    if len(book.sheet_names) > 1:
-        source.notes.append(f"{source.name}: has {len(book.sheet_names)} sheets; reading {name!r}")
 
 
 def spell(cell: Any) -> str:

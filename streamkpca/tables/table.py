@@ -9,10 +9,10 @@ from pyarrow import compute
 
 from streamkpca._core.arrays import Array
 from streamkpca.tables.bad_rows import OTHER_WIDTH, BadRows
-from streamkpca.tables.choice import Asked, Look, Reading
-from streamkpca.tables.errors import TableError, list_names, reading_errors, short
+from streamkpca.tables.columns import Asked, Look, Reading
+from streamkpca.tables.errors import TableError, reading_errors
 from streamkpca.tables.numbers import Bools, Form, read_numbers
-from streamkpca.tables.parts import Block, Counts, Part, Reader, Start
+from streamkpca.tables.readers import Block, Counts, Part, Reader
 from streamkpca.tables.reshape import choose_key, cut, sort_by_time, subtract_counters, widen
 from streamkpca.tables.times import has_day, join_texts, read_times
 
@@ -56,14 +56,13 @@ class Table:
         look: Look,
         asked: Asked,
         *,
-        start: Start,
         sorts: bool,
     ) -> None:
         self.path, self.notes, self.unit = reader.source.name, reader.source.notes, reader.unit
         self.reader, self.reading, self._forms, self.look, self._asked = reader, reading, forms, look, asked
         self.names, self.key, self.sorts = reading.columns, asked.by and asked.by[1], sorts
         self.bad = BadRows(reader, reading, asked)
-        self._start, self._is_utc = start, look.is_utc
+        self._start, self._is_utc = asked.start, look.is_utc
         self._place = {name: j for j, name in enumerate(reader.names)}
         self._latest, self._n_silences = None, 0
 
@@ -83,8 +82,6 @@ class Table:
 
     def list_texts(self, name: str) -> list[str]:
         """List what stands in a column, in order."""
-        if name not in self._place:
-            raise TableError(f"{self.path}: no column {short(name)!r}; it has {list_names(list(self._place))}")
         found, j = set[str](), self._place[name]
         with reading_errors(self.path):
             for part in self.reader.parts([j], _LISTED_ROWS, None):

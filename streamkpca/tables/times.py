@@ -1,7 +1,7 @@
 """Columns of times: text in forms of `strptime`, or numbers since 1970 or some other beginning."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
 from typing import Any
@@ -109,30 +109,30 @@ def read_times(columns: Sequence[Any], form: str) -> tuple[Times, bool]:
         return _read_epoch(columns[0], form), form != NUMBER
     cells = trim(join_texts(columns))
     found = compute.extract_regex(cells, _pattern(form))
-    is_known = found.is_valid()
+    is_valid = found.is_valid()
     names = {field.name for field in found.type}
 
-    def number(name: str, default: int) -> Times:
+    def look_up(name: str, read: Callable[[str], int], default: int) -> Times:
+        """Read each text of a group once; the default stands where there is none."""
         if name not in names:
             return np.full(len(cells), default)
-        digits = found.field(name)
-        digits = compute.if_else(compute.and_(is_known, compute.not_equal(digits, "")), digits, str(default))
-        return np.asarray(digits.cast(pyarrow.int64()))
+        texts = compute.if_else(is_valid, found.field(name), "").dictionary_encode()
+        values: Times = np.array([read(text) if text else default for text in texts.dictionary.to_pylist()] or [0])
+        codes: Times = texts.indices.to_numpy(zero_copy_only=False)
+        return values[codes]
 
-    year, two = number("Y", 2000), number("y", -1)
+    year, two = look_up("Y", int, 2000), look_up("y", int, -1)
     year = np.where(two >= 0, two + np.where(two < 69, 2000, 1900), year)
-    month = _look_up(
-        found, "b", lambda text: _MONTH.get(text[:3].lower(), _MONTH.get(text[:4].lower(), 0)), number("m", 1)
-    )
+    month = look_up("b", _read_month, 0) if "b" in names else look_up("m", int, 1)
     first = ((year - 1970) * 12 + month - 1).astype("M8[M]")
-    days = first.astype("M8[D]") + (number("d", 1) - 1)
-    hour, minute, second = number("H", 0), number("M", 0), number("S", 0)
-    half = _look_up(found, "p", lambda text: 12 * (text in "Pp"), np.full(len(cells), -1))
-    is_known = is_known.to_numpy(zero_copy_only=False) & (days.astype("M8[M]") == first) & (month > 0) & (month < 13)
+    days = first.astype("M8[D]") + (look_up("d", int, 1) - 1)
+    hour, minute, second = look_up("H", int, 0), look_up("M", int, 0), look_up("S", int, 0)
+    half = look_up("p", lambda text: 12 * (text in "Pp"), -1)
+    is_known = is_valid.to_numpy(zero_copy_only=False) & (days.astype("M8[M]") == first) & (month > 0) & (month < 13)
     is_known &= (hour < 25) & (minute < 60) & (second < 61) & ((half < 0) | ((hour > 0) & (hour < 13)))
     hour = np.where(half < 0, hour, hour % 12 + half)
     fraction = compute.utf8_rpad(found.field("f"), 9, "0").cast(pyarrow.int64()) if "f" in names else 0
-    zone = _look_up(found, "z", _minutes_ahead, np.full(len(cells), 0))
+    zone = look_up("z", _minutes_ahead, 0)
     seconds = (hour * 3600 + (minute - zone) * 60 + second).astype("m8[s]")
     times = days.astype("M8[ns]") + seconds + np.asarray(fraction).astype("m8[ns]")
     is_known &= (days > _YEARS[0]) & (days < _YEARS[1])
@@ -140,14 +140,8 @@ def read_times(columns: Sequence[Any], form: str) -> tuple[Times, bool]:
     return np.where(is_known, times, np.datetime64("NaT")), bool(2 * np.count_nonzero(zones) > is_known.sum())
 
 
-def _look_up(found: Any, name: str, read: Any, default: Times) -> Times:
-    """Read each text of a group once; the default stands where there is none."""
-    if name not in {field.name for field in found.type}:
-        return default
-    texts = compute.if_else(found.is_valid(), found.field(name), "").dictionary_encode()
-    values = np.array([read(text) if text else 0 for text in texts.dictionary.to_pylist()] or [0])
-    codes = texts.indices.to_numpy(zero_copy_only=False)
-    return np.where(compute.not_equal(found.field(name), "").to_numpy(zero_copy_only=False), values[codes], default)
+def _read_month(name: str) -> int:
+    return _MONTH.get(name[:3].lower(), _MONTH.get(name[:4].lower(), 0))
 
 
 def _minutes_ahead(zone: str) -> int:

@@ -510,7 +510,7 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
         (["watch", "all.csv", "--plot", "all.csv"], "pictures are written as", 2),
         (["watch", "absent.csv"], "absent.csv: no such file", 1),
         (["watch", "m.npz"], "m.npz: is a picture, a document or a model", 1),
-        (["watch", "all.csv", "--drop", "Load"], "no column 'Load'; did you mean 'load'?", 1),
+        (["watch", "all.csv", "--drop", "Load"], "no column 'Load'; it has 4: when, heat", 1),
         (["fit", "x.csv", "--model", "n.npz", "--time-format", "%H"], "no column of times is found for", 1),
         (["watch", "all.csv", "--quantile", "1"], "quantile", 1),
         (["watch", "all.csv", "--smoothing", "nan"], "smoothing", 1),

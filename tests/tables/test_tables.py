@@ -284,12 +284,10 @@ def test_text_columns_are_named_and_left_out_unless_they_are_asked_for():
         ({"time": "a", "columns": ["a", "b"]}, [[2]]),
         ({"known": Reading(("c", "b"))}, [[3, 2]]),
         ({"known": Reading(("u", "v")), "columns": ["a", "b"]}, [[1, 2]]),
-        ({"n_columns": 3}, [[1, 2, 3]]),
         ({"known": Reading(("b", "z")), "columns": ["z"]}, "no column 'z'; it has 3: a, b, c; give one of these names"),
-        ({"drop": ["A"]}, "no column 'A'; did you mean 'a'. it has 3"),
+        ({"drop": ["A"]}, "no column 'A'; it has 3: a, b, c"),
         ({"drop": ["a", "b", "c"]}, "no column of numbers is left of a, b, c"),
         ({"known": Reading(("a", "z"))}, "no column 'z'; it has 3: a, b, c; .*or rename"),
-        ({"n_columns": 2}, r"expected 2 columns \(as learned\) but got 3: a, b, c"),
         ({"delimiter": ",,"}, "expected a delimiter of one ASCII character but got ',,'"),
     ],
 )
@@ -333,7 +331,7 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
         ("1,2\n3,x\n4,5\n", r"line 2: column '1' holds 'x'"),
         ("a;b\n1,5;2\n1,5;2\n1.5;2\n", r"line 4: column 'a' holds '1.5', which is no number"),
         ("a,b\nx,y\n", "no column of numbers is left of a, b"),
-        ('a,b\n1,2\n"1,2\n3,4\n', "line 3: a quotation mark that is never closed: '.1,2'"),
+        ('a,b\n1,2\n"1,2\n3,4\n', "line 3: expected 2 cells but got 1"),
         ("a,b\n1,2\n3,4\né,2\n".encode("latin1"), "line 4: column 'a' holds 'é'"),
         (b"\x01\x02\x03\n", "is neither text nor any other known format"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\0", "compressed ones with the suffix .gz"),
@@ -341,7 +339,7 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
         ('{"a": 1}\n{"a": {}}\n', r"line 2: column 'a' holds '{}', which is no number"),
         ("[1, 2]\n[1]\n", "line 1: expected an object with values but got"),
         ('{"a": ' + "9" * 400 + "}\n", "line 1: column 'a' holds 'inf'|no rows of numbers"),
-        ("[" * 100_000 + "\n", "line 1: is nested too deeply"),
+        ("[" * 100_000 + "\n", "line 1: is not JSON .maximum recursion"),
     ],
 )  # fmt: skip
 def test_text_that_makes_no_sense_is_refused_in_one_line(data, message):
@@ -359,8 +357,8 @@ ONES = np.ones((5, 2))
     [
         ("absent.csv", None, "no such file; give a table"),
         (".", None, "is a folder; give a CSV"),
-        ("1d.npy", npy(ONES[0]), r"shape is \(2,\); save it with two dimensions"),
-        ("complex.npy", npy(ONES + 1j), "holds complex128 but real numbers are required"),
+        ("1d.npy", npy(ONES[0]), r"of shape \(2,\); save them as float64 in two dimensions"),
+        ("complex.npy", npy(ONES + 1j), "expected real numbers in rows and columns but got complex128"),
         ("objects.npy", npy(np.array([[1, "a"]], object)), "cannot be read .*Python objects in dtype"),
         ("empty.npy", npy(ONES[:0]), "it has no rows of numbers"),
         ("cut.npy", npy(ONES)[:130], "cannot be read .*check that the file is complete"),

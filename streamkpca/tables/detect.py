@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from pyarrow import compute
 from streamkpca._core.arrays import Array
 from streamkpca.tables.errors import TableError, list_names, short
 from streamkpca.tables.numbers import Form, find_forms, read_numbers, trim
-from streamkpca.tables.parts import Reader
+from streamkpca.tables.readers import Reader
 from streamkpca.tables.times import EPOCHS, NUMBER, find_form, has_clock, has_day, join_texts, read_times
 
 # Fewer numbers show nothing of a column but its kind, and fewer of them not that it is a counter.
@@ -86,10 +85,7 @@ class Sample:
         """Return the position of a column."""
         if name in self._places:
             return self._places[name]
-        alike = {one.casefold(): one for one in self.names}
-        close = get_close_matches(name.casefold(), alike, n=1)
         have = f"it has {len(self.names):,}: {list_names(self.names)}"
-        have = f"did you mean {short(alike[close[0]])!r}? {have}" if close else have
         raise TableError(
             f"{self.path}: no column {short(name)!r}; {have}; give one of these names, or rename the file's columns"
         )
@@ -103,13 +99,6 @@ class Sample:
     def texts(self, j: int) -> npt.NDArray[Any]:
         """Read the text of a column."""
         return np.array(join_texts([self.cells[j]]).fill_null("").to_pylist(), object)
-
-
-class Growth(NamedTuple):
-    """Columns of numbers that only rise: at even steps, as numbers of rows do, or as counters do, which may restart."""
-
-    even: list[str]
-    counters: list[str]
 
 
 def find_time(sample: Sample, columns: Collection[int]) -> Found | None:
@@ -237,9 +226,9 @@ def _varies_within(values: Array, first: npt.NDArray[np.intp]) -> bool:
     return bool((np.fmax.reduceat(values, first) > np.fmin.reduceat(values, first)).any())
 
 
-def find_growth(numbers: Mapping[str, Array]) -> Growth:
-    """Find the columns that only rise."""
-    growth = Growth([], [])
+def find_growth(numbers: Mapping[str, Array]) -> tuple[list[str], list[str]]:
+    """Find the columns that only rise: at even steps, as numbers of rows do, and as counters do, which may restart."""
+    even, counters = list[str](), list[str]()
     for name, values in numbers.items():
         known = values[~np.isnan(values)]
         steps = np.diff(known)
@@ -252,8 +241,8 @@ def find_growth(numbers: Mapping[str, Array]) -> Growth:
         ):
             continue
         is_even = np.mean(np.isclose(steps, np.median(steps), rtol=1e-3, atol=0.0)) > 0.9
-        (growth.even if is_even else growth.counters).append(name)
-    return growth
+        (even if is_even else counters).append(name)
+    return even, counters
 
 
 def find_sentinels(values: Array) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""What all formats read into, and the formats whose rows are counted: numpy's npy, Parquet and Arrow."""
+"""What all formats read into, and the bases of their readers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow
-from pyarrow import ipc, parquet
 
 from streamkpca._core.arrays import Array
 from streamkpca.tables.errors import TableError
@@ -18,7 +16,7 @@ Counts = npt.NDArray[np.int64]
 Start = Mapping[str, Any] | None
 
 # A table of more columns has rows and columns exchanged, or is none.
-MOST_COLUMNS = 2**20
+_MOST_COLUMNS = 2**20
 # Numbers of a part, and rows of a sample.
 _MOST_NUMBERS = 2**22
 _SAMPLE_ROWS = 10_000
@@ -76,12 +74,6 @@ def name_columns(names: Sequence[str]) -> list[str]:
     return [name if first.setdefault(name, j) == j else f"{name}.{j}" for j, name in enumerate(named)]
 
 
-def check_width(path: str, n_columns: int) -> None:
-    """Refuse a table of more columns than any has, before they are named."""
-    if not 0 < n_columns <= MOST_COLUMNS:
-        raise TableError(f"{path}: expected 1 to {MOST_COLUMNS:,} columns but got {n_columns}; transpose the table")
-
-
 class Reader(ABC):
     """One format.
 
@@ -92,9 +84,12 @@ class Reader(ABC):
     unit = "row"
     n_above = 0
 
-    def __init__(self, source: Source, names: Sequence[str], *, named: bool, total: int | None) -> None:
-        check_width(source.name, len(names))
-        self.source, self.names, self.named, self.total = source, list(names), named, total
+    def __init__(self, source: Source, names: Sequence[str] | range, *, named: bool, total: int | None) -> None:
+        # Before they are made, as a file may claim any number.
+        if not 0 < len(names) <= _MOST_COLUMNS:
+            what = f"expected 1 to {_MOST_COLUMNS:,} columns but got {len(names)}"
+            raise TableError(f"{source.name}: {what}; transpose the table")
+        self.source, self.names, self.named, self.total = source, list(map(str, names)), named, total
         self.dialect = dict[str, Any]()
 
     @abstractmethod
@@ -114,7 +109,7 @@ class Reader(ABC):
         """Make the position after a row."""
 
 
-class _RowReader(Reader):
+class RowReader(Reader):
     """Base of the readers whose positions are numbers of rows."""
 
     def check_start(self, start: Mapping[str, Any]) -> None:
@@ -148,63 +143,3 @@ class _RowReader(Reader):
     @abstractmethod
     def _batches(self, wanted: Sequence[int], n_rows: int) -> Iterator[list[Any]]:
         """Yield the cells of the columns at these positions, of at most `n_rows` rows at a time."""
-
-
-class ArrayReader(_RowReader):
-    """Rows of an array in two dimensions, whose file is mapped."""
-
-    def __init__(self, source: Source) -> None:
-        self._rows = np.load(source.on_disk(), mmap_mode="r", allow_pickle=False)
-        shape, kind = self._rows.shape, self._rows.dtype
-        if kind.kind not in "fiub":
-            raise TableError(f"{source.name}: holds {kind} but real numbers are required; save it as float64")
-        if len(shape) != 2:
-            what = f"expected an array of rows and columns but its shape is {shape}"
-            raise TableError(f"{source.name}: {what}; save it with two dimensions")
-        check_width(source.name, shape[1])
-        super().__init__(source, list(map(str, range(shape[1]))), named=False, total=shape[0])
-
-    def _batches(self, wanted: Sequence[int], n_rows: int) -> Iterator[list[Any]]:
-        for first in range(0, len(self._rows), n_rows):
-            with np.errstate(over="ignore"):
-                rows = self._rows[first : first + n_rows].astype(np.float64)
-            yield [pyarrow.array(rows[:, j]) for j in wanted]
-
-
-class ArrowReader(_RowReader):
-    """Columns of a file of Parquet or Arrow."""
-
-    def __init__(self, source: Source, *, is_parquet: bool) -> None:
-        self._is_parquet = is_parquet
-        self._file = (parquet.ParquetFile if is_parquet else ipc.open_file)(source.on_disk())
-        names = self._file.schema_arrow.names if is_parquet else self._file.schema.names
-        if name_columns(names) != names:
-            raise TableError(f"{source.name}: has two columns of one name; rename one")
-        super().__init__(source, names, named=True, total=self._file.metadata.num_rows if is_parquet else None)
-
-    def _batches(self, wanted: Sequence[int], n_rows: int) -> Iterator[list[Any]]:
-        names = [self.names[j] for j in wanted]
-        if self._is_parquet:
-            batches = self._file.iter_batches(n_rows, columns=names, use_threads=False)
-        else:
-            batches = map(self._file.get_batch, range(self._file.num_record_batches))
-        for batch in batches:
-            for begin in range(0, len(batch), n_rows):
-                part = batch.select(names).slice(begin, n_rows)
-                part.validate(full=True)
-                yield list(map(_plain, part.columns))
-
-
-def _plain(cells: Any) -> Any:
-    """Return cells as numbers, times or text; what is none of these is text."""
-    types, kind = pyarrow.types, cells.type
-    if types.is_timestamp(kind):
-        return cells
-    if any(
-        test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    ):
-        return cells.cast(pyarrow.float64(), safe=False)
-    try:
-        return cells.cast(pyarrow.string())
-    except pyarrow.ArrowException:
-        return pyarrow.array(map(str, cells.to_pylist()), pyarrow.string())

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkpca._core.arrays import Array
+from streamkpca.tables.detect import MOST_COLUMNS, Sample, find_growth, find_key, find_sentinels, find_time, share_back
 from streamkpca.tables.errors import TableError, drop_hint, list_names, short
-from streamkpca.tables.look import MOST_COLUMNS, Sample, find_growth, find_key, find_sentinels, find_time, share_back
 from streamkpca.tables.times import ISO, NUMBER, find_form, read_times
 
 # Fewer numbers show nothing of a column but its kind.
@@ -47,7 +47,6 @@ class Asked(NamedTuple):
     by: tuple[str, str] | None = None
     labels: str | None = None
     known: Reading = Reading()
-    n_columns: int = 0
     on_bad_rows: str = "raise"
     on_missing: str = "raise"
     follow: bool = False
@@ -81,7 +80,8 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     names, known = sample.names, asked.known
     drop = {sample.find(name) for name in (*asked.drop, *filter(None, [asked.labels]))}
     # Marks at the end of all lines make a column without a name and without a cell.
-    drop |= {j for j, name in enumerate(names) if sample.named and name == str(j) and _is_empty(sample.cells[j])}
+    if sample.named:
+        drop |= {j for j, cells in sample.cells.items() if names[j] == str(j) and cells.null_count == len(cells)}
     learned = known.columns if sample.named and not known.wide and not asked.columns else ()
     if len(lost := [name for name in learned if name not in names]) > 1:
         what = f"expected the columns that were learned, {list_names(learned)}, but {list_names(lost)} are not there"
@@ -105,15 +105,12 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
         mine = slice(None) if asked.by is None or key is None else sample.texts(key) == asked.by[1]
         features = {names[j]: sample.numbers(j)[mine] for j in dict.fromkeys(places)}
         rhythm = times = None if times is None else times[mine]
-    growth = find_growth(features) if is_free else None
+    even, counters = find_growth(features) if is_free else ([], known.differences)
     empty = [name for name, values in features.items() if len(values) >= _LEAST and np.isnan(values).all()]
-    even = growth.even if growth else []
     hidden = {*empty, *even} if is_free else set()
     columns = tuple(name for name in features if name not in hidden)
     _check_columns(sample, asked, columns)
-    differences = (
-        asked.differences if asked.differences is not None else growth.counters if growth else known.differences
-    )
+    differences = counters if asked.differences is None else asked.differences
     differences = tuple(name for name in differences if name in columns)
     seen = {name: features[name] for name in columns if len(features[name])}
     gaps = {name: _find_gaps(name, features[name], asked) for name in columns if name not in differences}
@@ -144,10 +141,6 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
         gaps={name: 1.0 - len(v) / len(seen[name]) for name, v in whole.items() if 0 < len(v) < len(seen[name])},
         sentinels={name: tuple(one for one in gaps.get(name, ()) if one in v) for name, v in seen.items()},
     )
-
-
-def _is_empty(cells: Any) -> bool:
-    return len(cells) > 0 and cells.null_count == len(cells)
 
 
 def _choose_time(sample: Sample, asked: Asked, others: set[int]) -> tuple[tuple[int, ...], str | None]:
@@ -212,8 +205,7 @@ def _check_columns(sample: Sample, asked: Asked, columns: Sequence[str]) -> None
         remedy = "choose others with --columns, --drop, --time or --labels"
         remedy = "names hold semicolons: try --delimiter ';'" if ";" in "".join(sample.names) else remedy
         raise TableError(f"{sample.path}: no column of numbers is left of {list_names(sample.names)}; {remedy}")
-    n_known = asked.n_columns or len(asked.known.columns)
-    if n_known not in (0, len(columns)):
+    if (n_known := len(asked.known.columns)) not in (0, len(columns)):
         have = f"expected {n_known} columns (as learned) but got {len(columns)}: {list_names(columns)}"
         raise TableError(f"{sample.path}: {have}; choose the same columns with --columns or --drop")
 

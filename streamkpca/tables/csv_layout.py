@@ -15,11 +15,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from streamkpca.tables.errors import TableError
+from streamkpca.tables.numbers import MISSING
 
 # White space, the last, is one mark however much of it there is.
 DELIMITERS = (",", ";", "\t", "|", " ")
-# How tables spell that a value is missing.
-MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 _NUMBER = re.compile(
     r" *[-+\u2212]?(?:\d[\d.,'\u2019 \u00a0\u202f]*|[.,]\d+)(?:e[-+]?\d+)?"
     r" *(?:(?:[^\W\d_]|[%‰°])[\w/%°²³·.]{0,11})? *|[-+]?inf(?:inity)?",

@@ -1,13 +1,11 @@
-"""CSV and JSON lines: blocks of whole lines are cut from the bytes as they arrive, and pyarrow and json read them.
+"""CSV, and the base of readers of text: blocks of whole lines are cut from the bytes as they arrive.
 
-pyarrow reads 400,000 rows of 20 columns, as text and then as numbers, in half a second, gives the place of rows of
-another width, and comes with the formats that need it anyway. Its streaming readers read ahead in threads, so rows of a
-slow pipe would wait for a full block.
+pyarrow cuts the cells: it reads 400,000 rows of 20 columns, as text and then as numbers, in half a second, gives the
+place of rows of another width, and comes with the formats that need it anyway. Its streaming readers read ahead in
+threads, so rows of a slow pipe would wait for a full block.
 """
 
-import json
 import re
-import shlex
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,29 +16,32 @@ import numpy as np
 import pyarrow
 import pyarrow.csv
 
-from streamkpca.tables import layout
-from streamkpca.tables.bad_rows import COMMENT, NAMES_AGAIN, NO_JSON, OPEN_QUOTE, OTHER_WIDTH
+from streamkpca.tables import csv_layout as layout
+from streamkpca.tables.bad_rows import COMMENT, NAMES_AGAIN, OTHER_WIDTH
+from streamkpca.tables.columns import Asked
 from streamkpca.tables.errors import TableError, short
-from streamkpca.tables.parts import Counts, Part, Reader, Start, name_columns
-from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source, find_code, recode, spell
+from streamkpca.tables.numbers import MISSING
+from streamkpca.tables.readers import Counts, Part, Reader, Start, name_columns
+from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source, find_code, recode
 
+# A stream is looked at when so many rows have come, as fewer show little of its columns.
+LOOK_ROWS = 64
 _BOM = b"\xef\xbb\xbf"
-_NULLS = sorted({spelling for text in layout.MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
 # NUL fills what a logger has reserved, Ctrl-Z ends files of old systems, and carriage returns stand before line ends.
 _NO_TEXT = b"\0\x1a\r"
 _CONTROLS = re.compile(rb"[\x01-\x08\x0e-\x19\x1b-\x1f\x7f]")
-# pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
-_MOST_FAST_COLUMNS = 2000
 # Which lines are rows, their cells by columns, and the positions, kinds and details of others.
 Rows = tuple[Counts, dict[int, Any], list[tuple[int, str, str]]]
-
+_NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
+# pyarrow takes 10 KB for each column of a block, and is no faster than csv where there are more columns.
+_MOST_FAST_COLUMNS = 2000
 
 # A Ctrl-C that comes while pyarrow reads would be lost where there is nothing left to read.
 pyarrow.enable_signal_handlers(False)
 
 
-class TextReader(Reader):
-    """Base of the readers of text, in blocks of whole lines."""
+class LineReader(Reader):
+    """Base of the readers of text, which cut blocks of whole lines from the bytes as they arrive."""
 
     unit = "line"
     _sample: bytes
@@ -156,12 +157,14 @@ def look_at_beginning(source: Source, n_lines: int, *, quotes: bool) -> bytes:
     return text[: whole_lines(text, quotes=quotes)] if enough(head) else text
 
 
-class CsvReader(TextReader):
+class CsvReader(LineReader):
     """Rows of cells between delimiters."""
 
     has_long_cells = True
 
-    def __init__(self, source: Source, n_lines: int, *, header: bool | None, delimiter: str | None) -> None:
+    def __init__(self, source: Source, asked: Asked) -> None:
+        header, delimiter = asked.header, asked.delimiter
+        n_lines = LOOK_ROWS if asked.looks else 1 if header is False else 2
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
             what = f"expected a delimiter of one ASCII character but got {short(delimiter)!r}"
             raise TableError(f"{source.name}: {what}; give one such as --delimiter ';'")
@@ -192,19 +195,15 @@ class CsvReader(TextReader):
 
     def _kind(self, text: str) -> str | None:
         """Tell what a line is that is no row."""
-        bare, mark = text.strip(), self._layout.delimiter
-        if bare[:1] in layout.MARKS and layout.is_comment(text):
+        if layout.is_comment(text):
             return COMMENT
-        if bare in self._layout.head:
-            return NAMES_AGAIN
-        # Inside a cell, a mark stands for inches.
-        return OPEN_QUOTE if bare.count('"') % 2 and f'{mark}"' in f"{mark}{text}" else None
+        return NAMES_AGAIN if text.strip() in self._layout.head else None
 
     def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
         width, delimiter, whole = self._layout.width, self._layout.delimiter, "\n".join(texts)
         # Most blocks hold none of these, and need no look at each line.
         signs = (*layout.MARKS, *self._layout.head)
-        is_plain = not (_has_open_cells(texts) or any(sign in whole for sign in signs))
+        is_plain = not any(sign in whole for sign in signs)
         odd = ((i, self._kind(text)) for i, text in enumerate([] if is_plain else texts))
         bad = [(i, kind, f"{kind}: {texts[i][:40]!r}") for i, kind in odd if kind]
         kept = np.delete(np.arange(len(texts)), [i for i, *_ in bad])
@@ -239,63 +238,3 @@ class CsvReader(TextReader):
             cells = {j: pyarrow.array([row[j] for row in known], pyarrow.string()) for j in wanted}
         bad += [(int(kept[i]), OTHER_WIDTH, f"expected {width} cells but got {n}") for i, n in found]
         return np.delete(kept, [i for i, _ in found]), cells, bad
-
-
-class JsonReader(TextReader):
-    """Rows of JSON, one a line: objects, whose keys are the columns.
-
-    Names of values inside others have a point between. A key that is absent or null is a gap. The columns are those of
-    the first lines and of `more`.
-    """
-
-    def __init__(self, source: Source, n_lines: int, *, more: Sequence[str] = ()) -> None:
-        self._sample, rows, fault = look_at_beginning(source, n_lines, quotes=False), list[dict[str, Any]](), ""
-        for i, text in enumerate(decode(self._sample).split("\n")[:1000], start=1):
-            try:
-                rows += [_row(text)] if text.strip() else []
-            except ValueError as error:
-                fault = fault or f"{source.name}, line {i}: {error}"
-        if not rows or decode(self._sample).lstrip().startswith("["):
-            remedy = f"for an array of rows, jq -c '.[]' {shlex.quote(str(source.path))} | streamkpca watch -"
-            raise TableError(f"{fault}; {remedy}")
-        super().__init__(source, list(dict.fromkeys(chain(*rows, more))), named=True, total=source.size)
-
-    def _read(self, texts: Sequence[str], wanted: Sequence[int]) -> Rows:
-        rows, kept, bad = list[dict[str, Any]](), list[int](), []
-        for i, text in enumerate(texts):
-            try:
-                rows.append(_row(text))
-                kept.append(i)
-            except ValueError as error:
-                bad.append((i, NO_JSON, str(error)))
-        return np.array(kept, int), {j: _column([row.get(self.names[j]) for row in rows]) for j in wanted}, bad
-
-
-def _row(line: str) -> dict[str, Any]:
-    try:
-        # A float of any number of digits is known, if need be as infinity.
-        row = json.loads(line, parse_int=float)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"is not JSON ({error}); write one object a line") from None
-    if not isinstance(row, dict) or not row:
-        raise ValueError(f"expected an object with values but got {line[:40]!r}")
-    return dict(_flatten(row, ""))
-
-
-def _flatten(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the values inside an object or array, by names with points between."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, inner in inside:
-        if isinstance(inner, dict | list) and inner:
-            yield from _flatten(inner, f"{name}{key}.")
-        else:
-            yield f"{name}{key}", inner
-
-
-def _column(values: list[Any]) -> Any:
-    """Make cells of what stands in JSON: numbers, or else text."""
-    if all(value is None or type(value) is float for value in values):
-        return pyarrow.array(values, pyarrow.float64())
-    return pyarrow.array([None if value is None else spell(value) for value in values], pyarrow.string())
