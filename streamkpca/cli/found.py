@@ -207,17 +207,25 @@ class Found:
         is_known = math.isfinite(threshold)
         found: Facts = {"kind": "summary", "rows": self.n_rows, "events": self.n_events}
         found |= {"alarms": self.n_alarms if is_known else None, "threshold": float(threshold) if is_known else None}
-        if self._labels and self._labels[0] is not None:
-            is_fault, rarity = np.concatenate(self._labels) != 0, np.concatenate([one.rarity for one in self._records])
-            is_alarm = np.concatenate([one.is_alarm for one in self._records])
-            edges = np.flatnonzero(np.diff(is_fault, prepend=False, append=False)).reshape(-1, 2)
-            found |= {"labelled_rows": int(is_fault.sum()), "labelled_faults": len(edges)}
-            found["faults_with_an_alarm"] = sum(bool(is_alarm[first:end].any()) for first, end in edges)
-            found["alarms_in_other_rows"] = float(is_alarm[~is_fault].mean()) if not is_fault.all() else None
-            if 0 < is_fault.mean() < 1:
-                found["area_under_roc_curve"] = auroc(is_fault, rarity)
-                found["average_precision"] = average_precision(is_fault, rarity)
-        return found | self._machine
+        return found | self.measure() | self._machine
+
+    def measure(self) -> Facts:
+        """Return how well labelled faults are found; nothing without labels."""
+        if not self._labels or self._labels[0] is None:
+            return {}
+        is_fault, rarity = np.concatenate(self._labels) != 0, np.concatenate([one.rarity for one in self._records])
+        is_alarm = np.concatenate([one.is_alarm for one in self._records])
+        edges = np.flatnonzero(np.diff(is_fault, prepend=False, append=False)).reshape(-1, 2)
+        measures = {
+            "labelled_rows": int(is_fault.sum()),
+            "labelled_faults": len(edges),
+            "faults_with_an_alarm": sum(bool(is_alarm[first:end].any()) for first, end in edges),
+            "alarms_in_other_rows": float(is_alarm[~is_fault].mean()) if not is_fault.all() else None,
+        }
+        if 0 < is_fault.mean() < 1:
+            measures["area_under_roc_curve"] = auroc(is_fault, rarity)
+            measures["average_precision"] = average_precision(is_fault, rarity)
+        return measures
 
     def draw(self) -> Any:
         """Draw the features of the worst events over time with what was expected of them, and below all rarities."""

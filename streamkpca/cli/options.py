@@ -90,19 +90,15 @@ def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, s
     return read
 
 
-def list_given(names: Collection[str]) -> list[str]:
-    """List the options among these that stand on the command line, as they are written: ``--max-atoms``."""
+def refuse_given(names: Collection[str], why: str) -> None:
+    """Refuse options that have no meaning beside others, if they stand on the command line."""
     context = click.get_current_context()
-    return [
+    given = [
         parameter.opts[0]
         for parameter in context.command.get_params(context)
         if parameter.name in names and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
     ]
-
-
-def refuse_given(names: Collection[str], why: str) -> None:
-    """Refuse options that have no meaning beside others."""
-    if given := list_given(names):
+    if given:
         raise click.UsageError(f"{why}; leave out {', '.join(given)}")
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import click
@@ -72,10 +73,9 @@ def list_machines(file: str, options: Mapping[str, Any]) -> list[str]:
     """List the machines of a file by the column of --by."""
     reading = {name: options[name] for name in ("header", "delimiter") if options.get(name) is not None}
     column = options["by"][0]
-    table = open_table(file, **reading, by=(column, ""))
-    if options["follow"] or not table.reader.source.rereadable:
+    if options["follow"] or file == "-" or Path(file).is_fifo():
         raise click.UsageError(f"--by {column}: reads FILE once for each machine; choose one, as in --by {column}=M1")
-    return table.list_texts(column)
+    return open_table(file, **reading, by=(column, "")).list_texts(column)
 
 
 def _order(tables: list[Table]) -> list[Table]:

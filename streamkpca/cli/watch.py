@@ -22,10 +22,6 @@ from streamkpca.monitoring.monitor import LASTING
 from streamkpca.tables import Batch, Table, Writer
 
 _MANY_ALARMS = 0.1
-_MEASURES = (
-    *("labelled_rows", "labelled_faults", "faults_with_an_alarm", "alarms_in_other_rows"),
-    *("area_under_roc_curve", "average_precision"),
-)
 # A row with those before it has at most so many numbers, which cost 134 MB in 256 atoms.
 _MOST_NUMBERS = 2**16
 
@@ -221,8 +217,8 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
         print_json(facts)
     elif not follows and n:
         tell_list(found, name)
-    if not as_json and "labelled_rows" in facts:
-        print_facts("Labels", {name: facts.get(name) for name in _MEASURES})
+    if not as_json and (measures := found.measure()):
+        print_facts("Labels", measures)
     if not n:
         print_warning(f"{name}: no new rows since it was read for this model; --from-start watches it anew")
     elif facts["threshold"] is None:

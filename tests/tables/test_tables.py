@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import io
-import itertools
 import json
 import lzma
 import sys
@@ -198,23 +197,12 @@ def test_json_lines_keep_their_numbers_too(rows):
 
 
 @pytest.mark.parametrize("name", ["parquet", "npy"])
-@given(
-    values=st.lists(st.sampled_from([0.0, np.nan, np.inf]), min_size=1, max_size=30).filter(lambda v: 0.0 in v),
-    n_rows=st.integers(1, 9),
-)
-def test_rows_with_nan_or_infinity_are_left_out_of_arrays(name, values, n_rows):
-    X = np.column_stack([np.arange(len(values)), values])
-    kept = np.flatnonzero(np.isfinite(values))
-    table = opened(
-        FORMATS[name](X, np.zeros(len(X), "M8[s]")),
-        name=f"a.{name}",
-        on_bad_rows="skip",
-        drop=["t"] * (name == "parquet"),
-    )
-    numbers, rows, _, _ = read(table, n_rows)
-    np.testing.assert_array_equal(rows, X[kept])
-    np.testing.assert_array_equal(numbers, kept)
-    assert table.bad.n_left_out == len(X) - len(kept)
+def test_rows_with_nan_or_infinity_are_left_out_of_arrays(name):
+    X = np.column_stack([np.arange(5.0), [0.0, np.nan, 0.0, np.inf, 0.0]])
+    data = FORMATS[name](X, np.zeros(5, "M8[s]"))
+    table = opened(data, name=f"a.{name}", on_bad_rows="skip", drop=["t"] * (name == "parquet"))
+    assert read(table, 2)[0].tolist() == [0, 2, 4]
+    assert table.bad.n_left_out == 2
 
 
 @pytest.mark.parametrize(("on_missing", "rows"), [("skip", [2, 6]), ("marginal", [2, 3, 6])])
@@ -361,6 +349,7 @@ ONES = np.ones((5, 2))
         ("complex.npy", npy(ONES + 1j), "expected real numbers in rows and columns but got complex128"),
         ("objects.npy", npy(np.array([[1, "a"]], object)), "cannot be read .*Python objects in dtype"),
         ("empty.npy", npy(ONES[:0]), "it has no rows of numbers"),
+        ("none.npy", npy(ONES[:, :0]), "expected 1 to 1,048,576 columns but got 0; transpose the table"),
         ("cut.npy", npy(ONES)[:130], "cannot be read .*check that the file is complete"),
         ("cut.parquet", parquet_of({"x": [1.0] * 5})[:130], "cannot be read"),
         (
@@ -425,15 +414,6 @@ def test_the_lines_are_right_after_many_blocks_of_odd_rows():
     np.testing.assert_array_equal(numbers[:-1, 0], expected)
     np.testing.assert_array_equal(rows[:-1], [i + 1 + (i - 1) // 20_000 for i in expected])
     assert table.bad.n_left_out == 5
-
-
-def test_more_columns_than_any_table_has_are_refused_before_they_are_named(tmp_path):
-    for shape, order in itertools.product([(2, 2**40), (0, 10**30)], [False, True]):
-        header = f"{{'descr': '|u1', 'fortran_order': {order}, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
-        with pytest.raises(
-            TableError, match=r"expected 1 to 1,048,576 columns but got [0-9]+; transpose|cannot be read"
-        ):
-            opened(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header, tmp_path, "a.npy")
 
 
 # Results
