@@ -44,11 +44,11 @@ _AUTO = 5.0
 
 
 class _Score(NamedTuple):
-    """The score of rows: how rare rows of the table are that are as odd, in the view in which they are rarest.
+    """How rare rows of the table are that are as odd as a row, in the view in which it is rarest.
 
-    The views are of the numbers of a row, alone in `units` (d,) and related, and of its place. `levels` (3, h + 1) are
-    the logarithms that all, half, a quarter ... of the table's rows exceed in each view; `lasts` (3,) are the halvings
-    to the rows beyond, more where many rows are equal, and `steps` (3,) the logarithms of one more.
+    The views are of its numbers, alone in `units` (d,) and related, and of its place. `levels` (3, h + 1) are the
+    logarithms that all, half, a quarter ... of the table's rows exceed in each view; `lasts` (3,) are the halvings to
+    the rows beyond, more where many rows are equal, and `steps` (3,) the logarithms of one more.
     """
 
     units: Array
@@ -180,11 +180,9 @@ class OutlierDetector(Parameterised):
     counted up to 3, one row in eight; beyond, views have a Pareto tail, by the mean excess of their logarithms [2]_.
 
     Outliers that are learned hide themselves: deviations grow with them, and atoms are chosen where residuals are
-    largest. So all is learned twice, the second time without the tenth of the rows that is oddest at the first,
-    which compares rows with ten axes, as far as other rows share these. An atom stands for at least eight rows.
-
-    Learning costs O(k d^2 + k m (d + m)) with m atoms for k sampled rows, a row O(d^2 + m (d + m)). Memory is
-    O(k d + m^2 + d^2). The order of the rows matters for which are sampled, and a little for which atoms are found.
+    largest. So all is learned twice, the second time without the tenth of the rows that is oddest at the first, which
+    compares rows with ten axes. Learning costs O(k d^2 + k m (d + m)) with m atoms for k sampled rows, a row
+    O(d^2 + m (d + m)). The order of the rows matters for which are sampled, and a little for which atoms are found.
 
     References
     ----------

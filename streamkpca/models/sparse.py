@@ -64,15 +64,13 @@ class SparseKernelPCA(Estimator):
 
     * "coordinate", ours: changes one weight at a time, always the one that gains most, to its exact maximiser, then all
       weights that are not zero by Newton's method. O(n^3) once and O(n k^2 + k^3) for each of ten to twenty rounds. The
-      fastest, and usually the most likely.
+      fastest, and usually the most likely. It stops when no single weight could gain 1e-10.
     * "fixed_point", eq. (14) of [1]_: multiplies all weights at once and drops those that vanish, with a step of "em"
       where it would lose. O(n^3) for each of hundreds to thousands of rounds; leaves a few more rows active.
     * "em", eq. (13) of [1]_: thousands of rounds of O(n^3), which end a little below the others with still more rows
-      active. Use it for some dozens of rows.
+      active. Both stop when a round raises the mean log-likelihood by less than 1e-8 of it.
 
-    "fixed_point" and "em" stop when a round raises the mean log-likelihood by less than 1e-8 of it, "coordinate" when
-    no single weight could gain 1e-10. An optimiser that uses up its rounds (10,000; "coordinate" 1,000) keeps the
-    weights found so far and issues a `SparsityWarning`.
+    An optimiser that uses up its rounds keeps the weights found so far and issues a `SparsityWarning`.
 
     References
     ----------

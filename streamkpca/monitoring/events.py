@@ -135,9 +135,8 @@ class Change:
 class AlarmSum:
     """A cumulative sum of rows that exceed the threshold, which tells when there have been many for long.
 
-    It is positive since position `start`. `excess` are the rows since then that exceed it, less one in twenty rows.
-    They are counted in bins of `width` rows: those with any have `counts` (b,) of them, the first at the positions
-    `firsts` (b,) and at `first_times`.
+    It is positive since position `start`, and `excess` are the rows since then that exceed it, less one in twenty. They
+    are counted in bins of `width` rows, `counts` (b,) where there are any, the first at `firsts` and `first_times`.
     """
 
     start: int = 0
@@ -182,8 +181,8 @@ class AlarmSum:
     def find_start(self, n_rows: int) -> tuple[int, Time | None]:
         """Return since when there have been more alarms, up to row `n_rows`: the likeliest place of two levels.
 
-        The sum begins with the first alarm after which it never was zero, which may be one of chance, long before. The
-        likelihood is that of independent alarms with one probability before a place and a higher one from it on.
+        Alarms are taken for independent, with one probability before a place and a higher one from it on. The sum
+        itself begins with the first alarm after which it never was zero, which may be one of chance, long before.
         """
         before = np.concatenate([[0], np.cumsum(self.counts)[:-1]]).astype(float)
         total, n_before = float(self.counts.sum()), (self.firsts - self.start).astype(float)
@@ -280,12 +279,9 @@ class EventLog(NamedTuple):
 class ReviewedEvents:
     """Rows (k, D) of events that a user has reviewed, and which of these were faults; a value.
 
-    Notes
-    -----
-    The signature of a row has, for each of its features, how far it is from healthy ones: alone, and given the
-    others by linear prediction. Of each distance x only log(1 + |x| - 3) counts, with its sign, and nothing below
-    3. A row is like a reviewed one if their signatures differ by less than half of the longer one; the nearest
-    decides.
+    The signature of a row has, for each of its features, how far it is from healthy ones: alone, and given the others
+    by linear prediction. Of each distance x only log(1 + |x| - 3) counts, with its sign, and nothing below 3. A row is
+    like the nearest reviewed one if their signatures differ by less than half of the longer one.
     """
 
     rows: Array

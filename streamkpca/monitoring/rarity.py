@@ -33,35 +33,23 @@ _MOST_TIMES_RARER = 5.0
 
 @dataclass(frozen=True)
 class RarityScale:
-    """How rare scores are among healthy ones that no model had learned; an immutable value.
+    """How rare scores are among healthy ones that no model had learned, whose logarithms, ascending, are `logs` (n,).
 
-    Parameters
-    ----------
-    logs : ndarray of shape (n,)
-        Logarithms of the healthy scores, ascending.
-
-    Notes
-    -----
     A score is once in (n + 1) / (c + 1) rows, where c healthy scores are as high or higher: for exchangeable rows, the
-    share that is rarer than r is at most 1 / r [1]_. Equal scores count as as high. Beyond the highest one, at a
-    distance of t slopes, it is once in (n + 1) e^t rows up to ten times as many as there are, as the logarithms of
-    heavy-tailed scores have an exponential tail, and then grows as 1 + t only, so that scales of different streams
-    compare. The slope is the mean distance of the highest tenth from its lower end.
-
-    References
-    ----------
-    .. [1] V. Vovk, A. Gammerman, G. Shafer, "Algorithmic Learning in a Random World", Springer 2005, section 2.2.
+    share that is rarer than r is at most 1 / r, as in conformal prediction. Beyond the highest one, at a distance of t
+    slopes, it is once in (n + 1) e^t rows up to ten times as many as there are, as the logarithms of heavy-tailed
+    scores have an exponential tail, and then grows as 1 + t only, so that scales of different streams compare. The
+    slope is the mean distance of the highest tenth from its lower end.
     """
 
     logs: Array
 
     @classmethod
     def fit(cls, scores: Array) -> Self:
-        """Take the scores (n,) of rows of which an eighth may be anomalies, at least one score.
+        """Take the scores (n,), at least one, of rows of which an eighth may be anomalies: what lies beyond a gap.
 
-        Left out is what lies beyond a gap: the first step, among the highest eighth of the logarithms, that is wider
-        than the way from their median to this eighth, and than log 3. Most of what is left out differs: a value that
-        returns again and again is a rare healthy one.
+        A gap is the first step, among the highest eighth of the logarithms, that is wider than the way from their
+        median to this eighth, and than log 3. Most scores beyond it differ: one that returns is a rare healthy one.
         """
         logs = np.sort(_logarithms(scores))
         n = len(logs)
@@ -94,9 +82,8 @@ class RarityScale:
         """Write the rarities of the next scores (k,) of a stream, and these limited by all scores so far: (2, k).
 
         Where a stream has moved on, all its rows would be rare among the healthy ones. So a row is at most five times
-        rarer than among all rows so far, of which the latest 16,000 to 32,000 count most: a model that stands still
-        needs no new threshold, and an event that lasts or returns becomes more common. Scores that are not counted are
-        not limited either. Their numbers are added to `counts` (N_LEVELS + 1,), a Fenwick tree with the total first.
+        rarer than among all rows so far, of which the latest 16,000 to 32,000 count most. Scores that are not counted
+        are not limited either. The others are added to `counts` (N_LEVELS + 1,), a Fenwick tree with the total first.
         """
         rank_scores(scores, is_counted, self.logs, self._tail[1], _MOST_TIMES_RARER, counts, *rarities)
 
