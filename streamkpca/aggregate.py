@@ -37,11 +37,9 @@ class Aggregate:
         The template is no StreamingKernelPCA, a parameter is invalid, the scale of the kernel is not settled, or there
         is a `half_life`.
 
-    Notes
-    -----
-    `merge` numbers the rows of the other state after those of this one. Empty states are neutral. States with the same
-    atoms merge in any order and grouping with the same result, up to rounding; where workers found atoms of their own,
-    the result depends on the order within the error bounds that the model reports.
+    Empty states are neutral. States with the same atoms merge in any order and grouping with the same result, up to
+    rounding; where workers found atoms of their own, the result depends on the order within the error bounds that the
+    model reports.
 
     Examples
     --------

@@ -66,15 +66,12 @@ def warmup() -> Warmth:
     -------
     Warmth
 
-    Notes
-    -----
-    It fits tiny streams and batches with the public estimators, and discards them: half a minute with an empty cache, a
-    few seconds with a full one.
+    It fits tiny streams and batches, and discards them: half a minute with an empty cache, a few seconds with a full
+    one.
 
     Later processes find the machine code if they run the same versions of Python, numba and this package from the same
-    folder, on the same kind of processor, and may write to the cache folder: ``__pycache__`` beside the modules, or
-    else in the user's cache; ``NUMBA_CACHE_DIR`` names another. Set ``NUMBA_CPU_NAME=generic`` in an image that runs on
-    other processors than it is built on.
+    folder, on the same kind of processor, and may write to the cache folder, which ``NUMBA_CACHE_DIR`` names. Set
+    ``NUMBA_CPU_NAME=generic`` in an image that runs on other processors than it is built on.
 
     Examples
     --------

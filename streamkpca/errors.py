@@ -37,8 +37,7 @@ class NotFittedError(ValueError, AttributeError):
 class IndefiniteKernelWarning(UserWarning):
     """Issued when kernel values cannot be inner products.
 
-    They give a row a negative squared distance to the span of other rows. The energy account stays exact then, but
-    tolerances and bounds no longer hold.
+    The energy account stays exact then, but tolerances and bounds no longer hold.
 
     Examples
     --------
@@ -135,8 +134,7 @@ _UNNAMED = {"__init__", "__post_init__", "__setattr__", "__contains__"}
 def name_errors(target: Target) -> Target:
     """Let errors begin with the function that users called, or the public method of a class: "KernelPCA.fit: ...".
 
-    Checks say what they expected and got; the outermost of such calls says where. The attribute `place` of an error is
-    what stands before its text, such as "KernelPCA.fit: ".
+    The attribute `place` of an error is what stands before its text, such as "KernelPCA.fit: ".
     """
     if not isinstance(target, type):
         return cast(Target, _name_errors_of(target))

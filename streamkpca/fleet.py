@@ -117,13 +117,10 @@ def odd(states: Mapping[Any, StreamingKernelPCA]) -> list[OddMachine]:
     NotFittedError
         A model has seen no row.
 
-    Notes
-    -----
-    How much healthy machines differ is learned from the fleet itself, for each statistic, by variances that are
-    moderated as in [1]_. Odd machines are left out there, and may be many. Machines of several kinds are compared
-    within their kind, which is at least 5 machines, and a fifth of the fleet, that differ alike from the others.
-    Machines may see different numbers of rows, but should see about the same loads. Moments in other atoms are
-    projected onto those that most machines have.
+    How much healthy machines differ is learned from the fleet itself, by variances that are moderated as in [1]_; odd
+    machines, which may be many, are left out there. Machines of several kinds are compared within their kind, which is
+    at least 5 machines, and a fifth of the fleet, that differ alike from the others. Machines may see different numbers
+    of rows, but should see about the same loads. Moments in other atoms are projected onto those that most have.
 
     A feature must move the atoms' coordinates: choose a wide kernel, and at least two atoms for each feature.
     O(N m^2 (d + m)) for N machines, m atoms and d features.

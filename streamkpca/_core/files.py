@@ -30,9 +30,6 @@ def replace_file(path: FileName, *, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
 
     Either the old or the new file is there, whole, whatever happens. The file at the end of a link is replaced, and a
     file that is replaced keeps its rights; `mode` holds those of a new one. A device or a FIFO is written into.
-
-    The new file is written in the same folder, flushed to the disk, and renamed. A killed process leaves it behind, and
-    the next one that writes the same file removes it: a living process holds a lock on its own.
     """
     name = os.fsdecode(path)
     found = _check_target(path)

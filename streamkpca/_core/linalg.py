@@ -62,8 +62,7 @@ def one_blas_thread() -> Iterator[None]:
     OpenBLAS lets threads spin while they wait for each other. For blocks of 512 rows and 256 atoms that gains nothing,
     and costs a factor of 27 when other processes want the cores too. One thread gives the same bits everywhere.
 
-    Other Python threads are held to one as well in the meantime. Calls may overlap: the last one to end restores the
-    number that the first one found. A call takes a few hundred nanoseconds; another BLAS is left alone.
+    Other Python threads are held to one as well in the meantime, and calls may overlap; another BLAS is left alone.
     """
     global _depth
     with _lock:
@@ -92,10 +91,7 @@ def blas_threads() -> int:
 
 
 def lower_self_product(columns: Array) -> Array:
-    """Return the lower triangle of A^T A, zeros above it, for a C-contiguous A of shape (n, m), single or double.
-
-    numpy's product mirrors the result in a plain loop, which takes a fifth of the time at m = 512.
-    """
+    """Return the lower triangle of A^T A, zeros above it, for a C-contiguous A of shape (n, m), single or double."""
     n, m = columns.shape
     product = np.zeros((m, m), columns.dtype)
     if n and m:
@@ -105,10 +101,7 @@ def lower_self_product(columns: Array) -> Array:
 
 
 def apply_inverse(inverse: Array, kernel_rows: Array, *, transposed: bool = False) -> Array:
-    """Turn kernel values (B, m), C-contiguous, into coordinates in place, given L^-1, or coordinates into L^-T c.
-
-    Three times as fast as `solve_factor`, in single or double precision.
-    """
+    """Turn kernel values (B, m), C-contiguous, into coordinates in place, given L^-1, or coordinates into L^-T c."""
     n, m = kernel_rows.shape
     if kernel_rows.size:
         # The transposed views are column-major; that of the inverse is upper triangular.

@@ -52,8 +52,7 @@ _LARGEST_UNSORTED_SHARE = 0.125
 def arrival_times(seed: int, start: int, rows: Array, races: int) -> Array:
     """Draw when the rows of a block arrive in `races` independent races: exponential with rate 1, (races, B).
 
-    The generator is seeded with the stream's seed, the block's position and a checksum of its contents. So times do not
-    depend on how calls cut the stream, and shards that share a seed draw independently.
+    Seed, position and contents make times depend neither on cuts nor on other shards that share the seed.
     """
     contents = int(np.add.reduce(rows.view(np.uint64), axis=None))
     return np.random.default_rng([seed, start, contents]).standard_exponential((races, len(rows)))
@@ -187,10 +186,7 @@ class Reservoir:
         return len(self) == self.size
 
     def add(self, rows: Array, weights: Array, start: int, times: Array) -> Self:
-        """Take in a block: rows (B, d), weights (B,), position of the first row, and `arrival_times` (B,).
-
-        O(B), and O(size d) when the unsorted draws are sorted in.
-        """
+        """Take in a block: rows (B, d), weights (B,), position of the first row, and `arrival_times` (B,)."""
         if self.size == 0:
             return self
         with np.errstate(divide="ignore"):

@@ -68,7 +68,7 @@ def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any
         arrays = {key: value for key, value in values.items() if isinstance(value, np.ndarray)}
         values = {key: plain(value) for key, value in values.items() if key not in arrays}
     header: dict[str, Any] = {"parameters": {name: plain(value) for name, value in parameters.items()}, "state": values}
-    header["kernels"] = [_text_of(kernel) for kernel in kernels]
+    header["kernels"] = [kernel.to_json() if kernel.is_compiled else None for kernel in kernels]
     given: Arrays = {}
     try:
         header["extra"] = _encode(extra, given, 0)
@@ -202,11 +202,3 @@ def _decode(value: Any, arrays: Arrays) -> Any:
             raise CheckpointError(f"its extra data lack the {key.split()[0]} {show(value[key])}")
         return array.tobytes() if key == _BYTES else array
     return {key: _decode(inner, arrays) for key, inner in value.items()}
-
-
-def _text_of(kernel: Kernel) -> str | None:
-    try:
-        return kernel.to_json()
-    except TypeError:
-        # It has functions of the caller, which are code.
-        return None

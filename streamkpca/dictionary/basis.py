@@ -256,8 +256,6 @@ def reveals_indefinite_kernel(
 
     `residual` and `energy` (n,) are squared distances and |k(x, x)| of the rows, `products` (s, n) and `pivots` (s,)
     residual inner products of the candidates with the rows and with themselves; all are multiples of `unit`.
-
-    Inner products cannot do that (Cauchy and Schwarz); other kernels can, and coordinates would grow without bound.
     """
     left = residual - products**2 / pivots[:, None]
     negative = left < -LARGEST_NEGATIVE_SHARE * energy

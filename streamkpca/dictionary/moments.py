@@ -178,7 +178,7 @@ _SUMS = frozenset(item.name for item in fields(RowSums))
 class Moments(RowSums):
     """Sums over all rows seen, in the coordinates c(x) of the basis, and the energy that projections lost.
 
-    Energy is conserved: trace(second) + losses.total = energy. Every operation keeps this account, up to rounding.
+    Energy is conserved up to rounding: trace(second) + losses.total = energy.
     """
 
     losses: ProjectionLoss = field(default_factory=ProjectionLoss)
@@ -231,10 +231,7 @@ class Moments(RowSums):
         return Moments.zero(len(sums.first)).record_block(again, rounding_amplification)
 
     def reproject(self, coordinates: Array, rounding_amplification: float = 0.0) -> Self:
-        """Project the moments onto another span, given the projections (m, m2) of this basis' vectors; O(m^2 m2).
-
-        Earlier losses need not be orthogonal to the new span; those of the projection are.
-        """
+        """Project the moments onto another span, given the projections (m, m2) of this basis' vectors; O(m^2 m2)."""
         return replace(self, losses=self.losses.span_grown()).rotate(coordinates.T, rounding_amplification)
 
     def decay(self, factor: float) -> Self:

@@ -110,12 +110,10 @@ class Unexplained:
     atom alone: 2 sum_n a_n B_in^2 / E times the squared length of the derivative of phi(z_i), which follows from
     |k'| / |k|.
 
-    Kernel values are divided by the lengths of rows and atoms, so that no scale leaves the range of single precision;
-    they and their derivatives are computed in double. Rounding adds |L^-1|^2 eps^2 to |C_n|^2 / k(x_n, x_n), where
-    B = K^-1 k_Z(X) would lose the digits of |K^-1| eps.
+    Kernel values are divided by the lengths of rows and atoms, so that no scale leaves the range of single precision.
+    Rounding adds |L^-1|^2 eps^2 to |C_n|^2 / k(x_n, x_n), where B = K^-1 k_Z(X) would lose the digits of |K^-1| eps.
 
-    O(n m (m + d)). Rows are worked off in parts of a fixed size whose sums are added in order, so that the number of
-    threads does not change a bit.
+    O(n m (m + d)). Sums over parts of the rows are added in order, whatever the number of threads.
 
     References
     ----------

@@ -20,9 +20,8 @@ _TERMS = {
 def write_kernel(source: CText, formula: Formula) -> Layout:
     """Write the atoms, and the functions that `answers.c` gets kernel values from; return the layout of prepared rows.
 
-    ``kpca_prepare`` copies a row x to u in the form in which atoms are compared with it, ``kpca_kernel`` compares, and
-    if k(x, x) is the same number for all rows, ``kpca_log_kernel`` gives the logarithm, also where the kernel is too
-    small for a number.
+    ``kpca_prepare`` copies a row x to u in the form in which ``kpca_kernel`` compares it with atoms. If k(x, x) is the
+    same number for all rows, ``kpca_log_kernel`` gives the logarithm, also where the kernel is too small for a number.
     """
     is_single, program = source.dtype == "float", formula.kernel.program
     layout = Layout(formula, single=is_single)
@@ -37,7 +36,7 @@ def write_kernel(source: CText, formula: Formula) -> Layout:
     _write_pair(source, layout, "kernel", "The kernel of two rows.", steps, program.evaluate(sums, steps))
     if formula.own_value():
         steps = _StatementArithmetic()
-        result = log_values(program, sums, steps, steps.add_logs, most=LARGEST_SINGLE if is_single else LARGEST)
+        result = log_values(program, sums, steps, most=LARGEST_SINGLE if is_single else LARGEST)
         _write_pair(source, layout, "log_kernel", "Its logarithm.", steps, result)
     return layout
 
@@ -91,7 +90,6 @@ class _StatementArithmetic(Arithmetic[str]):
         return self._name(f"{x} > {most!r} ? {most!r} : {x}")
 
     def add_logs(self, x: str, y: str) -> str:
-        """Return log(exp(x) + exp(y))."""
         larger, smaller = self._name(f"{x} > {y} ? {x} : {y}"), self._name(f"{x} > {y} ? {y} : {x}")
         return self._name(f"{larger} + log(1.0 + exp({smaller} - {larger}))")
 

@@ -86,8 +86,8 @@ class Layout:
 def centre_of(rows: Array) -> Array:
     """Choose the point that is subtracted from rows (m, d) before their distances are taken, a number a column.
 
-    It is the mean where that exceeds the spread, as a single precision number, and 0 where rounding an atom loses no
-    more than rounding its difference to the mean does.
+    It is the mean where that exceeds the spread, and 0 where rounding an atom loses no more than rounding its
+    difference to the mean does.
     """
     mean = rows.mean(axis=0)
     centre: Array = np.where(np.abs(mean) > np.abs(rows - mean).max(axis=0), mean, 0.0)

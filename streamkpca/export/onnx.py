@@ -157,7 +157,7 @@ def _novelty(graph: Graph, formula: Formula, bases: list[str]) -> str:
     """Write -e log |c|^2 / e, for all rows from logarithms of kernel values, less the largest in each row."""
     own, steps = formula.own_value(), _NodeArithmetic(graph, (graph.width,))
     assert own
-    values = graph.at_least(log_values(formula.kernel.program, bases, steps, steps.add_logs), _LEAST_LOG)
+    values = graph.at_least(log_values(formula.kernel.program, bases, steps), _LEAST_LOG)
     largest = graph.node("ReduceMax", values, axes=[1], keepdims=1)
     explained = _explained(graph, formula, graph.node("Exp", graph.node("Sub", values, largest)))
     twice = graph.node("Mul", graph.node("Squeeze", largest, np.array([1])), 2.0)
@@ -327,7 +327,6 @@ class _NodeArithmetic(Arithmetic[str]):
         return self._log1p(x) if function == "log1p" else self.graph.node(function.capitalize(), x)
 
     def add_logs(self, x: str, y: str) -> str:
-        """Write log(exp(x) + exp(y))."""
         graph = self.graph
         x, y = graph.at_least(x, _LEAST_LOG), graph.at_least(y, _LEAST_LOG)
         is_larger = graph.node("Greater", x, y)

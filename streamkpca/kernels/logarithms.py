@@ -1,6 +1,6 @@
 """Logarithms of kernel values, which keep their digits where the values themselves are too small for a float."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -16,23 +16,15 @@ LARGEST = 1e153
 def log_matrix(program: Program, bases: Array) -> Array:
     """Evaluate log k (n, m) of a stationary kernel from its base matrices (b, n, m); -inf where it overflows."""
     with np.errstate(all="ignore"):
-        values = log_values(program, list(bases), Arithmetic[Array](), np.logaddexp)
+        values = log_values(program, list(bases), Arithmetic[Array]())
     return np.where(np.isfinite(values), values, -np.inf)
 
 
 def log_values(
-    program: Program,
-    bases: Sequence[Value],
-    arithmetic: Arithmetic[Value],
-    add_logs: Callable[[Value, Value], Value],
-    *,
-    most: float = LARGEST,
+    program: Program, bases: Sequence[Value], arithmetic: Arithmetic[Value], *, most: float = LARGEST
 ) -> Value:
-    """Run the steps of a stationary kernel so that they leave log k.
-
-    `add_logs` is log(exp(x) + exp(y)); the square of `most` must be finite.
-    """
-    steps = _LogArithmetic(arithmetic, add_logs, most)
+    """Run the steps of a stationary kernel so that they leave log k; the square of `most` must be finite."""
+    steps = _LogArithmetic(arithmetic, most)
     return steps.log(program.evaluate([_Number(base, is_log=False) for base in bases], steps))
 
 
@@ -50,9 +42,8 @@ class _LogArithmetic(Arithmetic[_Number[Value]]):
     Stationary kernels consist of such functions of distances and their sums and products, all of them positive.
     """
 
-    def __init__(self, plain: Arithmetic[Value], add_logs: Callable[[Value, Value], Value], most: float) -> None:
+    def __init__(self, plain: Arithmetic[Value], most: float) -> None:
         self._plain = plain
-        self._add_logs = add_logs
         self._most = most
 
     def log(self, x: _Number[Value]) -> Value:
@@ -71,7 +62,7 @@ class _LogArithmetic(Arithmetic[_Number[Value]]):
 
     def add(self, x: _Number[Value], y: _Number[Value]) -> _Number[Value]:
         if x.is_log or y.is_log:
-            return _Number(self._add_logs(self.log(x), self.log(y)), is_log=True)
+            return _Number(self._plain.add_logs(self.log(x), self.log(y)), is_log=True)
         return _Number(self._plain.add(x.value, y.value), is_log=False)
 
     def multiply(self, x: _Number[Value], y: _Number[Value]) -> _Number[Value]:

@@ -234,6 +234,10 @@ class Arithmetic(Generic[Value]):
         """Return x y."""
         return x * y
 
+    def add_logs(self, x: Any, y: Any) -> Any:
+        """Return log(exp(x) + exp(y))."""
+        return np.logaddexp(x, y)
+
     def apply(self, function: str, x: Any) -> Any:
         """Return exp, log, log1p, sqrt, tanh or reciprocal of x."""
         return getattr(np, function)(x)
@@ -300,31 +304,22 @@ class Program:
 
     def matrix(self, X: Array, Y: Array) -> Array:
         """Evaluate the kernel for all pairs of rows (n, d) and (m, d)."""
-        out = np.empty((len(X), len(Y)))
-        self._fill(out, X, Y, lower=False)
-        return out
+        return self._evaluate_blocks(X, Y, lower=False)
 
     def gram(self, X: Array) -> Array:
         """Evaluate the kernel for all pairs of the same rows (n, d), exactly symmetric."""
-        out = np.empty((len(X), len(X)))
-        self._fill(out, X, X, lower=True)
-        return out
+        return self._evaluate_blocks(X, X, lower=True)
 
     def diagonal(self, X: Array) -> Array:
         """Evaluate the kernel for every row (n, d) with itself."""
         out = np.empty(len(X))
         for place, part in parts_of(X, len(self.base_matrices)):
-            values = self.own_base_values(part)[:, None]
+            values = np.empty((len(self.base_matrices), 1, len(part)))
+            for matrix, target in zip(self.base_matrices, values[:, 0], strict=True):
+                matrix.fill_diagonal(part, target)
             self._run(values[1:], values[0], (0, 0, 1, len(part)))
             out[place] = values[0, 0]
         return out
-
-    def own_base_values(self, X: Array) -> Array:
-        """Evaluate all base matrices for every row (n, d) with itself; shape (b, n)."""
-        values = np.empty((len(self.base_matrices), len(X)))
-        for matrix, target in zip(self.base_matrices, values, strict=True):
-            matrix.fill_diagonal(X, target)
-        return values
 
     def base_values(self, X: Array, Y: Array) -> Array:
         """Evaluate all base matrices for all pairs of rows (n, d) and (m, d); shape (b, n, m)."""
@@ -368,9 +363,10 @@ class Program:
         (value,) = stack
         return value
 
-    def _fill(self, out: Array, X: Array, Y: Array, *, lower: bool) -> None:
-        """Write the matrix block by block, or just its lower triangle and the mirror image of that."""
-        n, m = out.shape
+    def _evaluate_blocks(self, X: Array, Y: Array, *, lower: bool) -> Array:
+        """Evaluate the matrix block by block, or just its lower triangle and the mirror image of that."""
+        n, m = len(X), len(Y)
+        out = np.empty((n, m))
         height, breadth = self._block_shape(Y.shape[1])
         centres = [matrix.centre(Y, n_rows=n) for matrix in self.base_matrices]
         matrices = list(zip(self.base_matrices, centres, strict=True))
@@ -388,6 +384,7 @@ class Program:
                 self._run(others, out, extent)
                 if lower:
                     loops.mirror_lower(out, *extent)
+        return out
 
     def _block_shape(self, d: int) -> tuple[int, int]:
         """Return the height and the breadth of a block for rows of d features."""

@@ -77,11 +77,8 @@ def draw_novelty(
         The scores are not one-dimensional; times, thresholds, alarms or labels differ from them in number; a label
         is not finite; or times are neither numbers nor dates.
 
-    Notes
-    -----
-    The scale is logarithmic. Scores below 1e-4 of the median, such as those of atoms, which are zero but for rounding,
-    are drawn at that value, and the name of the axis tells so. A long series is drawn as the range and the median of
-    1,500 equal pieces, with one tick for the alarms of a piece: no peak and no lone alarm is lost.
+    The scale is logarithmic. Scores below 1e-4 of the median, such as those of atoms, are drawn at that value. A long
+    series is drawn as the range and the median of 1,500 equal pieces: no peak and no lone alarm is lost.
 
     Examples
     --------

@@ -137,9 +137,8 @@ class ColumnSums(NamedTuple):
     def distribution(self) -> RowDistribution:
         """Return the normal distribution with these moments; O(d^3).
 
-        The correlations of each pair of columns come from the rows that have both, so together they need not be those
-        of any rows: eigenvalues below zero are raised. Then they shrink towards none by the share that loses least for
-        normal rows, which is more the fewer rows there are [1]_.
+        Correlations come from the rows that have both columns, so eigenvalues below zero are raised. Then they shrink
+        towards none by the share that loses least for normal rows, which is more the fewer rows there are [1]_.
 
         References
         ----------

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -139,8 +138,8 @@ class Block:
 class BlockPrefetcher:
     """Prepares the next blocks in `n_threads` threads, while the present one records those before.
 
-    Each block is made by one thread, and blocks are recorded in the stream's order: no bit depends on the number of
-    threads. A block is dropped if the atoms change after it was prepared.
+    Blocks are recorded in the stream's order, so no bit depends on the number of threads. A block is dropped if the
+    atoms change after it was prepared.
     """
 
     def __init__(self, n_threads: int) -> None:
@@ -148,12 +147,7 @@ class BlockPrefetcher:
         self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
         self._blocks: deque[Future[Block]] = deque()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Wait for the blocks that have begun, and drop the rest."""
         if self._pool:
             self._pool.shutdown(cancel_futures=True)

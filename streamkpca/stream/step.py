@@ -64,8 +64,8 @@ def advance_block(
 ) -> Summary:
     """Let rows decay, test for a drift, search a block (B, d) for atoms if that is due, and record it.
 
-    `block` is made of the same rows by `Summary.prepare`, possibly before the atoms changed.
-    O(B m (d + m)), and O(n m (d + m)) more for a search with n sampled rows; O(B^2 (d + m)) while the budget lasts.
+    `block` is made of the same rows by `Summary.prepare`, possibly before the atoms changed. O(B m (d + m)), and with n
+    sampled rows O(n m (d + m)) more for a search.
     """
     summary, counting, aged = _decay_and_mask(shrink(summary, settings.max_atoms), rows, weights, settings.half_life)
     if not aged.any():
@@ -235,10 +235,9 @@ def shrink(summary: Summary, max_atoms: int | None) -> Summary:
 def move_atoms(summary: Summary, *, decided_by_all: bool = False) -> Summary:
     """Move the atoms to where they leave less unexplained, if that outweighs what they lose of what is recorded.
 
-    While the selection sample holds all rows, they are recorded anew, and nothing is lost. Later the recorded moments
-    are projected onto the new span, and twice as many rows to come must regain the loss. Sampled rows that did not
-    decide where the atoms move judge that; with `decided_by_all`, there are none. O(n m (m + d)) for each evaluation on
-    n rows.
+    While the selection sample holds all rows, they are recorded anew, and nothing is lost. Later twice as many rows to
+    come must regain what the recorded moments lose. Sampled rows that did not decide where the atoms move judge that;
+    with `decided_by_all`, there are none. O(n m (m + d)) for each evaluation on n rows.
     """
     basis, sample = summary.basis, summary.selection_sample.sort()
     if not (basis.size and basis.kernel.is_positive_definite and len(sample) >= _LEAST_ROWS_TO_MOVE * basis.size):

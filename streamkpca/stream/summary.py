@@ -168,11 +168,9 @@ class SearchSchedule:
         return block.mean_residual > (1.0 + _UNUSUAL) * self.usual_residual
 
     def reset_after_drift(self, block: Block, n_blocks: int) -> Self:
-        """Return the schedule after a drift: as in a stream of at most `n_blocks` blocks.
-
-        A block that leaves more than usual is searched at once. Others can wait: a stream that repeats its rows, and
-        the rises in them, was searched in every epoch, in vain.
-        """
+        """Return the schedule after a drift: as in a stream of at most `n_blocks` blocks."""
+        # Blocks that leave no more than usual can wait: a stream that repeats its rows, and the rises in them, was
+        # searched in every epoch, in vain.
         countdown = 0 if self.is_worse(block) else self.countdown
         return replace(self, countdown=countdown, n_blocks=min(self.n_blocks, n_blocks))
 
@@ -321,11 +319,7 @@ class Summary:
         )
 
     def apply_choice(self, choice: Choice, rows: Array, positions: Positions, weights: Array) -> Self:
-        """Apply a choice among rows (n, d), and project what is recorded onto the new span; O(m^2 (m + d)).
-
-        Projected onto the atoms that stay alone, what new atoms share with removed ones would be lost: the whole record
-        with its mean, where all atoms are replaced at once.
-        """
+        """Apply a choice among rows (n, d), and project what is recorded onto the new span; O(m^2 (m + d))."""
         basis, moments, stats = self.basis, self.moments, self.atom_stats
         if len(choice.removed):
             (basis, rotation), stats = basis.without(choice.removed), stats.without(choice.removed)
@@ -334,6 +328,8 @@ class Summary:
             accepted = choice.admitted[independent]
             stats = stats.join(positions[accepted], weights[accepted], np.zeros(len(accepted)))
         if len(choice.removed) and len(choice.admitted):
+            # Projected onto the atoms that stay alone, what new atoms share with removed ones would be lost: the whole
+            # record with its mean, where all atoms are replaced at once.
             amplification = self.basis.rounding_amplification + basis.rounding_amplification
             moments = moments.reproject(self.basis.vectors_in(basis), amplification)
         elif len(choice.removed):

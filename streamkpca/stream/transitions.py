@@ -4,6 +4,7 @@ They return new states and change none, so a call that is refused or fails chang
 """
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
@@ -343,7 +344,7 @@ def _with_blocks(
         return state.summary.prepare(*cutter.block(number), settings.half_life)
 
     n_threads = blas_threads() if len(numbers) > 2 and state.kernel.is_compiled else 1
-    with BlockPrefetcher(n_threads) as prefetcher:
+    with closing(BlockPrefetcher(n_threads)) as prefetcher:
         for number in numbers:
             rows, weights = cutter.block(number)
             if state.summary is None and not weights.any():

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -103,7 +104,7 @@ def test_an_error_is_raised_and_no_thread_is_left_running():
         return number
 
     def request():
-        with BlockPrefetcher(3) as ahead:
+        with closing(BlockPrefetcher(3)) as ahead:
             for i in range(8):
                 ahead.block(i, 7, prepare)
 
