@@ -45,10 +45,9 @@ class Warmth(NamedTuple):
 
     Parameters
     ----------
-    ready : int
-        Compiled specialisations (a loop for certain types) that this process holds.
-    compiled, unsaved : int
-        Number of them that this process had to compile, and of those that could not be saved to the cache.
+    ready, compiled, unsaved : int
+        Compiled specialisations (a loop for certain types) that this process holds, those that it had to compile, and
+        those that could not be saved to the cache.
     folder : Path or None
         The cache folder; None if no folder is writable, so that every process compiles for itself.
     """

@@ -104,37 +104,27 @@ class Choice:
         return len(self.admitted) + len(self.removed) > 0
 
 
-def choose_by_tolerance(basis: Basis, block: Projected, weights: Array, tolerated: float) -> Choice:
-    """Choose few rows, greedily, that leave at most the energy `tolerated` of a block of weights (B,) unexplained.
-
-    If it is 0, every row that is independent to working precision is admitted, the largest pivot first.
-    """
-    rule = loops.GAIN if tolerated > 0.0 else loops.DISTANCE
-    return _choose_rows(basis, block, weights, rule, len(weights), (1.0, 0.0, tolerated or -1.0))
-
-
-def choose_below_budget(
+def choose_rows(
     basis: Basis,
     block: Projected,
     weights: Array,
     *,
-    max_atoms: int,
-    least_gain: float,
-    total_weight: float,
+    tolerated: float,
+    max_atoms: int | None = None,
+    total_weight: float = 1.0,
 ) -> Choice:
-    """Choose rows that gain more than `least_gain` while the basis has fewer than `max_atoms`.
+    """Choose rows of a block of weights (B,) that become atoms, greedily; O(B^2 (d + m + s)) for s of them.
 
-    `total_weight` is that of the stream, this block of weights (B,) included.
+    Without a budget they are few rows that leave at most the energy `tolerated` unexplained, or if that is 0, every row
+    that is independent to working precision, the largest pivot first. With at most `max_atoms` atoms, each row gains
+    more than its part of `tolerated`; `total_weight` is that of the stream, this block included.
     """
-    # A block cannot add more atoms than it has rows, so a generous budget takes no memory before it is used.
-    most = min(max_atoms - basis.size, len(weights))
-    return _choose_rows(basis, block, weights, loops.CAUTIOUS_GAIN, most, (total_weight, least_gain, -1.0))
-
-
-def _choose_rows(
-    basis: Basis, block: Projected, weights: Array, rule: int, most: int, limits: tuple[float, float, float]
-) -> Choice:
-    """Choose at most `most` rows of a block by a rule and limits of `choose_greedily`; O(B^2 (d + m + most))."""
+    if max_atoms is None:
+        rule, most, least_gain = loops.GAIN if tolerated > 0.0 else loops.DISTANCE, len(weights), 0.0
+    else:
+        # A block cannot add more atoms than it has rows, so a generous budget takes no memory before it is used.
+        rule, most = loops.CAUTIOUS_GAIN, min(max_atoms - basis.size, len(weights))
+        least_gain, tolerated = tolerated / float(weights.sum()) / max_atoms, 0.0
     basis.warn_if_indefinite(block)
     m, size = basis.size, basis.size + most
     # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
@@ -145,10 +135,9 @@ def _choose_rows(
     atom_energy[:m] = basis.energy / unit
     residual, chosen = np.diagonal(gram).copy(), np.empty(most, dtype=np.int64)
     rows, energy = np.arange(len(weights)), block.energy / unit
-    total_weight, least_gain, tolerated = limits
-    scaled = (total_weight, least_gain / unit, tolerated / unit, LEAST_PIVOT, KERNEL_ROUNDING)
+    limits = (total_weight, least_gain / unit, (tolerated or -1.0) / unit, LEAST_PIVOT, KERNEL_ROUNDING)
     count, lowest = loops.choose_greedily(
-        gram, rows, weights, energy, residual, rule, scaled, coordinates, factor, atom_energy, chosen
+        gram, rows, weights, energy, residual, rule, limits, coordinates, factor, atom_energy, chosen
     )
     if lowest < 0.0:
         warn_indefinite(lowest * unit)

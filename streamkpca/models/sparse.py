@@ -13,7 +13,7 @@ from streamkpca.components.snapshot import spread_out
 from streamkpca.components.weights import OPTIMISERS, Optimiser
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
-from streamkpca.dictionary.selection import choose_by_tolerance
+from streamkpca.dictionary.selection import choose_rows
 from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import SAMPLE, Estimator, check_batch
@@ -122,7 +122,7 @@ class SparseKernelPCA(Estimator):
         basis = Basis.empty(kernel, rows.shape[1])
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
-            independent = choose_by_tolerance(basis, basis.project(chunk), np.ones(len(chunk)), 0.0).admitted
+            independent = choose_rows(basis, basis.project(chunk), np.ones(len(chunk)), tolerated=0.0).admitted
             basis, _ = basis.extend(chunk[independent])
         block = basis.project(rows)
         basis.warn_if_indefinite(block)

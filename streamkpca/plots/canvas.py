@@ -50,9 +50,7 @@ def make_figure(*, width: float = 7.0, height: float = 4.5) -> "Figure":
     Examples
     --------
     >>> from streamkpca.plots import draw_spectrum, make_figure
-    >>> figure = make_figure()
-    >>> axes = draw_spectrum([3.0, 1.0], ax=figure.add_subplot())
-    >>> len(axes.patches)
+    >>> len(draw_spectrum([3.0, 1.0], ax=make_figure().add_subplot()).patches)
     2
     """
     try:

@@ -46,11 +46,11 @@ def draw_event(
         One of its `events_`.
     X : array-like of shape (n, d)
         Rows of the stream, among them those of the event.
-    first : int, default=0
+    first : int
         Position in the stream of the first of these rows.
     time : array-like of shape (n,), optional
         Times of the rows; their positions if None.
-    n_features : int, default=3
+    n_features : int
         Most features that are drawn, each in a panel.
     names : sequence of str, optional
         Names of the features, by default those of the columns of X.
@@ -77,8 +77,7 @@ def draw_event(
     >>> rows[1200:1230, 2] += 3.0
     >>> monitor = Monitor()
     >>> record = monitor.update(rows)
-    >>> worst = max(monitor.events_, key=lambda event: event.severity)
-    >>> draw_event(monitor, worst, rows).axes[0].get_ylabel()
+    >>> draw_event(monitor, max(monitor.events_, key=lambda event: event.severity), rows).axes[0].get_ylabel()
     'feature 2'
     """
     n_features = check_integer("n_features", n_features, least=1)

@@ -49,21 +49,21 @@ def draw_novelty(
         Scores; the higher, the more novel. NaN for a row without a score. Of a monitor, the rarities that its last call
         of `update` returned, with their times, threshold, alarms, events and change.
     name : str, optional
-        Name of the scores, "novelty" if None, or "rarity" of a monitor: another for Hotelling's T^2, for example.
+        Name of the scores; "novelty", or "rarity" of a monitor, if None.
     time : array-like of shape (n,), optional
         Time of each row, ascending, as numbers or datetime64; its position if None.
     threshold : float or array-like of shape (n,), optional
-        Score above which a row is an alarm; may change from row to row.
+        Score above which a row is an alarm.
     alarms : array-like of shape (n,) of bool, optional
-        Whether each row is an alarm, which is a tick at the upper edge; by default, rows above the threshold are.
+        Whether each row is an alarm, a tick at the upper edge; by default, rows above the threshold are.
     labels : array-like of shape (n,), optional
         0 for healthy rows, another number for each kind of anomaly.
     label_names : sequence of str
         Names of the kinds 0, 1 and so on; others are called by their number.
     events : sequence of Event
-        Runs of alarms, such as `Monitor.events_`, whose rows are counted from the first score: shaded spans.
+        Shaded spans, whose rows are counted from the first score, as of `Monitor.events_`.
     changes : sequence of Change
-        Lasting changes, such as `Monitor.change_detected_`: marked lines.
+        Marked lines, such as `Monitor.change_detected_`.
     ax : Axes, optional
         Axes to draw on; those of a new figure if None.
 
@@ -77,6 +77,8 @@ def draw_novelty(
         The scores are not one-dimensional; times, thresholds, alarms or labels differ from them in number; a label
         is not finite; or times are neither numbers nor dates.
 
+    Notes
+    -----
     The scale is logarithmic. Scores below 1e-4 of the median, such as those of atoms, are drawn at that value. A long
     series is drawn as the range and the median of 1,500 equal pieces: no peak and no lone alarm is lost.
 
@@ -90,8 +92,6 @@ def draw_novelty(
     >>> record = monitor.update(rows)
     >>> draw_novelty(record.novelty, threshold=record.threshold, events=monitor.events_).get_title()
     'novelty over time'
-    >>> draw_novelty(monitor).get_title()
-    'rarity over time'
     """
     first = 0
     if isinstance(novelty, Monitor):

@@ -31,7 +31,7 @@ def draw_projections(
     Parameters
     ----------
     projections : array-like of shape (n, q)
-        Projections, from `transform`; an even selection of more than 6,000 rows is drawn.
+        Projections, from `transform`; an even selection of more than 6,000 rows is drawn, in their order.
     components : (int, int)
         The components on the two axes.
     color : array-like of shape (n,), optional
@@ -51,10 +51,6 @@ def draw_projections(
     ------
     ValueError
         There are no such components; colours or groups differ from the rows in number.
-
-    Notes
-    -----
-    Dots are drawn in the order of the rows, so that no group covers the others.
 
     Examples
     --------

@@ -32,8 +32,8 @@ def draw_spectrum(
     explained : array-like of shape (q,), optional
         A model's `explained_variance_ratio_`; its running sum is written over the bars.
     bounds : array-like of shape (q, 2), optional
-        A model's `eigenvalue_bounds_`, drawn as ranges: the eigenvalues of kernel PCA of all rows lie between them.
-        Bars may end below their range: axes made of few rows have less variance than the best ones.
+        A model's `eigenvalue_bounds_`: the eigenvalues of kernel PCA of all rows lie between them. Bars may end below
+        their range: axes made of few rows have less variance than the best ones.
     ax : Axes, optional
         Axes to draw on; those of a new figure if None.
 
@@ -49,8 +49,7 @@ def draw_spectrum(
     Examples
     --------
     >>> from streamkpca.plots import draw_spectrum
-    >>> axes = draw_spectrum([3.0, 1.0], explained=[0.6, 0.2], bounds=[[2.8, 3.3], [0.9, 1.4]])
-    >>> axes.get_ylabel()
+    >>> draw_spectrum([3.0, 1.0], explained=[0.6, 0.2], bounds=[[2.8, 3.3], [0.9, 1.4]]).get_ylabel()
     'variance, in units of k(x, x)'
     """
     if hasattr(eigenvalues, "fit"):

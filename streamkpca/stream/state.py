@@ -13,8 +13,9 @@ from streamkpca._core.parameters import check_integer
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.basis import check_energy, check_squared_lengths
-from streamkpca.dictionary.moments import RowSums
+from streamkpca.dictionary.basis import AtomStats, Basis, check_energy, check_squared_lengths
+from streamkpca.dictionary.moments import RecordedMoments, RowSums
+from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.errors import RowError, SparsityError, SparsityWarning, name_errors, warn
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, gaps_in
@@ -55,12 +56,9 @@ class State:
         All rows of full blocks, until the scale of the kernel is final.
     summary : Summary or None
         Atoms, factor, moments, samples and schedule; None before the first full block of positive weight.
-    n_rows_before : int
-        Rows, in whole blocks, before the first of positive weight.
-    n_rejected : int
-        Rows left out because of NaN or infinity.
-    n_rows_at_refit : int
-        Number of rows at the last scheduled refit.
+    n_rows_before, n_rejected, n_rows_at_refit : int
+        Rows, in whole blocks, before the first of positive weight; rows left out because of NaN or infinity; rows at
+        the last scheduled refit.
     scheduled, published : Snapshot or None
         Axes of the last scheduled refit, and those that answer: the same, or of a later refit on demand.
 
@@ -167,15 +165,18 @@ def _within_range(weights: Array) -> Array:
 
 def begin_summary(state: State, settings: Settings, kernel: Kernel | None = None) -> Summary:
     """Return the summary, or an empty one with a kernel given or settled on the pending rows."""
-    return state.summary or Summary.empty(
-        kernel or state.settled_kernel,
-        state.n_features,
-        max_atoms=settings.max_atoms,
-        reservoir_size=state.reservoir_size,
+    if state.summary is not None:
+        return state.summary
+    d = state.n_features
+    return Summary(
         seed=state.seed,
+        basis=Basis.empty(kernel or state.settled_kernel, d),
+        record=RecordedMoments.zero(),
+        atom_stats=AtomStats.none(),
+        selection_sample=Reservoir.empty(selection_sample_size(settings.max_atoms), d, state.dtype),
+        reservoir=Reservoir.empty(state.reservoir_size, d, state.dtype),
         n_rows=state.n_rows_before,
-        dtype=state.dtype,
-        has_gaps=state.has_gaps,
+        column_sums=ColumnSums.none(d) if state.has_gaps else None,
     )
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.reservoir import Reservoir
-from streamkpca.dictionary import selection
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import RecordedMoments, RowSums
 from streamkpca.dictionary.moving import move_basis
+from streamkpca.dictionary.selection import choose_rows, choose_to_shrink
 from streamkpca.dictionary.swaps import MOST_CANDIDATES, SCREENING_ROWS, SwapSearch
 from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.blocks import Block
@@ -226,9 +226,7 @@ def shrink(summary: Summary, max_atoms: int | None) -> Summary:
     basis, stats = summary.basis, summary.atom_stats
     sample = summary.selection_sample.map(basis.complete)
     moments = summary.moments if summary.sampled_share < _LEAST_SAMPLED_SHARE else None
-    choice = selection.choose_to_shrink(
-        basis, stats, sample, max_atoms, total_weight=summary.total_weight, moments=moments
-    )
+    choice = choose_to_shrink(basis, stats, sample, max_atoms, total_weight=summary.total_weight, moments=moments)
     return summary.apply_choice(choice, basis.atoms[:0], stats.positions[:0], np.empty(0))
 
 
@@ -297,18 +295,10 @@ def _admit_rows(
     summary: Summary, block: Block, positions: Positions, max_atoms: int | None, tolerated: float
 ) -> Summary:
     """Admit rows of a block without gaps, at positions (B,), until it is explained or the budget is used up."""
-    found, weight = block.project(), block.sums.total_weight
-    if max_atoms is None:
-        choice = selection.choose_by_tolerance(summary.basis, found, block.weights, tolerated)
-    else:
-        choice = selection.choose_below_budget(
-            summary.basis,
-            found,
-            block.weights,
-            max_atoms=max_atoms,
-            least_gain=tolerated / weight / max_atoms,
-            total_weight=summary.total_weight + weight,
-        )
+    weight = summary.total_weight + block.sums.total_weight
+    choice = choose_rows(
+        summary.basis, block.project(), block.weights, tolerated=tolerated, max_atoms=max_atoms, total_weight=weight
+    )
     return summary.apply_choice(choice, block.rows, positions, block.weights)
 
 

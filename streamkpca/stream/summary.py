@@ -15,8 +15,7 @@ from streamkpca._core.cusum import Cusum
 from streamkpca._core.reservoir import Reservoir, arrival_times, shift_positions
 from streamkpca.dictionary.basis import AtomStats, Basis
 from streamkpca.dictionary.moments import Moments, RecordedMoments
-from streamkpca.dictionary.selection import Choice, selection_sample_size
-from streamkpca.kernels import Kernel
+from streamkpca.dictionary.selection import Choice
 from streamkpca.rows.gaps import ColumnSums
 from streamkpca.stream.blocks import Block
 
@@ -245,31 +244,6 @@ class Summary:
     trend: ResidualTrend = field(default_factory=ResidualTrend)
     last_drift: int | None = None
     column_sums: ColumnSums | None = None
-
-    @classmethod
-    def empty(
-        cls,
-        kernel: Kernel,
-        n_features: int,
-        *,
-        max_atoms: int | None = None,
-        reservoir_size: int = 0,
-        seed: int = 0,
-        n_rows: int = 0,
-        dtype: str = "float64",
-        has_gaps: bool = False,
-    ) -> Self:
-        """Return the summary of no rows, for a settled kernel; samples keep rows in the precision `dtype`."""
-        return cls(
-            seed,
-            Basis.empty(kernel, n_features),
-            RecordedMoments.zero(),
-            AtomStats.none(),
-            Reservoir.empty(selection_sample_size(max_atoms), n_features, dtype),
-            Reservoir.empty(reservoir_size, n_features, dtype),
-            n_rows,
-            column_sums=ColumnSums.none(n_features) if has_gaps else None,
-        )
 
     @property
     def moments(self) -> Moments:

@@ -384,9 +384,9 @@ def _choose_from_sample(state: State, rows: Rows, weights: Array, settings: Sett
     # An order that depends on nothing but the number of rows, as that of the draws depends on their contents.
     order = np.argsort(sample.positions)[np.random.default_rng(state.seed).permutation(len(sample))]
     chooser = replace(
-        Summary.empty(kernel, state.n_features, seed=state.seed),
+        summary,
         selection_sample=Reservoir.empty(len(order) + 1, state.n_features),
-        column_sums=summary.column_sums,
+        reservoir=Reservoir.empty(0, state.n_features),
     )
     begun = replace_fields(State.begin(replace(settings, kernel=kernel), state.n_features), summary=chooser)
     taken = sample.rows[order], sample.inclusion_weights()[order]

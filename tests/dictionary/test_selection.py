@@ -3,7 +3,7 @@ import pytest
 
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.selection import (
-    choose_by_tolerance,
+    choose_rows,
 )
 from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.kernels import Linear, Sigmoid
@@ -13,7 +13,7 @@ def test_of_candidates_that_gain_the_same_the_farthest_is_chosen():
     # In the last dimension of a linear kernel every row explains all that is left.
     rows = np.random.default_rng(0).normal(size=(400, 3))
     basis = Basis.empty(Linear(), 3)
-    choice = choose_by_tolerance(basis, basis.project(rows), np.ones(400), 1e-3)
+    choice = choose_rows(basis, basis.project(rows), np.ones(400), tolerated=1e-3)
     basis, _ = basis.extend(rows[choice.admitted])
     assert basis.size == 3
     assert np.linalg.cond(basis.factor) < 10.0
@@ -24,14 +24,14 @@ def test_admitted_rows_are_independent_beyond_rounding():
     basis = Basis.empty(Linear(), 3)
     basis, _ = basis.extend(np.array([[1.0, 0.0, 0.0], [1.0, 1e-5, 0.0]]))
     rows = np.array([[1.0, 0.0, 1e-1], [1.0, 3e4, 1e-5]])
-    assert choose_by_tolerance(basis, basis.project(rows), np.ones(2), 0.0).admitted.tolist() == [0]
-    assert len(choose_by_tolerance(basis, basis.project(rows[1:]), np.ones(1), 0.0).admitted) == 0
+    assert choose_rows(basis, basis.project(rows), np.ones(2), tolerated=0.0).admitted.tolist() == [0]
+    assert len(choose_rows(basis, basis.project(rows[1:]), np.ones(1), tolerated=0.0).admitted) == 0
 
 
 def test_residuals_whose_squares_underflow_gain_nothing():
     rows = np.array([[1.0, 0.0], [0.5, 1.0], [1e-160, 1e-160]])
     basis = Basis.empty(Linear(), 2)
-    assert sorted(choose_by_tolerance(basis, basis.project(rows), np.ones(3), 0.0).admitted) == [0, 1]
+    assert sorted(choose_rows(basis, basis.project(rows), np.ones(3), tolerated=0.0).admitted) == [0, 1]
 
 
 def test_the_warning_of_an_indefinite_kernel_names_a_remedy():
@@ -42,5 +42,5 @@ def test_the_warning_of_an_indefinite_kernel_names_a_remedy():
     ):
         basis = Basis.empty(kernel, rows.shape[1])
         with pytest.warns(IndefiniteKernelWarning, match="not positive definite.*squared distance.*RBF or Polynomial"):
-            choice = choose_by_tolerance(basis, basis.project(rows), np.ones(len(rows)), 0.0)
+            choice = choose_rows(basis, basis.project(rows), np.ones(len(rows)), tolerated=0.0)
     assert len(choice.admitted) < 2

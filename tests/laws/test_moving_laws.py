@@ -17,8 +17,8 @@ from strategies import drifting_rows, kernel_cases, rows, streaming_model, weigh
 from streamkpca import ApproximateKernelPCA, KernelPCA, StreamingKernelPCA, kernels
 from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.kernels import RBF
+from streamkpca.stream import state as states
 from streamkpca.stream import step, transitions
-from streamkpca.stream import summary as summaries
 from streamkpca.stream.state import record_pending
 
 HORIZON = step._HORIZON
@@ -28,14 +28,14 @@ HALF_LIVES = st.sampled_from([None, None, 5.0, 60.0])
 @pytest.fixture(scope="module", autouse=True)
 def small_samples():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(summaries, "selection_sample_size", lambda max_atoms: 24)
+        patch.setattr(states, "selection_sample_size", lambda max_atoms: 24)
         patch.setattr(step, "_HORIZON", 50.0)
         yield
 
 
 @pytest.fixture
 def usual_samples(monkeypatch):
-    monkeypatch.setattr(summaries, "selection_sample_size", selection_sample_size)
+    monkeypatch.setattr(states, "selection_sample_size", selection_sample_size)
     monkeypatch.setattr(step, "_HORIZON", HORIZON)
 
 

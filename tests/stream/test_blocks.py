@@ -20,8 +20,9 @@ from streamkpca.dictionary.moments import Moments, RecordedMoments
 from streamkpca.kernels import RBF
 from streamkpca.stream import transitions as stream
 from streamkpca.stream.blocks import BlockPrefetcher, RowBuffer
+from streamkpca.stream.parameters import Settings
+from streamkpca.stream.state import State, begin_summary
 from streamkpca.stream.step import record_block
-from streamkpca.stream.summary import Summary
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 200)
@@ -83,7 +84,8 @@ def test_errors_of_sums_of_kernel_values_stay_within_the_rounding_amplification(
     factor = np.linalg.cholesky(rbf(0.3)(basis.atoms, basis.atoms))
     coordinates = solve_factor(factor, kernel_rows.copy())
     exact = Moments.zero(m).add(coordinates, np.ones(400), weights)
-    summary = Summary.empty(basis.kernel, 3)
+    settings = Settings.make(kernel=basis.kernel)
+    summary = begin_summary(State.begin(settings, 3), settings)
     stats = summary.atom_stats.join(np.arange(m), np.ones(m), np.zeros(m))
     summary = replace(summary, basis=basis, record=RecordedMoments.zero(m), atom_stats=stats)
     summary = record_block(summary, rows, weights, None)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from streamkpca.components.refit import RefitSettings
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import Settings
+from streamkpca.stream.state import State, begin_summary
 from streamkpca.stream.step import advance_block, search_block, shrink
-from streamkpca.stream.summary import Summary, clamp_decay, decay_weights
+from streamkpca.stream.summary import clamp_decay, decay_weights
 
 SEEDS = st.integers(0, 10**6)
 
@@ -31,7 +32,7 @@ def settings_of(max_atoms, tolerance):
 @pytest.mark.parametrize("max_atoms", [6, 3])
 def test_a_selection_sample_is_sorted_once_and_stored_once(max_atoms, moves_atoms):
     # More rows than the sample holds; a search reads it, and so does a budget that shrinks.
-    summary = Summary.empty(RBF(0.3), 3, max_atoms=6)
+    summary = begin_summary(State.begin(settings_of(6, 0.0), 3), settings_of(6, 0.0))
     for rows, weights in blocks_of(0, 40, 50):
         summary = advance_block(summary, rows, weights, settings_of(6, 0.0))
     sample = summary.selection_sample.sort()
