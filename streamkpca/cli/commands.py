@@ -86,9 +86,9 @@ def fit(**given: Any) -> None:
     also records up to where each FILE was learned: one that has grown is learned from there on, each row once, even
     after a kill. It keeps the names of the columns too, by which later commands find them.
     """  # noqa: D301
-    from streamkpca.cli import learn
+    from streamkpca.cli.fit import fit
 
-    learn.fit(**given)
+    fit(**given)
 
 
 @click.command()

@@ -10,7 +10,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import print_facts, print_json, printable, write_value
-from streamkpca.cli.found import list_events
+from streamkpca.cli.events import list_events
 from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
 from streamkpca.cli.options import refuse_given
 from streamkpca.cli.reports import list_facts, model_facts, show_model

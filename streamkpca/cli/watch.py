@@ -12,7 +12,7 @@ import click
 
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
 from streamkpca.cli.decisions import tell_look, write_command
-from streamkpca.cli.found import Facts, Found, describe, event_of, tell, tell_list
+from streamkpca.cli.events import Facts, Found, describe, event_of, tell, tell_list
 from streamkpca.cli.models import Autosave, Saved, check_target, is_among, read_saved
 from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, list_machines, open_tables, tell_bad

@@ -42,7 +42,7 @@ BLOCK_ARRAYS = ("rows", "numbers", "texts", "times", "labels", "keys", "after")
 
 @dataclass(frozen=True)
 class Block:
-    """Rows between two stages; of a table; see `Part` and `Batch`.
+    """Rows of a table between two stages; see `Part` and `Batch`.
 
     texts (n, d): what stands in cells that are taken for gaps: text that is no number, or a number that stands for a
     gap. keys (n,): tag or machine of a row. state: what counters need to go on after these rows.
