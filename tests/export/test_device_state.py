@@ -1,7 +1,6 @@
 """States of devices come home as models of the devices' own rows, and models go back as states."""
 
 import copy
-import json
 import zlib
 
 import numpy as np
@@ -363,13 +362,12 @@ def test_the_command_merges_models_and_states(saved, tmp_path, monkeypatch):
     model.save("plant.npz")
     (tmp_path / "a.bin").write_bytes(data)
     gateway(n_rows=300).save("east.npz")
-    done = command("merge", "plant.npz", "a.bin", "east.npz", "--out", "fleet.npz", "--json")
+    done = command("merge", "plant.npz", "a.bin", "east.npz", "--out", "fleet.npz")
     assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["rows"] == 2800
+    assert "2800" in done.stdout
     union = StreamingKernelPCA.load("fleet.npz")
     expected = merge(model, from_device(data, model), gateway(n_rows=300))
     np.testing.assert_array_equal(union.eigenvalues_, expected.eigenvalues_)
-    assert "2800" in command("merge", "plant.npz", "a.bin", "east.npz", "--out", "fleet.npz").stdout
     (tmp_path / "b.bin").write_bytes(data[:-1])
     for arguments, message in (
         (["plant.npz", "b.bin", "--out", "o.npz"], "b.bin: expected the saved state of a device"),
