@@ -8,18 +8,10 @@ from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
 
 SEEDS = st.integers(0, 10**6)
-DEFAULTS = {
-    "n_components": 2,
-    "center": True,
-    "noise_variance": "auto",
-    "n_active": None,
-    "axes": "ritz",
-    "optimiser": "coordinate",
-}
 
 
-def settings_of(**changes):
-    return RefitSettings(**(DEFAULTS | changes))
+def settings_of(n_components=2, center=True, noise_variance="auto", n_active=None):
+    return RefitSettings(n_components, center, noise_variance=noise_variance, n_active=n_active)
 
 
 def drawn(seed, n=40, r=4, p=None):

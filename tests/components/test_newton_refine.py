@@ -8,23 +8,14 @@ from streamkpca.components.ascent import newton_refine
 from streamkpca.components.likelihood import GramModel
 
 
-def draw_model(seed, k, r, scale=1.0):
-    rng = np.random.default_rng(seed)
-    data = rng.normal(size=(40, r)) * rng.uniform(0.5, 3.0, size=r)
-    features = scale * rng.normal(size=(k, r))
-    gram, moment_gram = features @ features.T, features @ (data.T @ data / 40) @ features.T
-    return GramModel(gram, moment_gram, rng.uniform(0.1, 3.0, size=k) / scale**2)
-
-
-def reweighted(model, weights):
-    return GramModel(model.gram, model.moment_gram, weights)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_general_optimiser_finds_no_more_among_those_kept(seed):
-    kept, model = newton_refine(draw_model(seed, 5, 8), 1e-14)
+    rng = np.random.default_rng(seed)
+    data, features = rng.normal(size=(40, 8)) * rng.uniform(0.5, 3.0, size=8), rng.normal(size=(5, 8))
+    gram, moment_gram = features @ features.T, features @ (data.T @ data / 40) @ features.T
+    kept, model = newton_refine(GramModel(gram, moment_gram, rng.uniform(0.1, 3.0, size=5)), 1e-14)
     general = minimize(
-        lambda logs: -reweighted(model, np.exp(logs)).gain,
+        lambda logs: -GramModel(model.gram, model.moment_gram, np.exp(logs)).gain,
         np.log(model.weights),
         bounds=[(-30.0, 30.0)] * len(kept),
         method="L-BFGS-B",

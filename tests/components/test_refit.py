@@ -14,29 +14,27 @@ KERNEL = RBF(0.3)
 
 
 class Scene:
-    """Rows seen from the span of some atoms, and candidates: the atoms, or the rows themselves."""
+    """Rows seen from the span of some atoms, which are the candidates."""
 
-    def __init__(self, seed, n, m, *, kernel=KERNEL, are_atoms=True):
+    def __init__(self, seed, n, m):
         rng = np.random.default_rng(seed)
-        self.kernel = kernel
         self.rows, self.weights = rng.normal(size=(n, 3)), rng.uniform(0.5, 2.0, n)
-        basis = Basis.empty(kernel, 3)
-        basis, _ = basis.extend(rng.normal(size=(m, 3)) if are_atoms else self.rows)
+        self.see(rng.normal(size=(m, 3)), 7 + np.arange(m))
+
+    def see(self, atoms, positions):
+        basis, _ = Basis.empty(KERNEL, 3).extend(atoms)
         seen = basis.project(self.rows)
         self.moments = Moments.zero(basis.size).add(seen.coordinates, seen.energy, self.weights)
-        if are_atoms:
-            self.candidates = Candidates(basis.atoms, 7 + np.arange(basis.size), basis.factor, are_atoms=True)
-        else:
-            self.candidates = Candidates(self.rows, np.arange(n), seen.coordinates, are_atoms=False)
+        self.candidates = Candidates(basis.atoms, positions, basis.factor, are_atoms=True)
 
-    def refit(self, previous=None, *, n_components=2, center=True, noise_variance=None, axes="ritz"):
-        settings = RefitSettings(n_components, center, noise_variance=noise_variance, axes=axes)
-        return refit(self.kernel, self.candidates, self.moments, settings, self.candidates.rows[:3], previous)
+    def refit(self, previous=None, *, center=True, noise_variance=None):
+        settings = RefitSettings(2, center, noise_variance=noise_variance)
+        return refit(KERNEL, self.candidates, self.moments, settings, self.candidates.rows[:3], previous)
 
 
 def best_axes(scene, active, *, center):
     """Plain kernel PCA of the projections of all rows on the span of the active atoms."""
-    K, cross = scene.kernel.matrix(active), scene.kernel.matrix(scene.rows, active)
+    K, cross = KERNEL.matrix(active), KERNEL.matrix(scene.rows, active)
     values, vectors = np.linalg.eigh(K)
     keep = values > 1e-10 * values[-1]
     c = cross @ vectors[:, keep] / np.sqrt(values[keep])
@@ -74,19 +72,15 @@ def test_ritz_axes_are_the_best_in_the_span_of_the_active_atoms(seed, n, m, cent
 
 
 def _projection(scene, atoms):
-    cross = scene.kernel.matrix(scene.rows, atoms)
-    return cross, np.linalg.solve(scene.kernel.matrix(atoms), cross.T)
+    cross = KERNEL.matrix(scene.rows, atoms)
+    return cross, np.linalg.solve(KERNEL.matrix(atoms), cross.T)
 
 
 def test_the_past_is_found_by_position_in_the_stream():
     scene = Scene(4, 40, 6)
     first = scene.refit(noise_variance=0.05)
     order = np.array([3, 0, 5, 4, 1, 2])
-    basis = Basis.empty(KERNEL, 3)
-    basis, _ = basis.extend(scene.candidates.rows[order])
-    seen = basis.project(scene.rows)
-    scene.moments = Moments.zero(6).add(seen.coordinates, seen.energy, scene.weights)
-    scene.candidates = Candidates(basis.atoms, 7 + order, basis.factor, are_atoms=True)
+    scene.see(scene.candidates.rows[order], 7 + order)
     # Started from the maximum itself, in another order, it is still there, and axes keep their signs.
     again = scene.refit(first, noise_variance=0.05)
     np.testing.assert_allclose(again.weights, first.weights[order], rtol=1e-3, atol=1e-6)

@@ -14,7 +14,6 @@ from tipping import (
     scatter_matrices,
 )
 
-from streamkpca import SparsityError
 from streamkpca.components import ascent as weight_optimisers
 from streamkpca.components import weights as weights_module
 from streamkpca.components.likelihood import make_problem, statistics
@@ -249,18 +248,6 @@ def test_a_start_with_zeros_bars_no_candidate(optimiser):
     np.testing.assert_allclose(second.weights, [4.0, 0.5, 4.0], rtol=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("features", "noise", "error", "message"),
-    [
-        (
-            np.eye(2) * 1e100,
-            0.5,
-            ValueError,
-            "kernel values up to 1e.200 are too large .* multiply the kernel by a small",
-        ),
-        (np.eye(2), 1e-17, SparsityError, "noise_variance=1e-17 is below 4.44e-16, the rounding error .* or 'auto'"),
-    ],
-)
-def test_what_would_overflow_or_drown_in_rounding_is_refused(features, noise, error, message):
-    with pytest.raises(error, match=message):
-        fit_weights(features, np.eye(2), noise)
+def test_what_would_overflow_is_refused():
+    with pytest.raises(ValueError, match=r"kernel values up to 1e.200 are too large .* multiply the kernel by a small"):
+        fit_weights(np.eye(2) * 1e100, np.eye(2), 0.5)

@@ -10,6 +10,7 @@ from streamkpca.dictionary.greedy import pursue
 from streamkpca.kernels import RBF, Linear, Polynomial
 
 SEEDS = st.integers(0, 10**6)
+KERNEL = RBF(0.3)
 CRITERIA = st.sampled_from(["residual", "original"])
 
 
@@ -18,17 +19,9 @@ def scene(seed, n, d=3):
     return rng.normal(size=(n, d)), rng.uniform(0.2, 2.0, n)
 
 
-def ran(rows, weights, *, kernel=None, m=5, criterion="residual", tolerance=0.0, n_candidates=None):
-    return pursue(
-        RBF(0.3) if kernel is None else kernel,
-        rows,
-        weights,
-        m,
-        criterion,
-        tolerance=tolerance,
-        n_candidates=n_candidates,
-        random=np.random.default_rng(0),
-    )
+def ran(rows, weights, *, kernel=KERNEL, m=5, criterion="residual", n_candidates=None):
+    random = np.random.default_rng(0)
+    return pursue(kernel, rows, weights, m, criterion, tolerance=0.0, n_candidates=n_candidates, random=random)
 
 
 class Naive:

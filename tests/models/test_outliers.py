@@ -1,8 +1,5 @@
 """Outliers in a table: that they do not hide themselves, in which views, and what the names of other libraries mean."""
 
-import copy
-import pickle
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -212,13 +209,6 @@ def test_tables_of_other_kinds_give_the_same_scores():
         named.predict(frame[["b", "a", "c"]])
     parts = OutlierDetector().partial_fit(pa.Table.from_pandas(frame).to_reader(max_chunksize=30))
     np.testing.assert_array_equal(parts.score_samples(rows), -expected)
-
-
-def test_copies_and_pickles_answer_alike():
-    rows = cloud()
-    detector = OutlierDetector(0.1).fit(rows)
-    for twin in (copy.deepcopy(detector), pickle.loads(pickle.dumps(detector))):
-        np.testing.assert_array_equal(twin.predict(rows), detector.predict(rows))
 
 
 def test_a_random_seed_draws_anew_each_time():

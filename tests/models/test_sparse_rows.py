@@ -11,13 +11,8 @@ from streamkpca.monitoring import Monitor
 SETTINGS = {"n_components": 3, "kernel": RBF(0.01), "max_atoms": 24, "block_size": 64, "random_state": 0}
 
 
-def counts(n, d=200, seed=0, density=0.05):
-    rows = sp.random_array((n, d), density=density, rng=np.random.default_rng(seed), format="csr")
-    rows.data = np.ceil(5.0 * rows.data)
-    return rows
-
-
-ROWS = counts(300)
+ROWS = sp.random_array((300, 200), density=0.05, rng=np.random.default_rng(0), format="csr")
+ROWS.data = np.ceil(5.0 * ROWS.data)
 
 
 @pytest.mark.parametrize("form", [sp.csr_array, sp.csc_matrix, sp.coo_array, sp.lil_matrix])
