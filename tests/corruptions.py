@@ -8,8 +8,6 @@ import numpy as np
 from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.checkpoint.archive import read_archive, write_archive
 
-Generator = np.random.Generator
-
 ROWS = np.random.default_rng(7).normal(size=(200, 3))
 PROBE = np.random.default_rng(8).normal(size=(5, 3))
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from hypothesis import strategies as st
 from kinds import PRIMITIVES
 
@@ -173,6 +174,19 @@ def run(*command):
     return done.stdout
 
 
+def run_with_sanitizers(text, folder):
+    """Compile a C program with the sanitizers of addresses and of undefined behaviour, and run it."""
+    flags = ["-std=c99", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    source, program = folder / "program.c", folder / "program"
+    source.write_text("int main(void) { return 0; }\n", encoding="ascii")
+    probe = subprocess.run([COMPILER, *flags, source, "-o", program], capture_output=True, check=False)
+    if probe.returncode or subprocess.run([program], capture_output=True, check=False).returncode:
+        pytest.skip("this compiler has no address and undefined behaviour sanitizers")
+    source.write_text(text, encoding="ascii")
+    run(COMPILER, *flags, source, "-o", program, "-lm")
+    run(program)
+
+
 class Compiled:
     """The functions of a model in C, row by row."""
 
@@ -190,10 +204,10 @@ class Compiled:
             call(row, target)
         return found.astype(np.float64)
 
-    def numbers(self, what, rows, kind=None):
+    def numbers(self, what, rows):
         """Call a function that returns a number for each row."""
         call = self.function(what)
-        call.argtypes, call.restype = [self.array], kind or np.ctypeslib.as_ctypes_type(self.number)
+        call.argtypes, call.restype = [self.array], np.ctypeslib.as_ctypes_type(self.number)
         return np.array([call(row) for row in np.ascontiguousarray(rows, dtype=self.number)])
 
     def explain(self, rows):

@@ -60,29 +60,14 @@ def generators():
     return st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-def _grid(rng, n, d):
-    return rng.integers(-2, 3, size=(n, d)).astype(float)
-
-
-def _clusters(rng, n, d):
-    return 3.0 * rng.normal(size=(3, d))[rng.integers(0, 3, n)] + 0.1 * rng.normal(size=(n, d))
-
-
-def _low_rank(rng, n, d):
-    return rng.normal(size=(n, 1)) * rng.normal(size=d)
-
-
-def _heavy_tails(rng, n, d):
-    return rng.standard_t(2.0, size=(n, d))
-
-
-def _normal(rng, n, d):
-    return rng.normal(size=(n, d))
-
-
+# Normal rows, a grid with ties, clusters, rows of low rank, and heavy tails.
 _SHAPES = [
-    _normal, _grid, _clusters, _low_rank, _heavy_tails,
-]  # fmt: skip
+    lambda rng, n, d: rng.normal(size=(n, d)),
+    lambda rng, n, d: rng.integers(-2, 3, size=(n, d)).astype(float),
+    lambda rng, n, d: 3.0 * rng.normal(size=(3, d))[rng.integers(0, 3, n)] + 0.1 * rng.normal(size=(n, d)),
+    lambda rng, n, d: rng.normal(size=(n, 1)) * rng.normal(size=d),
+    lambda rng, n, d: rng.standard_t(2.0, size=(n, d)),
+]
 
 
 @st.composite

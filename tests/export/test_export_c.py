@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 
 import numpy as np
 import pandas as pd
@@ -20,6 +19,7 @@ from exports import (
     probing_rows,
     rarity_of,
     run,
+    run_with_sanitizers,
     scales,
     streamed,
 )
@@ -139,12 +139,6 @@ def test_the_file_is_also_valid_cpp(tmp_path):
 
 
 def test_sanitizers_find_nothing(tmp_path):
-    flags = ["-std=c99", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    source, program = tmp_path / "kpca.c", tmp_path / "kpca"
-    source.write_text("int main(void) { return 0; }\n", encoding="ascii")
-    probe = subprocess.run([COMPILER, *flags, source, "-o", program], capture_output=True, check=False)
-    if probe.returncode or subprocess.run([program], capture_output=True, check=False).returncode:
-        pytest.skip("this compiler has no address and undefined behaviour sanitizers")
     # The last row overflows where the kernel is not bounded.
     rows = np.concatenate([probing_rows(plain(RBF(0.4))), np.full((1, 3), 1e100)])
     listed = ", ".join(f"{{{', '.join(map(repr, row))}}}" for row in rows.tolist())
@@ -154,9 +148,7 @@ def test_sanitizers_find_nothing(tmp_path):
         calls += f"sum += kpca{i}_explain(rows[i], y, z) + z[0];\n"
         calls += f"kpca{i}_transform(rows[i], y); sum += kpca{i}_rarity(rows[i]) + y[0];\n"
     main = f"int main(void) {{\nint i; double y[9], z[3], sum = 0.0;\nfor (i = 0; i < {len(rows)}; ++i) {{\n{calls}}}\n"
-    source.write_text(f"{text}{main}return sum == 0.5;\n}}\n", encoding="ascii")
-    run(COMPILER, *flags, source, "-o", program, "-lm")
-    run(program)
+    run_with_sanitizers(f"{text}{main}return sum == 0.5;\n}}\n", tmp_path)
 
 
 def test_there_is_no_heap_and_no_state(tmp_path):

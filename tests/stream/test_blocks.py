@@ -26,7 +26,6 @@ from streamkpca.stream.step import record_block
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 200)
-SEEDS = st.integers(0, 10**6)
 
 
 # Pending rows

@@ -14,8 +14,6 @@ from streamkpca.stream.state import State, begin_summary
 from streamkpca.stream.step import advance_block, search_block, shrink
 from streamkpca.stream.summary import clamp_decay, decay_weights
 
-SEEDS = st.integers(0, 10**6)
-
 
 def blocks_of(seed, count, size, d=3):
     rng = np.random.default_rng(seed)
