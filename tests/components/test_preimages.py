@@ -30,12 +30,6 @@ def circle(n, noise=0.0):
     return np.column_stack([np.cos(angle), np.sin(angle)]) + noise * rng.normal(size=(n, 2))
 
 
-# Slopes
-
-
-# Pre-images
-
-
 @pytest.mark.parametrize("kernel", SMOOTH, ids=repr)
 def test_the_image_of_a_row_leads_back_to_it(kernel):
     atoms, targets = rows_of(0, 40), rows_of(1, 6)

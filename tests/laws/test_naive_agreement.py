@@ -236,18 +236,6 @@ def test_agrees_on_postponed_searches(atoms):
     assert atoms == "moved" or oracle.n_drifts == 1
 
 
-def test_agrees_with_pending_rows():
-    X, case = np.random.default_rng(2).normal(size=(75, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
-    model = streaming_model(4, kernel=case.kernel, **SETTINGS).partial_fit(X).refit()
-    oracle = naive.learn(X[:64], np.ones(64), case.function, **SETTINGS)
-    assert_agree(model, oracle.with_pending(X[64:], np.ones(11)), X, center=True)
-
-    # Queries give the pending rows to a copy, so they do not affect the stream.
-    rest = np.random.default_rng(4).normal(size=(5, 2))
-    oracle.advance(np.concatenate([X[64:], rest]), np.ones(16))
-    assert_agree(model.partial_fit(rest).refit(), oracle, X, center=True)
-
-
 @FEWER
 @given(st.data(), drifting_rows(), budgets("rows"))
 def test_agrees_on_the_width_of_young_streams(data, X, settings):
