@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,11 +16,10 @@ from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
 from streamkpca.monitoring.learning import renew
 
-Array = npt.NDArray[np.float64]
 RATE = 1 / 500
 
 
-def scores(n: int, memory: float, seed: int) -> Array:
+def scores(n, memory, seed):
     """Return sums of squares of autoregressive columns, in units of their .99 quantile."""
     rows = np.random.default_rng(seed).normal(size=(n, 4))
     rows[1:] *= np.sqrt(1.0 - memory**2)
@@ -29,13 +27,11 @@ def scores(n: int, memory: float, seed: int) -> Array:
     return np.asarray(squares / np.quantile(squares, 0.99))
 
 
-def n_runs(is_alarm: npt.NDArray[np.bool_]) -> int:
+def n_runs(is_alarm):
     return int(np.count_nonzero(is_alarm[1:] & ~is_alarm[:-1]) + is_alarm[0])
 
 
-def judged_in_pieces(
-    bound: FalseAlarmBound, values: Array, cuts: list[int]
-) -> tuple[FalseAlarmBound, npt.NDArray[np.bool_], Array]:
+def judged_in_pieces(bound, values, cuts):
     """Judge scores in pieces, with a new level after each 64."""
     alarms, levels = [], []
     edges = sorted({0, len(values), *cuts, *range(0, len(values), 64)})
@@ -49,7 +45,7 @@ def judged_in_pieces(
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.9, 0.99])
-def test_the_promise_is_kept_on_scores_that_resemble_their_neighbours(memory: float) -> None:
+def test_the_promise_is_kept_on_scores_that_resemble_their_neighbours(memory):
     kept = []
     for seed in range(12):
         _, is_alarm, _ = judged_in_pieces(FalseAlarmBound(RATE), scores(8000, memory, seed), [])
@@ -58,7 +54,7 @@ def test_the_promise_is_kept_on_scores_that_resemble_their_neighbours(memory: fl
     assert sum(kept) >= 10
 
 
-def test_gross_and_slow_faults_are_found_and_runs_end_with_them() -> None:
+def test_gross_and_slow_faults_are_found_and_runs_end_with_them():
     values = scores(6000, 0.5, 0)
     values[5000:5040] *= 30.0
     values[5500:5700] *= np.linspace(1.0, 30.0, 200)
@@ -69,7 +65,7 @@ def test_gross_and_slow_faults_are_found_and_runs_end_with_them() -> None:
 
 
 @given(st.lists(st.integers(0, 1500)), st.integers(0, 9), st.sampled_from([RATE, 1e-4]))
-def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts: list[int], seed: int, rate: float) -> None:
+def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts, seed, rate):
     random = np.random.default_rng(seed)
     values = random.pareto(2.0, 1500) * np.where(random.random(1500) < 0.02, 5.0, 0.2)
     bound, is_alarm, levels = judged_in_pieces(FalseAlarmBound(rate), values, cuts)
@@ -87,7 +83,7 @@ def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts: list[int], 
     assert is_alarm.tolist() == expected
 
 
-def test_blocks_with_alarms_are_left_out_but_for_the_promised_ones() -> None:
+def test_blocks_with_alarms_are_left_out_but_for_the_promised_ones():
     bound = FalseAlarmBound(RATE)
     healthy, faulty = np.full(8, 0.5), np.full(8, 90.0)
     bound, _, _ = judge_by_bound(bound, np.tile(healthy, 60), 1.0)
@@ -100,7 +96,7 @@ def test_blocks_with_alarms_are_left_out_but_for_the_promised_ones() -> None:
     assert sorted(bound.maxima)[-1] == bound.level < 90.0
 
 
-def test_a_contract_changes_alarms_and_events_and_nothing_else() -> None:
+def test_a_contract_changes_alarms_and_events_and_nothing_else():
     rows = normal_rows(3000)
     rows[2500:2520, 1] += 12.0
     plain, bound = Monitor(small_model()), Monitor(small_model(), false_alarms=RATE)
@@ -118,7 +114,7 @@ def test_a_contract_changes_alarms_and_events_and_nothing_else() -> None:
     assert plain.bound_ is None
 
 
-def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_before() -> None:
+def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_before():
     monitor = Monitor(small_model(), false_alarms=1e-6)
     rows = normal_rows(800)
     rows[700:] += 50.0
@@ -134,7 +130,7 @@ def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_befo
     assert repr(bound).endswith("no alarm before>")
 
 
-def test_a_break_ends_an_alarm_run_and_new_scales_do_not() -> None:
+def test_a_break_ends_an_alarm_run_and_new_scales_do_not():
     monitor = Monitor(small_model(), false_alarms=RATE)
     monitor.update(normal_rows(3000))
     state = monitor._state
@@ -146,7 +142,7 @@ def test_a_break_ends_an_alarm_run_and_new_scales_do_not() -> None:
         assert (after.last_scores, after.bound.is_open) == (None, is_open)
 
 
-def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows() -> None:
+def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows():
     # The highest scores follow each other for hundreds of rows, and there are less than 16 blocks that are longer.
     bound = FalseAlarmBound(RATE)
     values = 0.1 + 0.8 * np.sin(np.arange(2000) / 300) ** 2
@@ -155,6 +151,6 @@ def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows() -> None:
     assert bound.n_known < bound.n_needed
 
 
-def test_known_levels_are_said() -> None:
+def test_known_levels_are_said():
     bound, _, _ = judged_in_pieces(FalseAlarmBound(RATE), scores(4000, 0.0, 0), [])
     assert "at most one false alarm run in 500 healthy rows, level" in repr(bound)

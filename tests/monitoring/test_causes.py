@@ -1,9 +1,6 @@
 """Causes of events: on made sensors that are known to be wrong, and by their laws."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,16 +8,14 @@ from streams_to_watch import normal_rows, small_model
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.components.expectation import Expectation
-from streamkpca.monitoring import Event, Monitor
+from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.causes import EventRows
-
-Array = npt.NDArray[np.float64]
 
 NOISE = 0.05
 RINGS = [(4, 0.4, "stuck"), (6, 1.0, "offset"), (6, 2.0, "drift"), (8, 0.8, "noisy"), (16, 0.2, "stuck")]
 
 
-def ring(n: int, d: int, spacing: float, seed: int) -> tuple[Array, Array]:
+def ring(n, d, spacing, seed):
     """Return rows of sensors around a ring, with noise and without."""
     random = np.random.default_rng(seed)
     angle = np.cumsum(random.normal(0.1, 0.15, n))
@@ -28,7 +23,7 @@ def ring(n: int, d: int, spacing: float, seed: int) -> tuple[Array, Array]:
     return truth + NOISE * random.normal(size=truth.shape), truth
 
 
-def broken(values: Array, fault: str, seed: int) -> Array:
+def broken(values, fault, seed):
     """Return the readings (n,) of a sensor that fails."""
     n, random = len(values), np.random.default_rng(seed)
     return {
@@ -39,7 +34,7 @@ def broken(values: Array, fault: str, seed: int) -> Array:
     }[fault]
 
 
-def watched(rows: Array, n_healthy: int, **parameters: Any) -> Monitor:
+def watched(rows, n_healthy, **parameters):
     """Return a monitor that learned the first rows alone, and has watched the others."""
     lags = parameters.get("lags", 1)
     model = StreamingKernelPCA(max_atoms=64, noise_variance=None)
@@ -49,13 +44,13 @@ def watched(rows: Array, n_healthy: int, **parameters: Any) -> Monitor:
     return monitor
 
 
-def longest(monitor: Monitor) -> Event:
+def longest(monitor):
     """Return the event with the most alarms."""
     return max(monitor.events_, key=lambda event: event.n_alarms)
 
 
 @pytest.mark.parametrize(("d", "spacing", "fault"), RINGS)
-def test_the_sensor_that_failed_is_named_with_what_it_should_have_read(d: int, spacing: float, fault: str) -> None:
+def test_the_sensor_that_failed_is_named_with_what_it_should_have_read(d, spacing, fault):
     rows, truth = ring(1060, d, spacing, d)
     faulty = d // 2
     rows[1000:1040, faulty] = broken(rows[1000:1040, faulty], fault, 1)
@@ -77,7 +72,7 @@ def test_the_sensor_that_failed_is_named_with_what_it_should_have_read(d: int, s
     assert np.median(np.abs(expected - truth[1000:1040, faulty])) <= 2.0 * NOISE
 
 
-def test_of_two_sensors_that_fail_both_are_named_and_when_each_began() -> None:
+def test_of_two_sensors_that_fail_both_are_named_and_when_each_began():
     rows, _ = ring(1060, 8, 1.0, 0)
     rows[1000:1040, 2] += 1.5
     rows[1020:1040, 5] -= 1.5
@@ -86,7 +81,7 @@ def test_of_two_sensors_that_fail_both_are_named_and_when_each_began() -> None:
     assert (found[2].since, found[2].direction, found[5].since, found[5].direction) == (0, "above", 20, "below")
 
 
-def test_names_lags_and_dates() -> None:
+def test_names_lags_and_dates():
     pandas = pytest.importorskip("pandas")
     rows, _ = ring(1060, 6, 1.0, 0)
     rows[1010:1040, 3] += 1.5
@@ -97,7 +92,7 @@ def test_names_lags_and_dates() -> None:
     assert (cause.feature, cause.since, cause.since_time) == ("d", 10, dates[10])
 
 
-def test_an_open_event_tells_what_a_closed_one_will() -> None:
+def test_an_open_event_tells_what_a_closed_one_will():
     rows, _ = ring(1060, 6, 1.0, 0)
     rows[1000:1012, 3] += 1.5
     monitor = watched(rows[:1012], 1000)
@@ -112,7 +107,7 @@ def test_an_open_event_tells_what_a_closed_one_will() -> None:
 
 
 @pytest.mark.parametrize("lags", [1, 3])
-def test_rows_with_gaps(lags: int) -> None:
+def test_rows_with_gaps(lags):
     rows, _ = ring(1060, 6, 1.0, 0)
     rows[1000:1030, 3] += 1.5
     rows[np.random.default_rng(0).random(rows.shape) < 0.05] = np.nan
@@ -127,7 +122,7 @@ def test_rows_with_gaps(lags: int) -> None:
 @pytest.mark.parametrize(
     "change", [lambda rows: rows[:, :1], lambda rows: np.column_stack([rows, 0 * rows[:, :2] + 7.0])]
 )
-def test_one_feature_and_features_that_never_vary(change: Any) -> None:
+def test_one_feature_and_features_that_never_vary(change):
     rows = change(normal_rows(1040))
     rows[1000:1020, -1] += 20.0
     (cause,) = longest(watched(rows, 1000)).features
@@ -135,7 +130,7 @@ def test_one_feature_and_features_that_never_vary(change: Any) -> None:
     assert cause.low <= cause.expected <= cause.high < cause.value
 
 
-def test_wide_rows_in_single_precision() -> None:
+def test_wide_rows_in_single_precision():
     rows = normal_rows(240, d=2000).astype(np.float32)
     rows[220:, 1234] += 30.0
     model = StreamingKernelPCA(max_atoms=32, noise_variance=None, dtype="float32").partial_fit(rows[:200]).refit()
@@ -145,7 +140,7 @@ def test_wide_rows_in_single_precision() -> None:
 
 
 @given(st.integers(1, 700))
-def test_rows_of_an_event_are_few_and_evenly_spread_from_its_first(n: int) -> None:
+def test_rows_of_an_event_are_few_and_evenly_spread_from_its_first(n):
     kept = EventRows(np.empty(0, dtype=np.int64), np.empty((0, 1)), ())
     for i in range(n):
         kept = kept.add(i, i, np.array([float(i)]), float(i))
@@ -157,7 +152,7 @@ def test_rows_of_an_event_are_few_and_evenly_spread_from_its_first(n: int) -> No
 
 
 @given(st.integers(0, 2**31), st.integers(2, 6), st.sampled_from([1e-6, 1.0, 1e7]))
-def test_units_and_origins_and_the_order_of_features_do_not_matter(seed: int, d: int, unit: float) -> None:
+def test_units_and_origins_and_the_order_of_features_do_not_matter(seed, d, unit):
     random = np.random.default_rng(seed)
     healthy, rows = normal_rows(200, d, seed), random.normal(size=(3, d)) * 3.0
     order, shift = random.permutation(d), random.normal(size=d)
@@ -172,7 +167,7 @@ def test_units_and_origins_and_the_order_of_features_do_not_matter(seed: int, d:
     np.testing.assert_allclose(moved_spread, spread * unit, rtol=1e-5)
 
 
-def test_what_is_expected_of_a_feature() -> None:
+def test_what_is_expected_of_a_feature():
     rows, truth = ring(1200, 6, 1.0, 0)
     model = StreamingKernelPCA(max_atoms=64).partial_fit(rows[:1000])
     found = model.expected(rows[1000:], 2)
@@ -189,7 +184,7 @@ def test_what_is_expected_of_a_feature() -> None:
     assert np.array_equal(model.expected(rows[1007:1008], 2)[0], found[7])
 
 
-def test_expected_refuses_features_that_it_does_not_know() -> None:
+def test_expected_refuses_features_that_it_does_not_know():
     model = small_model().partial_fit(normal_rows(100))
     with pytest.raises(ValueError, match="there is no feature 'load'; the model knows None"):
         model.expected(normal_rows(1), "load")

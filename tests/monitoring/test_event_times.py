@@ -1,7 +1,6 @@
 """Events, changes and records know their times."""
 
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ CUTS = [5, 622, 623, 640, 651, 702, 803, 900]
 
 @pytest.mark.parametrize("times", [MINUTES, 7.5 * np.arange(1100)], ids=["dates", "numbers"])
 @pytest.mark.parametrize("cuts", [[], CUTS])
-def test_events_and_changes_have_the_times_of_their_rows(times: Any, cuts: list[int]) -> None:
+def test_events_and_changes_have_the_times_of_their_rows(times, cuts):
     monitor = Monitor(small_model(), smoothing=0.5, accept_after=60)
     record = updated(monitor, eventful_rows(), cuts, times)
     np.testing.assert_array_equal(record.time, times)
@@ -37,7 +36,7 @@ def test_events_and_changes_have_the_times_of_their_rows(times: Any, cuts: list[
     assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == monitor.to_bytes()
 
 
-def test_tables_with_times_are_as_rows_with_times() -> None:
+def test_tables_with_times_are_as_rows_with_times():
     rows, names = eventful_rows(), ["a", "b", "c"]
     expected = Monitor(small_model())
     record = expected.update(pd.DataFrame(rows, columns=names), time=MINUTES)
@@ -53,7 +52,7 @@ def test_tables_with_times_are_as_rows_with_times() -> None:
 
 
 @pytest.mark.parametrize("max_gap", [60, timedelta(minutes=1), np.timedelta64(60_000, "ms")])
-def test_dates_have_gaps_as_seconds_do(max_gap: Any) -> None:
+def test_dates_have_gaps_as_seconds_do(max_gap):
     rows = normal_rows(100)
     seconds = 10 * np.arange(100) + 120 * (np.arange(100) >= 70)
     numbers, dated = Monitor(small_model(), lags=2, max_gap=60.0), Monitor(small_model(), lags=2, max_gap=max_gap)
@@ -70,7 +69,7 @@ def test_dates_have_gaps_as_seconds_do(max_gap: Any) -> None:
 # Ranks, tables and texts
 
 
-def test_the_severity_of_an_event_is_its_highest_rarity() -> None:
+def test_the_severity_of_an_event_is_its_highest_rarity():
     monitor = Monitor(small_model(), smoothing=0.5)
     record = monitor.update(eventful_rows())
     assert monitor.events_
@@ -81,7 +80,7 @@ def test_the_severity_of_an_event_is_its_highest_rarity() -> None:
         assert event.peak == record.novelty[event.peak_row]
 
 
-def test_events_make_a_table() -> None:
+def test_events_make_a_table():
     monitor = Monitor(small_model())
     monitor.update(pd.DataFrame(eventful_rows(), columns=["a", "b", "c"], index=MINUTES))
     table = pd.DataFrame(monitor.events_)
@@ -89,7 +88,7 @@ def test_events_make_a_table() -> None:
     np.testing.assert_array_equal(table["end_time"].to_numpy(), [event.end_time for event in monitor.events_])
 
 
-def test_a_monitor_shows_what_it_has_seen() -> None:
+def test_a_monitor_shows_what_it_has_seen():
     monitor = Monitor(small_model())
     assert repr(monitor) == "<Monitor: no rows yet, learn='normal'>"
     monitor.update(eventful_rows(780))

@@ -1,7 +1,5 @@
 """Events and lasting changes, against slow ones in plain Python."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,9 +10,9 @@ from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.events import AlarmSum, EventLog
 
 
-def slow_events(rarity: list[float], alarms: list[bool]) -> list[dict[str, Any]]:
+def slow_events(rarity, alarms):
     """Gather runs of alarms with less than ten rows between them, from the definition."""
-    groups: list[list[int]] = []
+    groups = []
     for row in [row for row, alarm in enumerate(alarms) if alarm]:
         if groups and row - groups[-1][-1] - 1 < 10:
             groups[-1].append(row)
@@ -33,7 +31,7 @@ def slow_events(rarity: list[float], alarms: list[bool]) -> list[dict[str, Any]]
     ]
 
 
-def slow_run(alarms: list[bool]) -> tuple[int, float, int]:
+def slow_run(alarms):
     """Find the present run, after the last row where the sum was zero: its first row, sum and number of alarms."""
     total, start = 0.0, 0
     for row, alarm in enumerate(alarms):
@@ -42,7 +40,7 @@ def slow_run(alarms: list[bool]) -> tuple[int, float, int]:
     return (start, total, sum(alarms[start:])) if total else (0, 0.0, 0)
 
 
-def facts(events: Any) -> list[dict[str, Any]]:
+def facts(events):
     names = ("start", "end", "n_alarms", "severity", "peak_row", "is_open")
     return [{name: getattr(event, name) for name in names} for event in events]
 
@@ -51,7 +49,7 @@ flags = st.lists(st.sampled_from([True, False, False, False]), max_size=120)
 
 
 @given(flags, st.lists(st.integers(1, 9), max_size=40))
-def test_runs_count_like_the_definition_whatever_the_cuts(alarms: list[bool], sizes: list[int]) -> None:
+def test_runs_count_like_the_definition_whatever_the_cuts(alarms, sizes):
     whole = AlarmSum().advance(np.array(alarms, dtype=bool), 0)
     run, first = AlarmSum(), 0
     for size in [*sizes, len(alarms)]:
@@ -65,7 +63,7 @@ def test_runs_count_like_the_definition_whatever_the_cuts(alarms: list[bool], si
 
 
 @given(flags)
-def test_events_of_a_log_are_those_of_the_definition(alarms: list[bool]) -> None:
+def test_events_of_a_log_are_those_of_the_definition(alarms):
     random = np.random.default_rng(len(alarms))
     rarity = random.integers(0, 5, len(alarms)).astype(float).tolist()
     log = EventLog.none(1)
@@ -87,7 +85,7 @@ def test_events_of_a_log_are_those_of_the_definition(alarms: list[bool]) -> None
         (list(range(10, 1100, 10)), {"quantile": 0.9}),
     ],
 )
-def test_events_of_a_monitor_are_those_of_its_records(cuts: list[int], parameters: dict[str, Any]) -> None:
+def test_events_of_a_monitor_are_those_of_its_records(cuts, parameters):
     monitor = Monitor(small_model(), **parameters)
     record = updated(monitor, eventful_rows(), cuts)
     expected = slow_events(record.rarity.tolist(), record.is_alarm.tolist())
@@ -101,7 +99,7 @@ def test_events_of_a_monitor_are_those_of_its_records(cuts: list[int], parameter
         assert all(event.start <= cause.since < event.end for cause in event.features)
 
 
-def test_bad_rows_count_as_rows_without_an_alarm() -> None:
+def test_bad_rows_count_as_rows_without_an_alarm():
     rows = normal_rows(700)
     rows[640] += 30.0
     rows[641:660] = np.nan
@@ -115,7 +113,7 @@ def test_bad_rows_count_as_rows_without_an_alarm() -> None:
     assert {640, 660} <= {event.start for event in monitor.events_}
 
 
-def test_the_latest_thousand_events_are_kept() -> None:
+def test_the_latest_thousand_events_are_kept():
     log = EventLog.none(1)
     for row in range(0, 20_100, 20):
         log = log.add_alarm(row, np.zeros(1), 1.0, 1.0, "place", None)
@@ -125,7 +123,7 @@ def test_the_latest_thousand_events_are_kept() -> None:
     assert log.closed[0].start == 100
 
 
-def test_a_change_is_detected_at_the_row_of_the_definition_and_accepted() -> None:
+def test_a_change_is_detected_at_the_row_of_the_definition_and_accepted():
     rows = eventful_rows()
     monitor = Monitor(small_model().partial_fit(normal_rows(3200, seed=1)), accept_after=64)
     record = monitor.update(rows[:896])

@@ -8,28 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkpca._core.arrays import Array
 from streamkpca.errors import CheckpointError
-from streamkpca.monitoring import Event, Monitor
+from streamkpca.monitoring import Monitor
 
 N_HEALTHY = 5000
 
 
-def healthy_rows(n: int, d: int = 6, seed: int = 0) -> Array:
+def healthy_rows(n, d=6, seed=0):
     """Return rows of d sensors that follow two hidden numbers, with noise."""
     random = np.random.default_rng(seed)
     mixing = np.random.default_rng(d).normal(size=(2, d))
     return random.normal(size=(n, 2)) @ mixing + 0.3 * random.normal(size=(n, d))
 
 
-def broken_rows(n: int, feature: int, seed: int = 1) -> Array:
+def broken_rows(n, feature, seed=1):
     """Return rows of which one sensor reads too high, by its relation and by its place."""
     rows = healthy_rows(n, seed=seed)
     rows[:, feature] += 8.0
     return rows
 
 
-def watching(seed: int = 0) -> tuple[Monitor, Event]:
+def watching(seed=0):
     """Return a monitor that knows healthy rows and has met one event, of sensor 2."""
     monitor = Monitor()
     monitor.update(healthy_rows(N_HEALTHY, seed=seed))
@@ -39,7 +38,7 @@ def watching(seed: int = 0) -> tuple[Monitor, Event]:
 
 
 @pytest.mark.parametrize("seed", [0, 10, 20])
-def test_after_accept_alike_rows_raise_no_alarm_and_others_do(seed: int) -> None:
+def test_after_accept_alike_rows_raise_no_alarm_and_others_do(seed):
     monitor, event = watching(seed)
     assert event.features[0].feature == 2
     assert monitor.accept(event) is monitor
@@ -52,7 +51,7 @@ def test_after_accept_alike_rows_raise_no_alarm_and_others_do(seed: int) -> None
     assert monitor.update(opposite).is_alarm.mean() >= 0.95
 
 
-def test_the_last_word_on_an_event_counts() -> None:
+def test_the_last_word_on_an_event_counts():
     monitor, event = watching()
     monitor.accept(event).confirm(event)
     assert monitor.update(broken_rows(400, 2, 3)).is_alarm.mean() >= 0.95
@@ -61,7 +60,7 @@ def test_the_last_word_on_an_event_counts() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 10, 20])
-def test_after_confirm_alike_rows_are_alarms_however_frequent_and_are_not_learned(seed: int) -> None:
+def test_after_confirm_alike_rows_are_alarms_however_frequent_and_are_not_learned(seed):
     monitor, event = watching(seed)
     silent, _ = watching(seed)
     monitor.confirm(event)
@@ -75,7 +74,7 @@ def test_after_confirm_alike_rows_are_alarms_however_frequent_and_are_not_learne
     assert forgotten[-500:].mean() < 0.5
 
 
-def test_confirmed_faults_are_alarms_below_the_level_of_a_bound_too() -> None:
+def test_confirmed_faults_are_alarms_below_the_level_of_a_bound_too():
     # Half a million healthy rows would be needed for a level.
     monitor, (_, event) = Monitor(false_alarms=1e-6), watching()
     monitor.update(healthy_rows(N_HEALTHY))
@@ -89,7 +88,7 @@ def test_confirmed_faults_are_alarms_below_the_level_of_a_bound_too() -> None:
     assert monitor.bound_.n_known <= n_known + 80
 
 
-def test_what_was_said_is_noted_saved_and_told() -> None:
+def test_what_was_said_is_noted_saved_and_told():
     monitor, event = watching()
     monitor.confirm(event)
     (noted,) = (other for other in monitor.events_ if other.start == event.start)
@@ -101,7 +100,7 @@ def test_what_was_said_is_noted_saved_and_told() -> None:
     assert restored.to_bytes() == monitor.to_bytes()
 
 
-def test_an_open_event_is_closed_by_what_is_said_of_it() -> None:
+def test_an_open_event_is_closed_by_what_is_said_of_it():
     monitor = Monitor()
     monitor.update(healthy_rows(N_HEALTHY))
     monitor.update(broken_rows(20, 2))
@@ -111,7 +110,7 @@ def test_an_open_event_is_closed_by_what_is_said_of_it() -> None:
     assert not monitor.update(broken_rows(20, 2, 2)).is_alarm.any()
 
 
-def test_events_that_are_unknown_are_refused_and_change_nothing() -> None:
+def test_events_that_are_unknown_are_refused_and_change_nothing():
     monitor, event = watching()
     before = monitor.to_bytes()
     for other in (Monitor(), monitor):
@@ -119,11 +118,11 @@ def test_events_that_are_unknown_are_refused_and_change_nothing() -> None:
             other.accept(event.__class__(**{**vars(event), "start": 9_999_999, "group": -1}))
     for other in (3, None, [event]):
         with pytest.raises(TypeError, match=r"^Monitor\.accept: expected an Event but got .*of monitor\.events_$"):
-            monitor.accept(other)  # type: ignore[arg-type]
+            monitor.accept(other)
     assert monitor.to_bytes() == before
 
 
-def test_a_monitor_that_does_not_learn_takes_what_is_said() -> None:
+def test_a_monitor_that_does_not_learn_takes_what_is_said():
     monitor, event = watching()
     monitor.learn = "none"
     model = monitor.model.to_bytes()
@@ -133,8 +132,8 @@ def test_a_monitor_that_does_not_learn_takes_what_is_said() -> None:
 
 
 @settings(max_examples=10)
-@given(st.lists(st.integers(1, 299), max_size=4).map(sorted), st.booleans())
-def test_cuts_do_not_matter(cuts: list[int], is_fault: bool) -> None:
+@given(st.sets(st.integers(1, 299), max_size=4).map(sorted), st.booleans())
+def test_cuts_do_not_matter(cuts, is_fault):
     whole, event = watching()
     pieces, same = watching()
     rows = np.concatenate([broken_rows(150, 2, 5), healthy_rows(150, seed=6)])
@@ -146,7 +145,7 @@ def test_cuts_do_not_matter(cuts: list[int], is_fault: bool) -> None:
     assert whole.to_bytes() == pieces.to_bytes()
 
 
-def test_a_file_with_other_rows_of_events_is_refused() -> None:
+def test_a_file_with_other_rows_of_events_is_refused():
     monitor, _ = watching()
     state = monitor._state
     monitor._state = state.__class__(**{**vars(state), "log": state.log._replace(sizes=state.log.sizes + 1)})

@@ -3,7 +3,6 @@
 import numpy as np
 
 from streamkpca import StreamingKernelPCA
-from streamkpca._core.arrays import Array
 from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.judging import YOUNG
@@ -12,20 +11,20 @@ from streamkpca.monitoring.judging import YOUNG
 N_SETTLED = YOUNG.n_settled * 4 // 3 + 512
 
 
-def steady_rows(n: int, seed: int = 0, n_sensors: int = 3, noise: float = 0.3) -> Array:
+def steady_rows(n, seed=0, n_sensors=3, noise=0.3):
     """Return rows of sensors that follow one hidden number, with noise."""
     random = np.random.default_rng(seed)
     return random.normal(size=(n, 1)) + noise * random.normal(size=(n, n_sensors))
 
 
-def n_learned(monitor: Monitor, rows: Array) -> int:
+def n_learned(monitor, rows):
     """Return how many of some more rows a monitor learns."""
     before = monitor.model.n_samples_seen_
     monitor.update(rows)
     return int(monitor.model.n_samples_seen_ - before)
 
 
-def test_a_settled_model_stands_still_until_the_bulk_moves_and_then_follows() -> None:
+def test_a_settled_model_stands_still_until_the_bulk_moves_and_then_follows():
     monitor = Monitor()
     monitor.update(steady_rows(N_SETTLED))
     assert n_learned(monitor, steady_rows(2560, 1)) < 256
@@ -36,7 +35,7 @@ def test_a_settled_model_stands_still_until_the_bulk_moves_and_then_follows() ->
     assert n_learned(monitor, drifting) > 1024
 
 
-def test_a_drift_that_outruns_the_scale_is_learned_and_a_jump_is_not() -> None:
+def test_a_drift_that_outruns_the_scale_is_learned_and_a_jump_is_not():
     monitor, other = Monitor(), Monitor()
     for learner in (monitor, other):
         learner.update(steady_rows(N_SETTLED, n_sensors=20, noise=0.05))
@@ -48,7 +47,7 @@ def test_a_drift_that_outruns_the_scale_is_learned_and_a_jump_is_not() -> None:
     assert n_learned(other, steady_rows(2560, 1, 20, 0.05) + 3.0 * is_odd) < 128
 
 
-def test_a_state_that_was_learned_stays_known_when_another_one_comes() -> None:
+def test_a_state_that_was_learned_stays_known_when_another_one_comes():
     monitor, shift = Monitor(accept_after=128), np.array([3.0, 0.0, -3.0])
     monitor.update(steady_rows(N_SETTLED))
     assert monitor.update(steady_rows(256, 1) + shift).is_alarm.mean() > 0.5
@@ -58,7 +57,7 @@ def test_a_state_that_was_learned_stays_known_when_another_one_comes() -> None:
     assert monitor.update(steady_rows(20, 5) + np.array([0.0, 4.0, 0.0])).is_alarm.mean() > 0.9
 
 
-def test_a_model_that_forgets_goes_on_learning_and_so_does_one_that_learns_all() -> None:
+def test_a_model_that_forgets_goes_on_learning_and_so_does_one_that_learns_all():
     model = StreamingKernelPCA(kernel=RBF().in_units("std"), max_atoms=64, noise_variance=None, half_life=2000)
     for monitor in (Monitor(model), Monitor(learn="all")):
         monitor.update(steady_rows(N_SETTLED))

@@ -6,10 +6,8 @@ import math
 import pickle
 import threading
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -20,10 +18,8 @@ from streamkpca.errors import NotFittedError
 from streamkpca.kernels import RBF, Linear, Polynomial, Sigmoid
 from streamkpca.monitoring import Change, Monitor
 
-Array = npt.NDArray[np.float64]
-
 # Parameters of monitors, and of their models.
-CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+CASES = {
     "plain": ({}, {}),
     "lags and smoothing": ({"lags": 3, "smoothing": 0.3}, {}),
     "all learned": ({"learn": "all", "smoothing": 0.2, "accept_after": 150}, {}),
@@ -40,7 +36,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def fitted_model(n: int, lags: int = 1, **parameters: Any) -> StreamingKernelPCA:
+def fitted_model(n, lags=1, **parameters):
     rows = normal_rows(n, seed=0)
     return small_model(**parameters).partial_fit(Monitor(lags=lags).stack(rows))
 
@@ -56,7 +52,7 @@ def fitted_model(n: int, lags: int = 1, **parameters: Any) -> StreamingKernelPCA
 @example("a bound", 1100, [33, 301, 626])
 @example("a period in rows", 1100, [1, 31, 400, 625])
 @example("a period in time", 1100, [1, 31, 400, 625])
-def test_any_cuts_and_any_stops_give_the_same_records_and_bytes(case: str, stop: int, cuts: list[int]) -> None:
+def test_any_cuts_and_any_stops_give_the_same_records_and_bytes(case, stop, cuts):
     rows, (parameters, of_model) = eventful_rows(), CASES[case]
     times = np.arange(1100.0)
     if "scale" in case:
@@ -85,7 +81,7 @@ def test_any_cuts_and_any_stops_give_the_same_records_and_bytes(case: str, stop:
 # Reading, and refusals
 
 
-def test_reading_changes_nothing() -> None:
+def test_reading_changes_nothing():
     rows = eventful_rows()
     one, other = Monitor(small_model(), lags=2, smoothing=0.3), Monitor(small_model(), lags=2, smoothing=0.3)
     for piece in np.array_split(rows, 23):
@@ -101,7 +97,7 @@ def test_reading_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("n_before", "lags"), [(0, 1), (10, 3), (64, 1), (700, 3)])
-def test_a_refused_call_changes_nothing(n_before: int, lags: int) -> None:
+def test_a_refused_call_changes_nothing(n_before, lags):
     rows = normal_rows(1000)
     monitor = Monitor(small_model(Linear()), lags=lags, smoothing=0.3, max_gap=10.0)
     if n_before:
@@ -139,7 +135,7 @@ def test_a_refused_call_changes_nothing(n_before: int, lags: int) -> None:
     assert monitor.to_bytes() == never.to_bytes()
 
 
-def test_a_refused_first_call_leaves_a_model_that_has_learned_as_it_was() -> None:
+def test_a_refused_first_call_leaves_a_model_that_has_learned_as_it_was():
     model = fitted_model(150)
     data = model.to_bytes()
     monitor = Monitor(model)
@@ -149,7 +145,7 @@ def test_a_refused_first_call_leaves_a_model_that_has_learned_as_it_was() -> Non
         assert model.to_bytes() == data
 
 
-def test_before_the_first_row_there_is_nothing_to_report() -> None:
+def test_before_the_first_row_there_is_nothing_to_report():
     monitor = Monitor()
     assert (monitor.events_, monitor.n_events_, monitor.change_detected_, monitor.bound_) == ([], 0, None, None)
     assert monitor.reset_context().forget_alarms() is monitor
@@ -200,19 +196,19 @@ def test_before_the_first_row_there_is_nothing_to_report() -> None:
     ],
     ids=str,
 )
-def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message: str) -> None:
+def test_parameters_out_of_range_are_refused(parameters, message):
     with pytest.raises((TypeError, ValueError), match=message):
         Monitor(**parameters)
 
 
-def test_a_model_of_another_number_of_lags_is_refused() -> None:
+def test_a_model_of_another_number_of_lags_is_refused():
     with pytest.raises(ValueError, match="no multiple of 2"):
         Monitor(fitted_model(100), lags=2)
     with pytest.raises(ValueError, match=r"X has 3 features, but it is expecting 1"):
         Monitor(fitted_model(100), lags=3).update(normal_rows(5))
 
 
-def test_parameters_that_scores_were_made_with_cannot_change() -> None:
+def test_parameters_that_scores_were_made_with_cannot_change():
     monitor = Monitor(small_model())
     others = {"quantile": 0.9, "lags": 2, "smoothing": 0.5, "model": small_model(), "false_alarms": 0.001, "period": 12}
     for name, value in others.items():
@@ -239,7 +235,7 @@ def test_parameters_that_scores_were_made_with_cannot_change() -> None:
 
 
 @pytest.mark.parametrize("lags", [2, 5])
-def test_lags_equal_explicit_stacking(lags: int) -> None:
+def test_lags_equal_explicit_stacking(lags):
     rows = eventful_rows()
     stacked = np.array([np.concatenate([rows[max(i - j, 0)] for j in range(lags)]) for i in range(len(rows))])
     lagged, plain = Monitor(small_model(), lags=lags, learn="all"), Monitor(small_model(), learn="all")
@@ -248,7 +244,7 @@ def test_lags_equal_explicit_stacking(lags: int) -> None:
     assert lagged.model.to_bytes() == plain.model.to_bytes()
 
 
-def test_a_gap_begins_lags_and_smoothing_anew() -> None:
+def test_a_gap_begins_lags_and_smoothing_anew():
     rows = normal_rows(800)
     model = fitted_model(600, lags=3)
     gapped = Monitor(copy.deepcopy(model), lags=3, smoothing=0.3, max_gap=1.5, learn="none")
@@ -263,7 +259,7 @@ def test_a_gap_begins_lags_and_smoothing_anew() -> None:
     assert found[22] == model.novelty(again)[0]
 
 
-def test_rows_whose_predecessors_are_made_up_are_not_learned() -> None:
+def test_rows_whose_predecessors_are_made_up_are_not_learned():
     rows = normal_rows(320)
     monitor = Monitor(fitted_model(640, lags=4), lags=4, max_gap=1.0)
     monitor.update(rows, time=np.arange(320.0) + 10.0 * (np.arange(320) >= 70))
@@ -272,7 +268,7 @@ def test_rows_whose_predecessors_are_made_up_are_not_learned() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.05, 1.0])
-def test_smoothing_equals_its_formula(smoothing: float) -> None:
+def test_smoothing_equals_its_formula(smoothing):
     model, rows = fitted_model(640), eventful_rows()
     record = Monitor(copy.deepcopy(model), smoothing=smoothing, learn="none").update(rows)
     mean, expected = None, []
@@ -284,7 +280,7 @@ def test_smoothing_equals_its_formula(smoothing: float) -> None:
     np.testing.assert_array_equal(record.is_alarm, record.rarity >= record.threshold * (1.0 - 1e-9))
 
 
-def test_scores_are_those_of_the_model_before_the_chunk() -> None:
+def test_scores_are_those_of_the_model_before_the_chunk():
     rows = normal_rows(300)
     monitor = Monitor(small_model())
     monitor.update(rows[:256])
@@ -292,7 +288,7 @@ def test_scores_are_those_of_the_model_before_the_chunk() -> None:
     np.testing.assert_allclose(monitor.update(rows[256:288]).novelty, expected, rtol=1e-9)
 
 
-def test_early_rows_have_no_rarity_and_no_threshold() -> None:
+def test_early_rows_have_no_rarity_and_no_threshold():
     record = Monitor(small_model()).update(normal_rows(200))
     # The second chunk of 32 is held out, so that 64 rows are learned after 96.
     assert (record.rarity[:96] == 1.0).all()
@@ -305,7 +301,7 @@ def test_early_rows_have_no_rarity_and_no_threshold() -> None:
 # What is learned
 
 
-def test_a_lasting_change_is_reported_once_and_not_accepted_without_learning() -> None:
+def test_a_lasting_change_is_reported_once_and_not_accepted_without_learning():
     rows = normal_rows(1600)
     rows[600:1200, 2] += 15.0
     monitor = Monitor(fitted_model(640), accept_after=100, learn="none")
@@ -327,7 +323,7 @@ def test_a_lasting_change_is_reported_once_and_not_accepted_without_learning() -
     assert 5960 <= found.start <= 6000
 
 
-def test_a_change_that_is_learned_anyway_is_said_to_be_accepted() -> None:
+def test_a_change_that_is_learned_anyway_is_said_to_be_accepted():
     rows = normal_rows(900)
     rows[600:, 1] = 10.0 + np.arange(300) ** 2.0
     monitor = Monitor(small_model(), learn="all", accept_after=50)
@@ -338,7 +334,7 @@ def test_a_change_that_is_learned_anyway_is_said_to_be_accepted() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 20, 1300])
-def test_without_learning_the_model_never_changes(n: int) -> None:
+def test_without_learning_the_model_never_changes(n):
     model = fitted_model(n)
     data = model.to_bytes()
     monitor = Monitor(model, learn="none", smoothing=0.3, accept_after=50)
@@ -349,7 +345,7 @@ def test_without_learning_the_model_never_changes(n: int) -> None:
         assert record.is_alarm[800:].mean() > 0.9
 
 
-def test_one_chunk_of_four_is_held_out_and_alarms_of_a_grown_monitor_are_not_learned() -> None:
+def test_one_chunk_of_four_is_held_out_and_alarms_of_a_grown_monitor_are_not_learned():
     rows = eventful_rows(1100)
     normal, everything = (Monitor(fitted_model(3100), learn=learn, accept_after=10_000) for learn in ("normal", "all"))
     for monitor in (normal, everything):
@@ -360,7 +356,7 @@ def test_one_chunk_of_four_is_held_out_and_alarms_of_a_grown_monitor_are_not_lea
     assert 0.9 * 19 * 32 <= n_learned <= 19 * 32
 
 
-def test_a_slow_fault_is_not_learned() -> None:
+def test_a_slow_fault_is_not_learned():
     rows = normal_rows(2000)
     rows[1000:1500, 1] += np.linspace(0.0, 8.0, 500)
     rows[1500:, 1] += 8.0
@@ -371,7 +367,7 @@ def test_a_slow_fault_is_not_learned() -> None:
     assert monitor.model.n_samples_seen_ - before <= 0.1 * (2000 - 1344)
 
 
-def test_a_gross_fault_in_a_young_stream_is_found() -> None:
+def test_a_gross_fault_in_a_young_stream_is_found():
     rows = normal_rows(1280)
     rows[256:512, 1] += 15.0
     monitor = Monitor()
@@ -385,7 +381,7 @@ def test_a_gross_fault_in_a_young_stream_is_found() -> None:
 # Odd streams
 
 
-ODD: dict[str, Array] = {
+ODD = {
     "constant": np.full((300, 2), 3.0),
     "zeros": np.zeros((300, 2)),
     "one feature": np.random.default_rng(0).normal(size=(300, 1)),
@@ -401,7 +397,7 @@ ODD: dict[str, Array] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_streams_give_finite_scores(name: str) -> None:
+def test_odd_streams_give_finite_scores(name):
     rows, learn = ODD[name], "all" if len(name) % 2 else "normal"
     whole, single = (
         Monitor(small_model(RBF().in_units("std")), lags=2, smoothing=0.3, learn=learn, accept_after=40)
@@ -437,7 +433,7 @@ def test_odd_streams_give_finite_scores(name: str) -> None:
     ],
     ids=str,
 )
-def test_any_model_can_be_watched(parameters: dict[str, Any]) -> None:
+def test_any_model_can_be_watched(parameters):
     rows = normal_rows(700)
     rows[600:620, 1] += 30.0
     monitor = Monitor(small_model(**parameters), lags=2)
@@ -453,7 +449,7 @@ def test_any_model_can_be_watched(parameters: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_features_of_tables_are_named(library: str) -> None:
+def test_features_of_tables_are_named(library):
     tables = pytest.importorskip(library)
     rows = normal_rows(900)
     rows[700:720, 1] += 15.0
@@ -470,7 +466,7 @@ def test_features_of_tables_are_named(library: str) -> None:
             monitor.update(frame[["heat", "flow", "load"]])
 
 
-def test_names_come_from_a_model_that_has_learned_a_table() -> None:
+def test_names_come_from_a_model_that_has_learned_a_table():
     pandas = pytest.importorskip("pandas")
     rows = normal_rows(800)
     model = small_model().partial_fit(pandas.DataFrame(rows, columns=["flow", "heat", "load"]))
@@ -479,7 +475,7 @@ def test_names_come_from_a_model_that_has_learned_a_table() -> None:
     assert monitor.events_[0].features[0].feature == "load"
 
 
-def test_copies_and_pickles_go_on_alike() -> None:
+def test_copies_and_pickles_go_on_alike():
     rows = eventful_rows()
     monitor = Monitor(small_model(), lags=2, smoothing=0.3, accept_after=60)
     monitor.update(rows[:650])
@@ -491,7 +487,7 @@ def test_copies_and_pickles_go_on_alike() -> None:
         assert other.to_bytes() == monitor.to_bytes()
 
 
-def test_two_threads_that_update_wait_for_each_other() -> None:
+def test_two_threads_that_update_wait_for_each_other():
     rows = normal_rows(640)
     monitor = Monitor(small_model(), learn="all")
     threads = [threading.Thread(target=lambda: [monitor.update(rows[i : i + 1]) for i in range(320)]) for _ in range(2)]

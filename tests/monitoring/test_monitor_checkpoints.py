@@ -1,8 +1,6 @@
 """Checkpoints of monitors: they go on as if never stopped, and what makes no sense is refused."""
 
 import copy
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +11,10 @@ from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Custom
 from streamkpca.monitoring import Monitor
 
-PARAMETERS: dict[str, Any] = {"lags": 2, "smoothing": 0.3, "accept_after": 60, "max_gap": 5.0, "quantile": 0.95}
+PARAMETERS = {"lags": 2, "smoothing": 0.3, "accept_after": 60, "max_gap": 5.0, "quantile": 0.95}
 
 
-def test_files_hold_parameters_extra_data_and_the_model(tmp_path: Path) -> None:
+def test_files_hold_parameters_extra_data_and_the_model(tmp_path):
     monitor = Monitor(small_model(), **PARAMETERS)
     path = tmp_path / "plant.npz"
     monitor.save(path, extra={"offset": [1, "a"]})
@@ -31,7 +29,7 @@ def test_files_hold_parameters_extra_data_and_the_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(StreamingKernelPCA.load(path).novelty(X), monitor.model.novelty(X))
 
 
-def test_a_monitor_that_does_not_learn_is_restored() -> None:
+def test_a_monitor_that_does_not_learn_is_restored():
     model = small_model().partial_fit(normal_rows(700))
     monitor = Monitor(model, learn="none", accept_after=40)
     fresh = Monitor.from_bytes(monitor.to_bytes())
@@ -40,7 +38,7 @@ def test_a_monitor_that_does_not_learn_is_restored() -> None:
     assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == fresh.to_bytes()
 
 
-def test_kernels_with_functions_are_passed_again() -> None:
+def test_kernels_with_functions_are_passed_again():
     kernel = Custom(lambda X, Y: X @ Y.T + 1.0)
     monitor = Monitor(small_model(kernel))
     monitor.update(normal_rows(200))
@@ -48,7 +46,7 @@ def test_kernels_with_functions_are_passed_again() -> None:
     assert_same_records(loaded.update(normal_rows(50)), monitor.update(normal_rows(50)))
 
 
-def test_models_without_a_monitor_are_refused(tmp_path: Path) -> None:
+def test_models_without_a_monitor_are_refused(tmp_path):
     model = small_model().partial_fit(normal_rows(10))
     for extra in (None, [1], {"offset": 1}, "monitor"):
         with pytest.raises(CheckpointError, match="a model without a monitor"):
@@ -60,7 +58,7 @@ def test_models_without_a_monitor_are_refused(tmp_path: Path) -> None:
         Monitor.from_bytes(b"nothing of the kind")
 
 
-def test_wide_rows_are_saved(tmp_path: Path) -> None:
+def test_wide_rows_are_saved(tmp_path):
     rows = np.random.default_rng(0).normal(size=(45, 9000))
     monitor = Monitor(small_model(max_atoms=4), accept_after=60)
     monitor.update(rows[:40])
@@ -74,7 +72,7 @@ def test_wide_rows_are_saved(tmp_path: Path) -> None:
 # What makes no sense
 
 
-def watched() -> Monitor:
+def watched():
     """Return a monitor with closed events, an open one, rows that wait, rows left out, a sum and a change."""
     rows = eventful_rows(1130)
     rows[860:890, 1] += 40.0
@@ -92,11 +90,11 @@ MONITOR = watched()
 RECORD = MONITOR._record()
 
 
-def restored(record: Any) -> Monitor:
+def restored(record):
     return Monitor.from_bytes(MONITOR.model.to_bytes({"monitor": record, "extra": None}))
 
 
-def test_the_record_has_all_parts() -> None:
+def test_the_record_has_all_parts():
     state = RECORD["state"]
     assert state["log.closed"]
     assert {
@@ -113,7 +111,7 @@ def test_the_record_has_all_parts() -> None:
     assert restored(RECORD).to_bytes() == MONITOR.to_bytes()
 
 
-def assert_refused_or_harmless(record: Any) -> None:
+def assert_refused_or_harmless(record):
     """Try to go on with a monitor of a changed record."""
     try:
         data = MONITOR.model.to_bytes({"monitor": record, "extra": None})
@@ -123,14 +121,14 @@ def assert_refused_or_harmless(record: Any) -> None:
         monitor = Monitor.from_bytes(data)
     except CheckpointError:
         return
-    last: Any = monitor._state.last_time if monitor._state else None
+    last = monitor._state.last_time if monitor._state else None
     monitor.update(normal_rows(40), time=np.maximum(np.arange(2000.0, 2040.0), last or 0.0))
     assert all(event.n_alarms >= 1 for event in monitor.events_)
     Monitor.from_bytes(monitor.to_bytes())
 
 
 @pytest.mark.parametrize("name", sorted(RECORD["state"]))
-def test_parts_that_make_no_sense_are_refused_or_harmless(name: str) -> None:
+def test_parts_that_make_no_sense_are_refused_or_harmless(name):
     array = np.arange(12.0)
     values = [None, -1, 1.5, "a", [], {}, [[]], True, 1e300, 2**61, [[1.0, 2.0]], array, array.reshape(4, 3) * np.nan]
     for value in values:
@@ -156,7 +154,7 @@ def test_parts_that_make_no_sense_are_refused_or_harmless(name: str) -> None:
     ],
     ids=str,
 )
-def test_missing_and_impossible_numbers_are_refused(path: list[Any], value: Any) -> None:
+def test_missing_and_impossible_numbers_are_refused(path, value):
     for removed in (True, False):
         record = copy.deepcopy(RECORD)
         parent = record
@@ -170,7 +168,7 @@ def test_missing_and_impossible_numbers_are_refused(path: list[Any], value: Any)
             restored(record)
 
 
-def test_records_of_another_shape_or_another_model_are_refused() -> None:
+def test_records_of_another_shape_or_another_model_are_refused():
     others = [(MONITOR.model, record) for record in (None, [], {}, {"parameters": {}, "state": None})]
     for model, record in [*others, (small_model(), RECORD), (small_model().partial_fit(normal_rows(100)), RECORD)]:
         with pytest.raises(CheckpointError, match="its monitor makes no sense"):

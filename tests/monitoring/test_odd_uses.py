@@ -15,7 +15,7 @@ SHIFT = np.array([0.0, 0.0, 0.0, 9.0])
 CLOCK = np.datetime64("2026-01-01", "s") + np.arange(1500)
 
 
-def test_a_feature_without_numbers_is_no_cause() -> None:
+def test_a_feature_without_numbers_is_no_cause():
     rows = ROWS.copy()
     for start in range(1000, 1480, 40):
         rows[start, 3] += 3.0
@@ -29,7 +29,7 @@ def test_a_feature_without_numbers_is_no_cause() -> None:
     assert Monitor.from_bytes(monitor.to_bytes()).events_ == monitor.events_
 
 
-def test_a_model_that_skips_gaps_skips_them_in_a_monitor() -> None:
+def test_a_model_that_skips_gaps_skips_them_in_a_monitor():
     rows = ROWS.copy()
     rows[[700, 1040], 1] = np.nan
     monitor = Monitor(StreamingKernelPCA(max_atoms=64, on_missing="skip", noise_variance=None))
@@ -39,7 +39,7 @@ def test_a_model_that_skips_gaps_skips_them_in_a_monitor() -> None:
     monitor.to_bytes()
 
 
-def test_a_change_that_is_accepted_keeps_the_causes_of_its_event() -> None:
+def test_a_change_that_is_accepted_keeps_the_causes_of_its_event():
     rows = np.concatenate([ROWS, ROWS[:1200] + SHIFT])
     monitor, ignoring = Monitor(accept_after=32), Monitor(accept_after=32, ignore={3: "above"})
     monitor.update(rows)
@@ -55,7 +55,7 @@ def test_a_change_that_is_accepted_keeps_the_causes_of_its_event() -> None:
 
 
 @pytest.mark.parametrize("constant", [0.5, 0.1, 0.007, 0.0])
-def test_the_rounding_of_a_constant_is_no_unit(constant: float) -> None:
+def test_the_rounding_of_a_constant_is_no_unit(constant):
     rows = np.column_stack([ROWS, np.full(1500, constant)])
     rows[1200:1230, 3] += 4.0
     rows[1200:1230, 4] += 1e-12
@@ -68,7 +68,7 @@ def test_the_rounding_of_a_constant_is_no_unit(constant: float) -> None:
     assert expected == pytest.approx(constant, rel=1e-15, abs=1e-15)
 
 
-def test_an_event_ends_with_its_recording() -> None:
+def test_an_event_ends_with_its_recording():
     bad = ROWS[:30] + SHIFT
     monitor = Monitor(min_duration=5.0)
     monitor.update(ROWS, time=CLOCK)
@@ -80,7 +80,7 @@ def test_an_event_ends_with_its_recording() -> None:
     assert all(type(event.start_time) is type(event.end_time) for event in monitor.events_)
 
 
-def test_alarms_are_forgotten_though_another_thread_updates() -> None:
+def test_alarms_are_forgotten_though_another_thread_updates():
     monitor = Monitor()
     monitor.update(ROWS + np.where(np.arange(1500)[:, None] // 20 == 50, 6.0, 0.0))
     old = {event.start for event in monitor.events_}
@@ -92,14 +92,14 @@ def test_alarms_are_forgotten_though_another_thread_updates() -> None:
     assert not old & {event.start for event in monitor.events_}
 
 
-def test_a_table_with_columns_of_one_name_is_refused() -> None:
+def test_a_table_with_columns_of_one_name_is_refused():
     pandas = pytest.importorskip("pandas", reason="a table with names; needs the extra pandas")
     table = pandas.DataFrame(np.column_stack([ROWS[:, :2], np.arange(1500.0)]), columns=["a", "a", "t"])
     with pytest.raises(ValueError, match="several columns of one name"):
         Monitor().update(table, time="t")
 
 
-def test_the_severity_of_an_endless_ratio_can_be_saved() -> None:
+def test_the_severity_of_an_endless_ratio_can_be_saved():
     rows = np.tile(ROWS[:64], (20, 1))
     rows[1200] = 1e300
     monitor = Monitor(StreamingKernelPCA(kernel=RBF(gamma=1.0), max_atoms=64, noise_variance=None))

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from streamkpca.monitoring.parameters import check_rules, is_ignored, is_short
 NOON = np.datetime64("2026-05-04T12:00")
 
 
-def cause(feature: str | int, value: float, expected: float) -> Cause:
+def cause(feature, value, expected):
     return Cause(feature, 0.5, value, expected, expected - 1, expected + 1, "above" if value > expected else "below", 0)
 
 
@@ -36,14 +35,14 @@ def cause(feature: str | int, value: float, expected: float) -> Cause:
         (None, [("disk", 1.0, 5.0)], False),
     ],
 )
-def test_an_event_is_ignored_if_each_feature_falls_under_a_rule(ignore: Any, features: Any, ignored: bool) -> None:
+def test_an_event_is_ignored_if_each_feature_falls_under_a_rule(ignore, features, ignored):
     assert is_ignored([cause(*of_feature) for of_feature in features], check_rules("ignore", ignore)) is ignored
 
 
 @pytest.mark.parametrize(
     ("least", "short"), [(None, False), (3, False), (4, True), (120.0, False), (120.5, True), (np.int64(4), True)]
 )
-def test_an_event_is_short_in_rows_or_in_time(least: Any, short: bool) -> None:
+def test_an_event_is_short_in_rows_or_in_time(least, short):
     monitor = Monitor(min_duration=least)
     dated = Event(7, 10, 2, 1.0, 7, 2.0, "place", 7, NOON, NOON + np.timedelta64(2, "m"), NOON)
     numbered = Event(7, 10, 2, 1.0, 7, 2.0, "place", 7, 50.0, 170.0, 50.0)
@@ -52,7 +51,7 @@ def test_an_event_is_short_in_rows_or_in_time(least: Any, short: bool) -> None:
         assert not is_short(Event(7, 10, 2, 1.0, 7, 2.0, "place", 7), least)
 
 
-def test_rules_for_features_that_rows_do_not_have_are_refused() -> None:
+def test_rules_for_features_that_rows_do_not_have_are_refused():
     for ignore, message in [
         ({3: "below"}, "rows have no names, so use 0 to 2"),
         ({"disk": "below"}, "'disk', which is"),
@@ -64,14 +63,14 @@ def test_rules_for_features_that_rows_do_not_have_are_refused() -> None:
         assert monitor.update(normal_rows(5)).novelty.shape == (5,)
 
 
-def test_a_duration_needs_times() -> None:
+def test_a_duration_needs_times():
     monitor = Monitor(small_model(), min_duration=timedelta(minutes=1))
     with pytest.raises(ValueError, match="min_duration is a time, 60, but rows have none"):
         monitor.update(normal_rows(5))
     monitor.update(normal_rows(5), time=np.arange(5.0))
 
 
-def test_short_events_are_dropped_and_their_alarms_stay() -> None:
+def test_short_events_are_dropped_and_their_alarms_stay():
     rows, times = eventful_rows(780), NOON + np.arange(780) * np.timedelta64(1, "m")
     plain, long, lasting = (Monitor(small_model(), min_duration=least) for least in (None, 3, timedelta(minutes=2)))
     record = plain.update(rows, time=times)
@@ -85,7 +84,7 @@ def test_short_events_are_dropped_and_their_alarms_stay() -> None:
         assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == monitor.to_bytes()
 
 
-def test_an_open_event_is_reported_once_it_is_long_enough() -> None:
+def test_an_open_event_is_reported_once_it_is_long_enough():
     rows = normal_rows(700)
     rows[640:] += 30.0
     monitor = Monitor(small_model(), min_duration=10)
@@ -96,7 +95,7 @@ def test_an_open_event_is_reported_once_it_is_long_enough() -> None:
     assert monitor.events_[-1].start == 640
 
 
-def test_calm_rows_end_an_event_after_as_many_as_are_asked_for() -> None:
+def test_calm_rows_end_an_event_after_as_many_as_are_asked_for():
     rows = normal_rows(760)
     rows[[640, 660, 700]] += 30.0
     for end_after, starts in [(10, [640, 660, 700]), (20, [640, 700]), (19, [640, 660, 700]), (40, [640])]:

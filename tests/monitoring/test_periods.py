@@ -2,7 +2,6 @@
 
 import math
 from datetime import datetime, timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ PERIOD, START, STEP = 24, datetime(2026, 5, 4), timedelta(hours=1)
 DATES = np.datetime64(START) + np.arange(2000) * np.timedelta64(STEP)
 
 
-def daily_rows(n: int = 2000, seed: int = 0) -> Any:
+def daily_rows(n=2000, seed=0):
     """Return rows of three features, two of which follow a day of 24 rows, and the third only itself."""
     random = np.random.default_rng(seed)
     angle = 2 * np.pi * np.arange(n) / PERIOD
@@ -25,12 +24,12 @@ def daily_rows(n: int = 2000, seed: int = 0) -> Any:
     return rows + 0.2 * random.normal(size=(n, 3))
 
 
-def phase(share: float) -> tuple[float, float]:
+def phase(share):
     return math.cos(2 * math.pi * share), math.sin(2 * math.pi * share)
 
 
 @pytest.fixture(scope="module")
-def watched() -> tuple[Monitor, Any]:
+def watched():
     """Watch rows of which those of an hour at night are as at noon, in both features, so that each is usual."""
     rows = daily_rows()
     # At these rows it is midnight: the sine is 0 and the cosine 1.
@@ -39,7 +38,7 @@ def watched() -> tuple[Monitor, Any]:
     return monitor, monitor.update(rows)
 
 
-def test_usual_rows_at_the_wrong_time_of_day_are_found(watched: Any) -> None:
+def test_usual_rows_at_the_wrong_time_of_day_are_found(watched):
     monitor, record = watched
     assert record.is_alarm[1200:1204].all()
     assert record.is_alarm[400:1200].mean() < 0.05
@@ -54,7 +53,7 @@ def test_usual_rows_at_the_wrong_time_of_day_are_found(watched: Any) -> None:
     assert cause.value < 8.5
 
 
-def test_an_event_is_drawn_with_what_is_expected_at_its_phase(watched: Any) -> None:
+def test_an_event_is_drawn_with_what_is_expected_at_its_phase(watched):
     pytest.importorskip("matplotlib", reason="pictures; needs the extra plots")
     monitor, _ = watched
     rows = daily_rows()
@@ -67,7 +66,7 @@ def test_an_event_is_drawn_with_what_is_expected_at_its_phase(watched: Any) -> N
     assert np.abs(expected - truth).mean() < 1.5
 
 
-def test_expected_values_depend_on_the_phase(watched: Any) -> None:
+def test_expected_values_depend_on_the_phase(watched):
     monitor, _ = watched
     rows = np.full((24, 3), np.nan)
     rows[:, 2] = 0.0
@@ -79,7 +78,7 @@ def test_expected_values_depend_on_the_phase(watched: Any) -> None:
     assert ((low < truth) & (truth < high)).mean() > 0.8
 
 
-def test_no_phase_is_unknown_before_a_period_has_passed() -> None:
+def test_no_phase_is_unknown_before_a_period_has_passed():
     rows = np.repeat(daily_rows(600), 12, axis=0) + np.random.default_rng(1).normal(scale=0.2, size=(7200, 3))
     threshold = Monitor(period=288).update(rows[:640]).threshold
     assert np.isinf(threshold[:288]).all()
@@ -106,7 +105,7 @@ def test_no_phase_is_unknown_before_a_period_has_passed() -> None:
         (PERIOD * 1e-3, np.arange(2000) * 1e-3),
     ],
 )
-def test_rows_dates_and_numbers_tell_the_same_phases(period: Any, times: Any) -> None:
+def test_rows_dates_and_numbers_tell_the_same_phases(period, times):
     rows = daily_rows()[:400]
     monitor, times = Monitor(period=period), None if times is None else times[:400]
     # 4 May 2026 began at midnight in UTC, which is phase 0.
@@ -117,7 +116,7 @@ def test_rows_dates_and_numbers_tell_the_same_phases(period: Any, times: Any) ->
     np.testing.assert_allclose(monitor.update(rows, time=times).novelty, expected.novelty, rtol=1e-4, atol=1e-7)
 
 
-def test_dates_with_a_zone_count_in_utc() -> None:
+def test_dates_with_a_zone_count_in_utc():
     pandas = pytest.importorskip("pandas", reason="dates with a zone")
     table = pandas.DataFrame(daily_rows()[:48], columns=["a", "b", "c"])
     table.index = pandas.date_range("2026-05-04 02:00", periods=48, freq="h", tz="Europe/Berlin")
@@ -125,14 +124,14 @@ def test_dates_with_a_zone_count_in_utc() -> None:
     np.testing.assert_allclose(seen[:, 3:], [phase(k / PERIOD) for k in range(48)], atol=1e-6)
 
 
-def test_a_row_has_one_phase_whatever_the_lags() -> None:
+def test_a_row_has_one_phase_whatever_the_lags():
     monitor = Monitor(period=4, lags=3)
     seen = monitor.stack([[1.0], [2.0], [3.0]], first=2)
     np.testing.assert_array_equal(seen[:, :3], Monitor(lags=3).stack([[1.0], [2.0], [3.0]]))
     np.testing.assert_allclose(seen[:, 3:], [phase(0.5), phase(0.75), phase(0.0)], atol=1e-6)
 
 
-def test_rows_with_gaps_have_whole_phases() -> None:
+def test_rows_with_gaps_have_whole_phases():
     rows = daily_rows(900)
     rows[np.arange(900), np.random.default_rng(2).integers(6, size=900) % 3] = np.nan
     model = StreamingKernelPCA(max_atoms=32, on_missing="marginal")
@@ -144,7 +143,7 @@ def test_rows_with_gaps_have_whole_phases() -> None:
     assert monitor.update([[0.0, 13.0, np.nan]]).is_alarm.all()
 
 
-def test_units_and_widths_are_those_of_the_features_alone() -> None:
+def test_units_and_widths_are_those_of_the_features_alone():
     rows = daily_rows(1000) * [1.0, 1000.0, 1.0]
     monitor = Monitor(period=PERIOD)
     monitor.update(rows)
@@ -158,7 +157,7 @@ def test_units_and_widths_are_those_of_the_features_alone() -> None:
     np.testing.assert_allclose(beside, math.exp(-0.5), atol=0.01)
 
 
-def test_a_given_kernel_is_multiplied_once() -> None:
+def test_a_given_kernel_is_multiplied_once():
     model = small_model(Linear() + RBF(0.5).on([0]))
     monitor = Monitor(model, period=PERIOD)
     monitor.update(daily_rows(40))
@@ -176,7 +175,7 @@ def test_a_given_kernel_is_multiplied_once() -> None:
     assert monitor.model.kernel_ == own
 
 
-def test_a_model_that_learned_without_phases_is_refused() -> None:
+def test_a_model_that_learned_without_phases_is_refused():
     for n in (100, 1000):
         learned = small_model().partial_fit(normal_rows(n, 5))
         with pytest.raises(ValueError, match=r"it has learned rows of 5 features with the kernel RBF.* compares none"):
@@ -186,7 +185,7 @@ def test_a_model_that_learned_without_phases_is_refused() -> None:
         Monitor(learned, period=PERIOD, lags=2)
 
 
-def test_refused_calls_change_nothing() -> None:
+def test_refused_calls_change_nothing():
     rows = daily_rows(100)
     for period, times, message in (
         (timedelta(days=1), None, "period is a time, 86400, but rows have none; pass time="),
@@ -208,11 +207,11 @@ def test_refused_calls_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(("first", "error"), [(1.5, TypeError), ("0", TypeError), (-1, ValueError)])
-def test_positions_that_are_none_are_refused(first: Any, error: type[Exception]) -> None:
+def test_positions_that_are_none_are_refused(first, error):
     with pytest.raises(error, match="first must be"):
         Monitor(period=7).stack([[1.0]], first=first)
 
 
-def test_a_duration_as_text_is_refused() -> None:
+def test_a_duration_as_text_is_refused():
     with pytest.raises(TypeError, match=r"period must be a number or a timedelta, got '1d'; .* timedelta\(days=1\)"):
         Monitor(period="1d")

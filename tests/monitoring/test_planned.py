@@ -6,7 +6,7 @@ import pytest
 from streamkpca.monitoring import Monitor
 
 
-def test_rows_of_a_planned_window_are_counted_and_nothing_else() -> None:
+def test_rows_of_a_planned_window_are_counted_and_nothing_else():
     rows = np.random.default_rng(0).normal(size=(1500, 3))
     rows[1200:1300] += 20.0
     is_planned = np.zeros(1500, dtype=bool)
@@ -21,7 +21,7 @@ def test_rows_of_a_planned_window_are_counted_and_nothing_else() -> None:
     assert monitor.model.n_samples_seen_ <= 1500 - 120
 
 
-def test_lags_start_anew_after_a_planned_window() -> None:
+def test_lags_start_anew_after_a_planned_window():
     rows = np.cumsum(np.random.default_rng(0).normal(size=(1500, 2)), axis=0) * 0.01
     rows[1200:] += 5.0
     is_planned = np.arange(1500) == 1200
@@ -34,7 +34,7 @@ def test_lags_start_anew_after_a_planned_window() -> None:
 
 
 @pytest.mark.parametrize("planned", [[True], [0, 1, 0], np.zeros((3, 1), dtype=bool)])
-def test_what_is_no_boolean_a_row_is_refused(planned: object) -> None:
+def test_what_is_no_boolean_a_row_is_refused(planned):
     monitor = Monitor()
     with pytest.raises(ValueError, match=r"Monitor.update: expected planned as 3 booleans, one a row"):
         monitor.update(np.zeros((3, 2)), planned=planned)

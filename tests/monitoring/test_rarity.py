@@ -2,23 +2,19 @@
 
 import copy
 import math
-from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from streams_to_watch import normal_rows, small_model
 
-from streamkpca.monitoring import Event, Monitor
+from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.events import AlarmSum
 from streamkpca.monitoring.rarity import RarityScale, count_views
 
-Array = npt.NDArray[np.float64]
 
-
-def scale_of(logs: list[float]) -> RarityScale:
+def scale_of(logs):
     return RarityScale(np.sort(np.array(logs)))
 
 
@@ -27,14 +23,14 @@ logarithms = st.lists(st.integers(-20, 20).map(lambda k: k / 4.0), min_size=1, m
 
 
 @given(logarithms, st.integers(-30, 20).map(lambda k: k / 4.0))
-def test_rarity_is_the_conformal_rank_and_ties_count_as_as_high(logs: list[float], log: float) -> None:
+def test_rarity_is_the_conformal_rank_and_ties_count_as_as_high(logs, log):
     (found,) = scale_of(logs).rarity_of(np.exp([min(log, max(logs))]) * (1.0 - 1e-12))
     as_high = sum(other >= min(log, max(logs)) for other in logs)
     assert found == pytest.approx((len(logs) + 1) / (as_high + 1), rel=1e-12)
 
 
 @given(logarithms, st.floats(1.0, 1e3))
-def test_the_level_of_a_rarity_is_the_highest_score_that_is_not_rarer(logs: list[float], rarity: float) -> None:
+def test_the_level_of_a_rarity_is_the_highest_score_that_is_not_rarer(logs, rarity):
     scale = scale_of(logs)
     level = scale.level(rarity)
     below, above = scale.rarity_of(level * np.array([1.0 - 1e-9, 1.0 + 1e-9]))
@@ -42,7 +38,7 @@ def test_the_level_of_a_rarity_is_the_highest_score_that_is_not_rarer(logs: list
     assert above >= rarity * (1.0 - 1e-9)
 
 
-def test_beyond_the_highest_score_rarity_grows_with_the_tail_and_then_slowly() -> None:
+def test_beyond_the_highest_score_rarity_grows_with_the_tail_and_then_slowly():
     logs = np.sort(np.random.default_rng(0).exponential(size=500))
     scale = RarityScale(logs)
     slope = logs[450:].mean() - logs[450]
@@ -55,7 +51,7 @@ def test_beyond_the_highest_score_rarity_grows_with_the_tail_and_then_slowly() -
 
 
 @pytest.mark.parametrize("score", [0.0, 3.0])
-def test_a_constant_reference_knows_its_value_alone(score: float) -> None:
+def test_a_constant_reference_knows_its_value_alone(score):
     scale = RarityScale.fit(np.full(300, score))
     same, higher = scale.rarity_of(np.array([score, score + 0.1]))
     assert same == 1.0
@@ -64,7 +60,7 @@ def test_a_constant_reference_knows_its_value_alone(score: float) -> None:
 
 
 @pytest.mark.parametrize("n", [40, 400, 2000])
-def test_isolated_anomalies_among_healthy_scores_are_left_out_and_a_value_that_returns_is_not(n: int) -> None:
+def test_isolated_anomalies_among_healthy_scores_are_left_out_and_a_value_that_returns_is_not(n):
     random = np.random.default_rng(n)
     scores, n_odd = np.exp(0.3 * random.normal(size=n)), n // 8 - 1
     healthy = np.sort(np.log(scores[n_odd:]))
@@ -76,7 +72,7 @@ def test_isolated_anomalies_among_healthy_scores_are_left_out_and_a_value_that_r
     assert len(RarityScale.fit(random.standard_t(3, size=n) ** 2).logs) >= 0.97 * n
 
 
-def test_views_that_agree_count_once_and_independent_ones_twice() -> None:
+def test_views_that_agree_count_once_and_independent_ones_twice():
     scores = list(np.random.default_rng(0).exponential(size=(2, 2000)))
     one, other = map(RarityScale.fit, scores)
     assert count_views([one], scores[:1]) == 1.0
@@ -86,7 +82,7 @@ def test_views_that_agree_count_once_and_independent_ones_twice() -> None:
 
 # Healthy rows
 
-KINDS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Array]] = {
+KINDS = {
     "normal": lambda random, shape: random.normal(size=shape),
     "exponential": lambda random, shape: random.exponential(size=shape),
     "Poisson 1": lambda random, shape: random.poisson(1.0, size=shape).astype(float),
@@ -100,7 +96,7 @@ KINDS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Array]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("d", [1, 5])
-def test_independent_healthy_rows_raise_the_promised_alarms(kind: str, d: int) -> None:
+def test_independent_healthy_rows_raise_the_promised_alarms(kind, d):
     shares = []
     for seed in range(3):
         rows = KINDS[kind](np.random.default_rng([seed, d, len(kind)]), (4700, d))
@@ -113,19 +109,19 @@ def test_independent_healthy_rows_raise_the_promised_alarms(kind: str, d: int) -
 # Faults and changes
 
 
-def pairs_of_sensors(n: int, seed: int = 0) -> Array:
+def pairs_of_sensors(n, seed=0):
     """Return rows of two hidden numbers, each read by two sensors with some noise."""
     random = np.random.default_rng(seed)
     return np.repeat(random.normal(size=(n, 2)), 2, axis=1) + 0.2 * random.normal(size=(n, 4))
 
 
-def event_at(monitor: Monitor, start: int, stop: int) -> Event:
+def event_at(monitor, start, stop):
     """Return the event with the most alarms of those that touch the rows from `start` to `stop`."""
     touching = [event for event in monitor.events_ if event.start < stop and event.end > start]
     return max(touching, key=lambda event: event.n_alarms)
 
 
-def test_many_isolated_anomalies_do_not_hide_one_that_is_ten_times_as_far() -> None:
+def test_many_isolated_anomalies_do_not_hide_one_that_is_ten_times_as_far():
     random = np.random.default_rng(0)
     rows, is_odd = random.normal(size=(3000, 4)), random.random(3000) < 0.1
     rows[is_odd] += 8.0 * random.normal(size=(np.count_nonzero(is_odd), 4))
@@ -137,7 +133,7 @@ def test_many_isolated_anomalies_do_not_hide_one_that_is_ten_times_as_far() -> N
 
 
 @pytest.mark.parametrize("constant", [0.0, 7.0])
-def test_a_constant_column_that_begins_to_move_is_an_alarm(constant: float) -> None:
+def test_a_constant_column_that_begins_to_move_is_an_alarm(constant):
     rows = np.column_stack([normal_rows(1520), np.full(1520, constant)])
     rows[1500:, 3] += np.random.default_rng(1).normal(size=20)
     monitor = Monitor()
@@ -145,7 +141,7 @@ def test_a_constant_column_that_begins_to_move_is_an_alarm(constant: float) -> N
     assert event_at(monitor, 1500, 1520).features[0].feature == 3
 
 
-def test_where_the_stream_has_moved_alarms_fade_and_go_on_in_a_twin_that_does_not_learn() -> None:
+def test_where_the_stream_has_moved_alarms_fade_and_go_on_in_a_twin_that_does_not_learn():
     rows = normal_rows(4000)
     rows[2000:, 1] += 10.0
     monitor = Monitor(small_model())
@@ -158,7 +154,7 @@ def test_where_the_stream_has_moved_alarms_fade_and_go_on_in_a_twin_that_does_no
     assert twin.update(rows[2000:]).is_alarm.all()
 
 
-def test_events_are_of_the_view_that_found_them_and_alike_ones_share_a_group() -> None:
+def test_events_are_of_the_view_that_found_them_and_alike_ones_share_a_group():
     rows = np.repeat(np.random.default_rng(0).normal(size=(5300, 2)), 3, axis=1)
     rows += 0.1 * np.random.default_rng(1).normal(size=rows.shape)
     # One of three that agree is off by a little; a younger monitor would learn it.
@@ -176,7 +172,7 @@ def test_events_are_of_the_view_that_found_them_and_alike_ones_share_a_group() -
 
 
 @given(seed=st.integers(0, 2**16), cuts=st.lists(st.integers(0, 1300), max_size=5).map(sorted))
-def test_a_change_is_dated_within_a_few_rows_though_sparse_alarms_came_long_before(seed: int, cuts: list[int]) -> None:
+def test_a_change_is_dated_within_a_few_rows_though_sparse_alarms_came_long_before(seed, cuts):
     random = np.random.default_rng(seed)
     is_alarm = random.random(1300) < np.where(np.arange(1300) < 1000, 0.06, 0.8)
     # The sum is positive from here on.
@@ -193,7 +189,7 @@ def test_a_change_is_dated_within_a_few_rows_though_sparse_alarms_came_long_befo
 
 
 @pytest.mark.parametrize("n_dropped", [1, 31, 60])
-def test_a_few_first_rows_more_or_less_change_few_alarms(n_dropped: int) -> None:
+def test_a_few_first_rows_more_or_less_change_few_alarms(n_dropped):
     rows, faults = pairs_of_sensors(3000), (1200, 2000, 2600)
     for start in faults:
         rows[start : start + 10, start // 100 % 4] += 4.0
