@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from streamkpca.monitoring._loops import N_LEVELS, rank_scores, smooth_roots, take_logarithms
 
-
 # Their logarithms, by which they are compared, tell all of these apart.
 SCORES = st.floats(1e-11, 1e14).map(lambda score: float(f"{score:.9g}"))
 
