@@ -45,7 +45,7 @@ LIMITS = {
     "lines of code": sum(LINES.values()),
     "lines of docstrings": 6_925,
     "lines of several constants": 7,
-    "lines of tests": 21_640,
+    "lines of tests": 21_478,
     "words to avoid": 25,
 }
 
