@@ -223,15 +223,15 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         UserWarning
             The healthy rows resemble each other so much that they are too few for the run length.
         """
-        known, state = self.model.state_, self._state
-        names = known.names if state is None or state.names is None else np.array(state.names, dtype=object)
-        rows = check_parts(X, known.n_features, names)
-        check_range(known, rows, 1.0)
+        learned, state = self.model.state_, self._state
+        names = learned.names if state is None or state.names is None else np.array(state.names, dtype=object)
+        rows = check_parts(X, learned.n_features, names)
+        check_range(learned, rows, 1.0)
         if state is None:
             given = feature_names(X) if names is None else names
             state = DetectorState(None if given is None else [*map(str, given)], rows[:0], np.empty((0, 0)))
         record = ChangeRecord(np.ones(len(rows)), np.zeros(len(rows), dtype=bool), ())
-        snapshot, columns, start = latest_axes(known, self.model.settings()), np.empty((0, 0)), 0
+        snapshot, columns, start = latest_axes(learned, self.model.settings()), np.empty((0, 0)), 0
         while start < len(rows):
             if state.chart is None:
                 part = rows[start : start + self.n_healthy - len(state.rows)]

@@ -235,6 +235,8 @@ def test_what_levels_come_from_cannot_change(name):
     detector = detector_of()
     with pytest.raises(AttributeError, match=f"{name} cannot change.*begin a new ChangeDetector with"):
         setattr(detector, name, getattr(detector, name))
+    with pytest.raises(ValueError, match="run_length must be a finite number"):
+        detector.run_length = 1.0
 
 
 def test_rows_that_resemble_each_other_too_much_bring_a_warning():
