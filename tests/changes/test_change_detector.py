@@ -230,13 +230,11 @@ def test_too_few_healthy_rows_are_refused():
     assert [ChangeDetector(model, run_length=r).n_healthy for r in (1e3, 1e4, 1e5)] == [1000, 5000, 20_000]
 
 
-@pytest.mark.parametrize("name", ["model", "n_healthy"])
-def test_what_levels_come_from_cannot_change(name):
+@pytest.mark.parametrize(("name", "said"), [("model", "cannot"), ("n_healthy", "cannot"), ("run_length", "must be")])
+def test_what_levels_come_from_cannot_change_and_others_are_checked(name, said):
     detector = detector_of()
-    with pytest.raises(AttributeError, match=f"{name} cannot change.*begin a new ChangeDetector with"):
-        setattr(detector, name, getattr(detector, name))
-    with pytest.raises(ValueError, match="run_length must be a finite number"):
-        detector.run_length = 1.0
+    with pytest.raises((AttributeError, ValueError), match=f"{name} {said} .*(begin a new ChangeDetector with|100)"):
+        setattr(detector, name, 1)
 
 
 def test_rows_that_resemble_each_other_too_much_bring_a_warning():
