@@ -177,7 +177,7 @@ def _open_results(options: Facts, inputs: Sequence[str], begun: Facts) -> Writer
     if is_among(save, inputs):
         raise click.UsageError(f"{save}: is read as input; give --save another name")
     place, n_bytes = begun.get("results", ["", 0])
-    return Writer(save, n_kept=n_bytes if place == os.path.realpath(save) else 0)
+    return Writer(save, live=options["follow"], n_kept=n_bytes if place == os.path.realpath(save) else 0)
 
 
 def _list_results(table: Table, batch: Batch, record: MonitorRecord, *, with_file: bool) -> Facts:

@@ -9,7 +9,7 @@ from pyarrow import ipc, parquet
 
 from streamkpca.tables.columns import Asked
 from streamkpca.tables.errors import TableError
-from streamkpca.tables.readers import RowReader, name_columns
+from streamkpca.tables.readers import RowReader
 from streamkpca.tables.source import Source
 
 
@@ -36,8 +36,7 @@ class ParquetReader(RowReader):
 
     def __init__(self, source: Source, _: Asked) -> None:
         self._file = parquet.ParquetFile(source.on_disk())
-        names = _check_names(source, self._file.schema_arrow.names)
-        super().__init__(source, names, named=True, total=self._file.metadata.num_rows)
+        super().__init__(source, self._file.schema_arrow.names, named=True, total=self._file.metadata.num_rows)
 
     def _batches(self, wanted: Sequence[int], n_rows: int) -> Iterator[list[Any]]:
         names = [self.names[j] for j in wanted]
@@ -50,19 +49,13 @@ class ArrowReader(RowReader):
 
     def __init__(self, source: Source, _: Asked) -> None:
         self._file = ipc.open_file(source.on_disk())
-        super().__init__(source, _check_names(source, self._file.schema.names), named=True, total=None)
+        super().__init__(source, self._file.schema.names, named=True, total=None)
 
     def _batches(self, wanted: Sequence[int], n_rows: int) -> Iterator[list[Any]]:
         for i in range(self._file.num_record_batches):
             batch = self._file.get_batch(i).select([self.names[j] for j in wanted])
             for begin in range(0, len(batch), n_rows):
                 yield _read_cells(batch.slice(begin, n_rows))
-
-
-def _check_names(source: Source, names: list[str]) -> list[str]:
-    if name_columns(names) != names:
-        raise TableError(f"{source.name}: has two columns of one name; rename one")
-    return names
 
 
 def _read_cells(batch: Any) -> list[Any]:

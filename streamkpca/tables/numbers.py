@@ -12,7 +12,6 @@ from pyarrow import compute
 from streamkpca._core.arrays import Array
 
 Bools = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.int64]
 
 # How tables spell that a value is missing.
 MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
@@ -86,7 +85,7 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
     cells = trim(pyarrow.concat_arrays(list(texts.values())))
     owner = np.repeat(np.arange(len(texts)), [len(one) for one in texts.values()])
 
-    def count(is_so: Any) -> Counts:
+    def count(is_so: Any) -> npt.NDArray[np.int64]:
         return np.bincount(owner[is_so.fill_null(False).to_numpy(zero_copy_only=False)], minlength=len(texts))
 
     found = {mark: compute.extract_regex(compute.replace_substring(cells, _MINUS, "-"), _number(mark)) for mark in ",."}

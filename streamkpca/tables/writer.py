@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import IO, Any, Final, Self
 
 import numpy as np
@@ -11,16 +12,18 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute, csv
 
+from streamkpca._core.files import SHARED, replace_file
 from streamkpca.tables.errors import TableError
 
 WRITTEN: Final = ("csv", "jsonl")
 
 
 class Writer:
-    """Write rows of results so that they can be read as they come.
+    """Write rows of results: to a file that is whole or as it was, or so that rows can be read as they come.
 
     A path "-" is standard output. The format is one of `WRITTEN`, by default the path's ending, and CSV on standard
-    output. An older file stays until the first rows come; its first `n_kept` bytes stay then too, if it is as long.
+    output. A `live` writer writes into the file itself, as one does that goes on after the first `n_kept` bytes of an
+    older file, if it is as long.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.csv")
@@ -32,23 +35,28 @@ class Writer:
     1,0.25
     """
 
-    def __init__(self, path: str, *, format: str | None = None, n_kept: int = 0) -> None:
+    def __init__(self, path: str, *, format: str | None = None, live: bool = False, n_kept: int = 0) -> None:
         self.path, self.is_output = path, path == "-"
         self.format = format or ("csv" if self.is_output else os.path.splitext(path)[1].lower().removeprefix("."))
         if self.format not in WRITTEN:
             expected = f"expected results as {', '.join(WRITTEN)} but got {self.format!r}"
             raise TableError(f"{path}: {expected}; end the name in one of these")
         self._n_kept = n_kept if os.path.isfile(path) and os.path.getsize(path) >= n_kept else 0
-        self._has_begun = False
+        self._is_live, self._has_header, self._stack = live, self._n_kept > 0, ExitStack()
 
     def __enter__(self) -> Self:
         # Before anything is learned, so that a folder without write access does not cost an hour first.
-        if not self.is_output:
-            self._file: IO[bytes] = open(self.path, "ab")
-        elif sys.stdout is None:
-            raise TableError("-: standard output is closed; name a file")
+        if self.is_output:
+            if sys.stdout is None:
+                raise TableError("-: standard output is closed; name a file")
+            self._file: IO[bytes] = sys.stdout.buffer
+        elif self._n_kept:
+            self._file = self._stack.enter_context(open(self.path, "r+b"))
+            self._file.truncate(self._n_kept)
+            self._file.seek(self._n_kept)
         else:
-            self._file = sys.stdout.buffer
+            target = open(self.path, "wb") if self._is_live else replace_file(self.path, mode=SHARED)
+            self._file = self._stack.enter_context(target)
         return self
 
     def write(self, columns: Mapping[str, npt.ArrayLike]) -> None:
@@ -61,14 +69,11 @@ class Writer:
                 # JSON lacks NaN and infinity.
                 arrays[name] = pyarrow.array(array, mask=~np.isfinite(array))
         table = pyarrow.table(arrays)
-        if not (self._has_begun or self.is_output):
-            self._file.truncate(self._n_kept)
         if self.format == "jsonl":
             self._file.writelines(json.dumps(row).encode() + b"\n" for row in table.to_pylist())
         else:
-            has_header = self._has_begun or self._n_kept > 0
-            csv.write_csv(table, self._file, csv.WriteOptions(include_header=not has_header))
-        self._has_begun = True
+            csv.write_csv(table, self._file, csv.WriteOptions(include_header=not self._has_header))
+            self._has_header = True
         self._file.flush()
 
     @property
@@ -76,9 +81,9 @@ class Writer:
         """The length of the file so far."""
         return self._file.tell()
 
-    def __exit__(self, *error: object) -> None:
-        if not self.is_output:
-            self._file.close()
+    def __exit__(self, *error: Any) -> None:
+        """Complete the file, or leave the older one if there was an error."""
+        self._stack.__exit__(*error)
 
 
 def _spell(times: npt.NDArray[Any]) -> Any:

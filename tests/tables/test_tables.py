@@ -7,6 +7,7 @@ import json
 import lzma
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -434,10 +435,16 @@ def test_results_are_read_back_as_they_were_written(form, tmp_path):
     np.testing.assert_array_equal(read_times, times)
 
 
-def test_results_can_be_read_at_once_and_older_ones_stay_until_then(tmp_path, capsysbinary):
-    (tmp_path / "a.jsonl").write_text("older")
-    with Writer(str(tmp_path / "a.jsonl")) as writer, Writer("-", format="csv") as output:
-        assert (tmp_path / "a.jsonl").read_text() == "older"
+def test_an_error_leaves_the_older_results(tmp_path):
+    (tmp_path / "a.csv").write_text("older")
+    with suppress(KeyError), Writer(str(tmp_path / "a.csv")) as writer:
+        writer.write({"row": np.arange(3)})
+        raise KeyError
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.csv", "older")]
+
+
+def test_live_results_can_be_read_at_once(tmp_path, capsysbinary):
+    with Writer(str(tmp_path / "a.jsonl"), live=True) as writer, Writer("-", format="csv") as output:
         for one in (writer, output):
             one.write({"row": [1], "t": np.array(["2024-05-31"], "M8[D]")})
         assert (tmp_path / "a.jsonl").read_text() == '{"row": 1, "t": "2024-05-31T00:00:00"}\n'
