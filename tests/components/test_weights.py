@@ -178,16 +178,18 @@ def test_a_warm_start_ends_where_no_single_weight_gains(problem, seed, shrunk):
     warm = fit_weights(features, second_moment, noise, initial_weights=start, tolerance=1e-12)
     assert warm.converged
     assert (np.diff(warm.trace) >= 0.0).all()
+    # The likelihood is a difference of numbers as large as this.
+    rounding = 1e-11 * np.trace(second_moment) / noise
     assert warm.trace[-1] == pytest.approx(
-        mean_log_likelihood(warm.weights, features, second_moment, noise), rel=1e-9, abs=1e-9
+        mean_log_likelihood(warm.weights, features, second_moment, noise), rel=1e-9, abs=1e-9 + rounding
     )
     A, Q = scatter_matrices(warm.weights, features, second_moment, noise)
     zero = warm.weights == 0.0
     level = max(1.0, abs(warm.trace[-1]))
-    # A gain of x^2 / 4 below the tolerance leaves x below twice its root.
-    excess = Q.diagonal() / A.diagonal() - 1.0
-    assert (excess[zero] <= 2e-5 * level).all()
-    assert (np.abs(excess[~zero]) * np.minimum(1.0, warm.weights * A.diagonal())[~zero] <= 1e-4 * level).all()
+    # A gain of x^2 / 4 below the tolerance, or lost in rounding, leaves x below twice its root.
+    excess, lost = Q.diagonal() / A.diagonal() - 1.0, 2.0 * np.sqrt(rounding)
+    assert (excess[zero] <= 2e-5 * level + lost).all()
+    assert (np.abs(excess[~zero]) * np.minimum(1.0, warm.weights * A.diagonal())[~zero] <= 1e-4 * level + lost).all()
 
 
 @settings(max_examples=10)
