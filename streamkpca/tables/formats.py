@@ -30,8 +30,7 @@ def open_reader(source: Source, asked: Asked) -> Reader:
     head = source.peek(lambda head: len(head.removeprefix(b"\xef\xbb\xbf").lstrip()) >= 8 or b"\n" in head.lstrip())
     reader = next(reader for begin, reader in FORMATS if re.match(begin, head, re.DOTALL))
     if reader is None:
-        what = "is a picture, a document or a model; give a table; a model is given as --model"
-        raise TableError(f"{source.name}: {what}")
+        raise TableError(f"{source.name}: is a picture, a document or a model; give a table (--model takes models)")
     if source.follows and reader not in (CsvReader, JsonReader):
         raise TableError(f"{source.name}: only text (CSV, JSON lines) grows row by row; leave --follow out")
     return reader(source, asked)

@@ -16,7 +16,7 @@ Counts = npt.NDArray[np.int64]
 Start = Mapping[str, Any] | None
 
 # A table of more columns has rows and columns exchanged, or is none.
-_MOST_COLUMNS = 2**20
+_WIDEST = 2**20
 # Numbers of a part, and rows of a sample.
 _MOST_NUMBERS = 2**22
 _SAMPLE_ROWS = 10_000
@@ -86,9 +86,10 @@ class Reader(ABC):
 
     def __init__(self, source: Source, names: Sequence[str] | range, *, named: bool, total: int | None) -> None:
         # Before they are made, as a file may claim any number.
-        if not 0 < len(names) <= _MOST_COLUMNS:
-            what = f"expected 1 to {_MOST_COLUMNS:,} columns but got {len(names)}"
-            raise TableError(f"{source.name}: {what}; transpose the table")
+        if not 0 < len(names) <= _WIDEST:
+            raise TableError(f"{source.name}: expected 1 to {_WIDEST:,} columns but got {len(names)}; transpose it")
+        if len({*names}) < len(names):
+            raise TableError(f"{source.name}: has two columns of one name; rename one")
         self.source, self.names, self.named, self.total = source, list(map(str, names)), named, total
         self.dialect = dict[str, Any]()
 

@@ -493,11 +493,9 @@ def test_rows_with_gaps_are_learned_and_scored(folder, X):
         (["score", "all.csv", "--model", "m.npz", "--save", "o.txt"], "o.txt", 1),
         (["score", "all.csv", "--model", "m.npz", "--lags", "2"], "lags=2", 1),
         (["watch", "all.csv", "--model", "all.csv"], "is read as input", 2),
-        (["watch", "absent.csv"], "absent.csv: no such file", 1),
         (["watch", "m.npz"], "m.npz: is a picture, a document or a model", 1),
         (["watch", "all.csv", "--drop", "Load"], "no column 'Load'; it has 4: when, heat", 1),
         (["fit", "x.csv", "--model", "n.npz", "--time-format", "%H"], "no column of times is found for", 1),
-        (["watch", "all.csv", "--quantile", "1"], "quantile", 1),
         (["watch", "all.csv", "--time", "hour"], "no column 'hour'; it has 4: when, heat", 1),
         (
             ["watch", "all.csv", "--time-format", "%H:%M", "--time", "when"],
