@@ -72,7 +72,7 @@ def plain(kernel):
 
 def formula(model):
     """Take what exports write from a model."""
-    return formula_of(model, language="C", single=None)
+    return formula_of(model, language="C")
 
 
 def probing_rows(model):
