@@ -40,7 +40,7 @@ class Found:
         self.monitor, self.tables, self.n_rows, self.n_alarms = monitor, tables, 0, 0
         self.changes: list[Change] = []
         self._machine = {} if tables[0].key is None else {"machine": tables[0].key}
-        self._draws, self._first = draws, getattr(monitor, "n_rows_", 0)
+        self._draws, self._first = draws, monitor.n_rows_
         self._latest: Any = None
         self._is_back = False
         # Where stretches of rows begin: in the stream, in their file, and its name.

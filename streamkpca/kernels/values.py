@@ -16,8 +16,20 @@ SUM, PRODUCT, POWER, ATOM = range(4)
 
 
 @name_errors
-class Value:
-    """A frozen dataclass whose fields are parameters and parts: the base of all kernels."""
+class KernelValue:
+    """A frozen dataclass whose fields are parameters and parts: the base of all kernels.
+
+    Examples
+    --------
+    >>> from streamkpca.kernels import RBF
+    >>> kernel = RBF(1.0).in_units([2.0])
+    >>> kernel.parameters()
+    {'kernel': RBF(gamma=1.0), 'kernel__gamma': 1.0, 'units': (2.0,)}
+    >>> kernel.is_near(kernel.with_parameter("kernel__gamma", 1.3))
+    False
+    >>> kernel.to_json()
+    '{"type": "InUnits", "kernel": {"type": "RBF", "gamma": 1.0}, "units": [2.0]}'
+    """
 
     _binding: ClassVar[int] = ATOM
 
@@ -34,7 +46,7 @@ class Value:
         """Return the parameters, and those of the parts by paths such as ``left__gamma``."""
         found: dict[str, Any] = {}
         for name, value in self._own_parameters().items():
-            parts = value.parameters() if isinstance(value, Value) else {}
+            parts = value.parameters() if isinstance(value, KernelValue) else {}
             found |= {name: value} | {f"{name}__{path}": part for path, part in parts.items()}
         return found
 
@@ -90,7 +102,7 @@ class Value:
     @cached_property
     def _parts(self) -> dict[str, Any]:
         """Return the kernels that this one combines, by name."""
-        return {name: value for name, value in self._own_parameters().items() if isinstance(value, Value)}
+        return {name: value for name, value in self._own_parameters().items() if isinstance(value, KernelValue)}
 
     def _of_all_parts(self, name: str, own: bool) -> bool:
         """Return whether all parts have a property; `own` is that of a kernel without parts."""
@@ -108,7 +120,7 @@ class Value:
                 )
             if isinstance(value, UnitMatrix):
                 value = value.entries.tolist()
-            record[name] = value._record() if isinstance(value, Value) else value
+            record[name] = value._record() if isinstance(value, KernelValue) else value
         return record
 
     def _check(self) -> None:
@@ -130,7 +142,7 @@ class Value:
 
 def _is_near(value: Any, other: Any, factor: float) -> bool:
     """Tell whether two parameters agree up to a factor: numbers, tuples of them, or kernels; others must be equal."""
-    if isinstance(value, Value) and type(value) is type(other):
+    if isinstance(value, KernelValue) and type(value) is type(other):
         others = other._own_parameters()
         return all(_is_near(own, others[name], factor) for name, own in value._own_parameters().items())
     if isinstance(value, UnitMatrix) and isinstance(other, UnitMatrix):

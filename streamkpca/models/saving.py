@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from streamkpca._core.files import FileName
-from streamkpca.errors import CheckpointError, name_errors, plainly, require, text_of
+from streamkpca.errors import CheckpointError, name_errors, plainly, text_of
 from streamkpca.kernels import Kernel
 from streamkpca.models._protocol import advice_on
 from streamkpca.models.streaming import StreamingKernelPCA
@@ -56,9 +56,9 @@ class SavedWithModel(ABC, Generic[Found]):
 
     @property
     def n_rows_(self) -> int:
-        """Number of rows given."""
-        state: Any = require(self._state, type(self).__name__, "n_rows_")
-        return int(state.n_rows)
+        """Number of rows given so far."""
+        state: Any = self._state
+        return 0 if state is None else int(state.n_rows)
 
     def save(self, path: FileName, extra: Any = None) -> None:
         """Write this and its model to a file, which `load` of either reads.
