@@ -1,6 +1,7 @@
 """The relation view: how surprising each number of a row is, given its others, by linear prediction."""
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from statistics import NormalDist
 from typing import NamedTuple, Self
 
@@ -22,6 +23,8 @@ _UNIT_QUANTILE = 0.99
 SMALLEST_UNIT = 0.01
 # A deviation below this share of the mean is the rounding of numbers that are all the same.
 _ROUNDING = 1e-12
+# Parts of rows that are left out in turn, to be predicted by the others.
+_N_PARTS = 4
 # Numbers farther off than this, in standard deviations, count as this far: their squares are finite.
 _FARTHEST = 1e60
 
@@ -164,6 +167,21 @@ class Relation:
         usual = begun._normal_quantile / np.sqrt(np.diagonal(precision))
         units = [_unit_of(*column, quantile) for column in zip((squares - added).T, usual, strict=True)]
         return replace(begun, units=np.array(units))
+
+    @classmethod
+    def fit_in_parts(cls, rows: Array, n_terms: int | None = None) -> tuple[Self, Array]:
+        """Return the relation of rows (n, d), and how surprising each row is (n,) to that of the rows in other parts.
+
+        So rows are scored as if they had not been seen, and so are the residuals that units are taken from.
+        """
+        parts = np.array_split(rows, _N_PARTS)
+        moments = [RowMoments.none(rows.shape[1]).add(part) for part in parts]
+        of_others = [reduce(RowMoments.merge, moments[:k] + moments[k + 1 :]) for k in range(_N_PARTS)]
+        relations = [cls.fit(others, part) for others, part in zip(of_others, parts, strict=True)]
+        units = np.mean([relation.units for relation in relations], axis=0)
+        scores = [replace(one, units=units).score(part, n_terms) for one, part in zip(relations, parts, strict=True)]
+        whole = cls.fit(reduce(RowMoments.merge, moments), rows)
+        return replace(whole, units=units), np.concatenate(scores)
 
     def standardise(self, X: Array) -> Array:
         """Return rows (n, d) less the mean, over the scale; of size 1e60 at most."""

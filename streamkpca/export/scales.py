@@ -1,14 +1,13 @@
 """How rare a row is and what is expected of its numbers, as tables of exports: the two views of a monitor."""
 
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Self
 
 import numpy as np
 
 from streamkpca._core.arrays import Array
-from streamkpca.components.relation import Relation, RowMoments
+from streamkpca.components.relation import Relation
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.rarity import RarityScale, count_views
 from streamkpca.stream.calibration import calibrate
@@ -25,8 +24,6 @@ MOST_FEATURES: Final = 256
 # Sampled rows that had no part in the choice of atoms are enough, if there are as many. With 250, the share of healthy
 # rows that were once in 100 deviated by 0.7 percent from stream to stream; with 1,000, for which others count, by 0.2.
 _ENOUGH = 1000
-# Parts of the sample that are left out in turn, to be predicted by the others.
-_N_FOLDS = 4
 # Least distance of the two highest levels, beyond which rarity grows by it: rounding is no distance.
 _LEAST_STEP = 0.5
 
@@ -55,7 +52,7 @@ class Scales:
         rows = found.rows[is_whole]
         if len(rows) < LEAST_ROWS or rows.shape[1] > MOST_FEATURES:
             return None
-        relation, surprise = _relate(rows)
+        relation, surprise = Relation.fit_in_parts(rows)
         scores = [found.novelty[is_whole], surprise]
         place, other = (RarityScale.fit(score) for score in scores)
         return cls(relation, (place, other), count_views([place, other], scores))
@@ -83,17 +80,3 @@ def relation_text(number: str) -> str:
     """Return the C text that reads the tables, for numbers of type "float" or "double"; its names begin with kpca_."""
     text = files("streamkpca.export").joinpath("relation.c").read_text(encoding="ascii")
     return text.partition("\n\n")[2].replace("kpca_number", number)
-
-
-def _relate(rows: Array) -> tuple[Relation, Array]:
-    """Return the relation of rows (n, d), and how surprising each row is to the relation of rows in other parts."""
-    parts = np.array_split(rows, _N_FOLDS)
-    moments = [RowMoments.none(rows.shape[1]).add(part) for part in parts]
-    relations = []
-    for k, part in enumerate(parts):
-        others = reduce(RowMoments.merge, moments[:k] + moments[k + 1 :])
-        relations.append(Relation.fit(others, part))
-    units = np.mean([relation.units for relation in relations], axis=0)
-    surprise = [replace(one, units=units).score(part) for one, part in zip(relations, parts, strict=True)]
-    whole = Relation.fit(reduce(RowMoments.merge, moments), rows)
-    return replace(whole, units=units), np.concatenate(surprise)

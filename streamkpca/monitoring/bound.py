@@ -18,11 +18,11 @@ _MOST = 2048
 _LEAST = 16
 # Lengths that are averaged.
 _LENGTHS = 3
-# Healthy rows, for one false alarm that is promised, from which there is a level.
+# There is a level from this many healthy rows on, in units of 1 / `false_alarms`.
 _FIRST = 0.5
-# Healthy rows, for one false alarm that is promised, that the reference keeps.
+# Healthy rows that the reference keeps, in the same unit.
 _ENOUGH = 4.0
-# Learned rows up to which all that comes is new to a model; so many are left out when twice as many others are known.
+# The first healthy rows, when all is new to a model; they are left out once twice as many others are known.
 _YOUNG = 512
 # Highest maxima that the tail is fitted to, at most.
 _TAIL = 16
@@ -36,8 +36,8 @@ _FOLLOWED = 0.2
 _SURE = 0.96
 # Its quantile of the normal distribution.
 _SURE_NORMAL = 1.751
-# The level is found anew when there are this share more blocks.
-_REFRESH_SHARE = 8
+# The level is found anew once one in eight blocks of the reference has come since.
+_BLOCKS_FOR_NEW = 8
 # The first alarm of a run, among ratios, which are not negative.
 _FIRST_ALARM = -2.0
 # Other alarms.
@@ -231,7 +231,7 @@ def judge_by_bound(
 
 def renew_level(bound: FalseAlarmBound) -> FalseAlarmBound:
     """Find the level anew if enough blocks have come since."""
-    if bound.n_new * _REFRESH_SHARE < max(len(bound.maxima), 1):
+    if bound.n_new * _BLOCKS_FOR_NEW < max(len(bound.maxima), 1):
         return bound
     return replace(bound, n_new=0, level=bound._find_level())
 

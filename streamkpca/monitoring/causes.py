@@ -38,7 +38,7 @@ class Cause(NamedTuple):
     share : float
         Its share of what is extreme about the listed features.
     value : float
-        Its value at the alarm where it is farthest from what was expected, in deviations.
+        Its value at the alarm where it is farthest, in deviations, from what was expected.
     expected, low, high : float
         The value expected there, given the features that are not listed, and a range of two standard deviations to
         either side. Of a linear prediction and of one by similar healthy rows, the one with the narrower range.
@@ -77,7 +77,7 @@ class Cause(NamedTuple):
 
 
 class EventRows(NamedTuple):
-    """Alarms of an event, evenly spread from its first one on: positions (k,), rows (k, lags * d) and times."""
+    """Alarms of an event, evenly spread from its first one on: positions (k,), rows (k, D) and times."""
 
     positions: Positions
     rows: Array
@@ -85,7 +85,7 @@ class EventRows(NamedTuple):
 
     def add(self, n: int, position: int, row: Array, time: Time | None) -> "EventRows":
         """Take in alarm number n, counted from 0, or leave it out; which ones are kept depends on n alone."""
-        n_doubled = max(n // MOST_ROWS, 0).bit_length()
+        n_doubled = (n // MOST_ROWS).bit_length()
         kept = self
         if n_doubled and n == MOST_ROWS << (n_doubled - 1):
             kept = EventRows(self.positions[::2], self.rows[::2], self.times[::2])
@@ -96,7 +96,7 @@ class EventRows(NamedTuple):
 
     @classmethod
     def of_run(cls, rows: Array, start: int, start_time: Time | None) -> "EventRows":
-        """Return some of the rows (n, lags * d) of a run, evenly spread, all at its start."""
+        """Return some of the rows (n, D) of a run, evenly spread, all at its start."""
         few = rows[:: max(-(-len(rows) // MOST_ROWS), 1)]
         return cls(np.full(len(few), start), few, (start_time,) * len(few))
 
@@ -104,8 +104,8 @@ class EventRows(NamedTuple):
 class Healthy(NamedTuple):
     """What is known of healthy rows: what is expected of numbers by similar rows, and by linear prediction.
 
-    There is no relation of more than 1,024 numbers. A row has `lags` predecessors, itself the first of them, and at the
-    end `n_conditions` numbers that are given, and never named.
+    There is no relation of more than 1,024 numbers. A row holds itself and its `lags` - 1 predecessors, the latest
+    first, and then `n_conditions` columns of the phase, which are given and never named.
     """
 
     expectation: Expectation

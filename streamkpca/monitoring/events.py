@@ -186,11 +186,10 @@ class AlarmSum:
         """
         before = np.concatenate([[0], np.cumsum(self.counts)[:-1]]).astype(float)
         total, n_before = float(self.counts.sum()), (self.firsts - self.start).astype(float)
-        n, n_after = float(n_rows - self.start), float(n_rows - self.start) - n_before
+        n_after = float(n_rows - self.start) - n_before
         likelihood = _bernoulli(before, n_before) + _bernoulli(total - before, n_after)
         rises = before * n_after <= (total - before) * n_before
-        rises |= n_before == 0.0
-        best = int(np.argmax(np.where(rises & (n > 0.0), likelihood, -np.inf)))
+        best = int(np.argmax(np.where(rises, likelihood, -np.inf)))
         return int(self.firsts[best]), self.first_times[best]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from streamkpca._core.arrays import Array, Flags, Indices
 from streamkpca._core.concurrency import replace_fields
-from streamkpca.components.relation import Relation, RowMoments
 from streamkpca.monitoring._loops import smooth_roots
 from streamkpca.monitoring.bound import judge_by_bound
 from streamkpca.monitoring.causes import Healthy
@@ -133,11 +132,9 @@ class Scorer(NamedTuple):
         return scores, scores if self.smoothing is None else smooth(scores, state.last_scores, self.smoothing)
 
     def describe_healthy(self, state: MonitorState) -> Healthy:
-        """Return what is known of healthy rows, by the model and their relation, or by that of rows of the model."""
-        answers, relation = latest_axes(state.model, self.settings), state.predictor
-        if relation is None and (rows := self.leave_phases_out(answers.healthy_rows)).shape[1] <= MOST_RELATED:
-            relation = Relation.fit(RowMoments.none(rows.shape[1]).add(rows), rows)
-        return Healthy(answers.expectation, relation, self.lags, n_phases(self.period))
+        """Return what is known of healthy rows, by the model and their relation, if there is one."""
+        expectation = latest_axes(state.model, self.settings).expectation
+        return Healthy(expectation, state.predictor, self.lags, n_phases(self.period))
 
 
 def append_predecessors(rows: Array, before: Array) -> tuple[Array, Array]:

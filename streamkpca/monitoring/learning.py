@@ -22,17 +22,17 @@ CHUNK = 32
 _HELD_OUT = 4
 # Most rows that are held out: they resolve once in 2,000 rows.
 _MOST_HELD = 2048
-# A chunk of which at most this share is not to be learned is held out whole; of another one the other rows are.
+# A chunk is held out whole if at most this share of it is not to be learned; of another one the rows that are.
 _MOST_LEFT_OUT = 0.5
 # Recent rows that count as much as all before them.
 _RECENT = 512
 # Share of the recent rows that are odder than the healthy row in the middle, from which on the stream has moved. Faults
 # move the upper end of the scores, drifts the middle.
 _MOVED = 0.6
-# Share of the recent rows that are odder, from which on the stream drifts if fewer of them than the second share are
-# too rare to be learned: where a fault or another state begins at once, nearly as many are too rare as are odder.
+# Share of the recent rows that are odder, from which on the stream drifts, unless many are too rare to be learned:
+# where a fault or another state begins at once, nearly as many are too rare as are odder.
 _DRIFTED = 0.9
-# This second share.
+# Share of the recent rows that are too rare to be learned, up to which odder rows are a drift.
 _FEW_RARE = 0.6
 # Neighbours that are learned, or held out, together when a change is accepted.
 _NEIGHBOURS = 16
@@ -132,14 +132,18 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
 
 
 def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
-    """Take the first scale from a model that has learned rows: scores of rows that it leaves out in turn."""
+    """Take the first scales from a model that has learned rows: scores of rows that it leaves out in turn."""
     found = calibrate(state.model, scorer.settings, n_least=_ENOUGH)
-    scores = found.novelty[None]
+    related, predictor, scores = scorer.leave_phases_out(found.rows), None, found.novelty[None]
+    if related.shape[1] <= MOST_RELATED and len(related) >= YOUNG.n_first:
+        predictor, surprise = Relation.fit_in_parts(related, related.shape[1] // scorer.lags)
+        scores = np.stack([found.novelty, surprise])
+        state = replace_fields(state, predictor=predictor, moments=state.moments.add(related))
     if scorer.smoothing is not None:
         segments = np.split(scores, np.flatnonzero(np.diff(found.runs)) + 1, axis=1)
         scores = np.concatenate([smooth(segment, None, scorer.smoothing) for segment in segments], axis=1)
-    scale = RarityScale.fit(scores[0])
-    return replace_fields(state, scales=(scale,), n_renewed=state.n_learned)
+    scales = tuple(map(RarityScale.fit, scores))
+    return replace_fields(state, scales=scales, n_views=count_views(scales, list(scores)), n_renewed=state.n_learned)
 
 
 def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:

@@ -32,8 +32,8 @@ from streamkpca.stream import State
 
 # Most rows that are judged by one model and one scale.
 _LONG_CHUNK = 128
-# Rows so far for each row of a chunk, whose length is then rounded down to a power of two. It depends on the position
-# in the stream alone, so results do not depend on how calls cut the rows.
+# A chunk has a row for each 16 so far, rounded down to a power of two. That depends on the position in the stream
+# alone, so results do not depend on how calls cut the rows.
 _ROWS_FOR_ONE = 16
 # Closed events that are kept.
 _MOST_EVENTS = 1000
@@ -58,8 +58,8 @@ class MonitorRecord(NamedTuple):
         `false_alarms`, alarm runs begin at a higher level and go on at that of the quantile.
     is_alarm : ndarray of bool
     novelty, smoothed : ndarray
-        Scores of the model, in units of k(x, x), and their weighted means; the same without `smoothing`. Scores of the
-        relation are not recorded.
+        Scores of the model, in units of k(x, x), and their weighted means; the same without `smoothing`. 0 before the
+        model's first refit, NaN for rows that are skipped. Scores of the relation are not recorded.
     time : ndarray of datetime64 or float, optional
         Times of the rows, in UTC; None without times.
 
@@ -137,7 +137,7 @@ class Monitor(SavedWithModel[MonitorState]):
     **Two views.** `StreamingKernelPCA.novelty` says how far a row is from the places where rows were. How surprising
     its numbers are given each other, by linear prediction, says whether their relations hold; for up to 1,024 numbers,
     the predecessors included. A row is as rare as its rarer view. Until 64 rows are learned, there is no threshold, and
-    no row is an alarm. With a model that had learned rows, the second view joins after 64 rows of the monitor's own.
+    no row is an alarm. A model that had learned rows brings both views, from a sample of these.
 
     **Phases** t, as shares of a period, are two columns, cos 2 pi t and sin 2 pi t, which units and widths do not see.
     Their kernel is an RBF whose standard deviation is 1/24 of the period. They count from the first row, from 1970 in
@@ -146,9 +146,9 @@ class Monitor(SavedWithModel[MonitorState]):
     **Rarity.** Scores are ranked among those of the latest 2,048 rows that were held out while the monitor learned, as
     in conformal prediction [1]_; an eighth of these may be anomalies that a gap sets apart. They are scored again each
     time that the learned rows have grown by half, or by 512. For exchangeable rows the share of false alarms is
-    1 - `quantile`, up to chance. The rarity is capped at five times that by rank among all rows so far: the scale
-    follows a stream that moves, and what returns again and again becomes common. Where neighbours resemble each other
-    or the stream moves, expect several times as many alarms.
+    1 - `quantile`, up to chance. The rarity is capped at five times that by rank among all rows so far, except with
+    ``learn="none"``: the scale follows a stream that moves, and what returns again and again becomes common. Where
+    neighbours resemble each other or the stream moves, expect several times as many alarms.
 
     **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
     cumulative sum [2]_ of rows that are rare among healthy ones. When it reaches `accept_after`, the change is reported

@@ -23,11 +23,11 @@ _DISTINCT = 0.5
 _TAIL = 0.9
 # Least step of a logarithm that makes rows e times rarer: where healthy scores agree in all digits, rounding does not.
 _LEAST_SLOPE = 0.5
-# Rarity at which the views are compared: enough rows are as rare.
+# Rarity at which both views are compared: low enough that many held-out rows reach it.
 _COMPARED = 20.0
-# Exceedances of a level that may be anomalies: four of five, so that a row is at most five times rarer than among all
-# rows. On ten families of real streams, four times put 0.043 of the healthy rows in alarm and touched 0.71 of the
-# faults, six times 0.061 and 0.75.
+# A row is at most five times rarer than by rank among all rows: four of five of the rows as odd may be anomalies. On
+# ten families of real streams, four times put 0.043 of the healthy rows in alarm and touched 0.71 of the faults, six
+# times 0.061 and 0.75.
 _MOST_TIMES_RARER = 5.0
 
 
@@ -36,10 +36,10 @@ class RarityScale:
     """How rare scores are among healthy ones that no model had learned, whose logarithms, ascending, are `logs` (n,).
 
     A score is once in (n + 1) / (c + 1) rows, where c healthy scores are as high or higher: for exchangeable rows, the
-    share that is rarer than r is at most 1 / r, as in conformal prediction. Beyond the highest one, at a distance of t
-    slopes, it is once in (n + 1) e^t rows up to ten times as many as there are, as the logarithms of heavy-tailed
-    scores have an exponential tail, and then grows as 1 + t only, so that scales of different streams compare. The
-    slope is the mean distance of the highest tenth from its lower end.
+    share that is rarer than r is at most 1 / r, as in conformal prediction. Beyond the highest one, t slopes above it,
+    it is once in (n + 1) e^t rows up to t = log 10, as the logarithms of heavy-tailed scores have an exponential tail;
+    from there on once in 10 (n + 1) (1 + t - log 10), so that scales of different streams compare. The slope is the
+    mean distance of the highest tenth from its lower end.
     """
 
     logs: Array

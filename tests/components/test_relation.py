@@ -1,5 +1,7 @@
 """The relation view against ridge regressions of each column on the others, and moments against numpy's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -152,6 +154,14 @@ def test_features_without_healthy_numbers_take_the_unit_of_normal_residuals():
     measured = relation_of(rows)
     for healthy in (rows[:0], np.full((3, 2), np.nan)):
         np.testing.assert_allclose(relation_of(rows, healthy).units, measured.units, rtol=0.1)
+
+
+def test_rows_of_a_part_are_scored_by_the_relation_of_the_others():
+    rows = correlated_rows(0, 200, 3)
+    relation, scores = Relation.fit_in_parts(rows)
+    np.testing.assert_allclose(relation.precision, relation_of(rows).precision)
+    first = replace(relation_of(rows[50:], rows[:50]), units=relation.units)
+    np.testing.assert_allclose(scores[:50], first.score(rows[:50]))
 
 
 # Rows that are hard

@@ -90,7 +90,6 @@ def test_killed_at_random_moments_each_row_is_learned_once(folder):
     assert min(outcomes["killed"], outcomes["saved more"]) > 0
     process = started()
     assert process.wait() == 0, process.said()
-    print(f"{N_KILLS} kills: {dict(outcomes)}; {n_written:,} rows learned in the end")
     assert load(model).to_bytes() == learned(DATA[np.arange(n_written) % len(DATA)]).to_bytes()
 
 

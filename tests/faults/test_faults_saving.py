@@ -213,7 +213,6 @@ def test_a_disk_that_fails_at_any_moment_leaves_the_old_file(tmp_path, monkeypat
             (tmp_path / "m.npz").write_bytes(old)
         assert (tmp_path / "m.npz").read_bytes() == new
         (tmp_path / "m.npz").write_bytes(old)
-    print(f"the disk failed at each of {n_failed} moments, {n_replaced} of them after the file was replaced")
     assert n_failed > 20
     # When the file is closed.
     assert n_replaced == 1
@@ -242,7 +241,6 @@ def test_interrupted_at_any_line_the_old_file_or_the_new_is_there(kind, tmp_path
             break
     # Archives that could not be closed say so when they are collected: here, not in the middle of a later test.
     gc.collect()
-    print(f"{kind.__name__} at lines up to {moment}: {dict(outcomes)}")
     # Where it strikes the very lines that clean up.
     assert outcomes["leftovers"] <= 4
     assert path.read_bytes() == model.to_bytes("x")

@@ -53,7 +53,6 @@ def test_blocks_of_any_size_are_searched_in_bounded_memory(size, settings):
     for piece in np.array_split(rows, 3):
         pieces.partial_fit(piece)
     assert pieces.to_bytes() == model.to_bytes()
-    print(f"blocks of {size} rows, {settings}: {peak:.0f} MiB")
 
 
 def test_kernels_of_many_terms_take_little_memory():
@@ -82,7 +81,6 @@ def test_kernels_of_many_terms_take_little_memory():
     assert peak < 100 + 8 * rows.size / MIB * 3
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.transform(rows), model.transform(rows))
-    print(f"{d} terms: {peak:.0f} MiB")
 
 
 def test_kernels_that_nest_too_deeply_are_refused_when_they_are_made():

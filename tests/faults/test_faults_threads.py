@@ -82,8 +82,6 @@ def test_every_answer_is_that_of_a_published_snapshot():
             n_streams += 1
 
     together(write, *(lambda reader=reader: read(reader) for reader in range(N_READERS)))
-    possible = sum(map(len, allowed))
-    print(f"{sum(n_reads)} reads during {n_streams} streams: {sum(map(len, seen))} different answers of {possible}")
     assert n_streams > 0
 
 
@@ -96,13 +94,10 @@ def test_writers_are_serialised():
         for piece in order:
             model.partial_fit(piece)
         allowed.add(model.to_bytes())
-    found = Counter[bytes]()
     for _ in range(300 if NIGHTLY else 25):
         model = copy.deepcopy(begun)
         together(*(lambda piece=piece: model.partial_fit(piece) for piece in pieces))  # noqa: B023
         assert model.to_bytes() in allowed
-        found[model.to_bytes()] += 1
-    print(f"{sum(found.values())} times three writers: {len(found)} of {len(allowed)} orders, each result that of one")
 
 
 def test_models_are_saved_copied_and_merged_while_they_learn():
@@ -127,7 +122,6 @@ def test_models_are_saved_copied_and_merged_while_they_learn():
             expected.partial_fit(ROWS[n_rows][None])
             n_rows += 1
         assert found.to_bytes() == expected.to_bytes()
-    print(f"{len(copies)} copies and files made while rows came, each the state after some row")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -170,7 +164,6 @@ def test_children_read_and_write_whatever_threads_do_at_the_fork():
             stop.set()
 
     together(fork, write, write)
-    print(f"{N_FORKS} forks while two threads wrote: exit codes {dict(outcomes)}")
     assert set(outcomes) == {0}
 
 
@@ -255,7 +248,6 @@ def test_copies_of_a_monitor_hold_a_model_and_thresholds_of_the_same_row():
     for found in copies:
         assert found.model.n_samples_seen_ <= found.n_rows_
         assert Monitor.from_bytes(found.to_bytes()).n_rows_ == found.n_rows_
-    print(f"{len(copies)} copies of a monitor beside updates, of {len({found.n_rows_ for found in copies})} states")
 
 
 def test_a_copy_of_a_monitor_and_its_model_holds_one_model():

@@ -89,7 +89,8 @@ def test_names_lags_and_dates():
     dates = np.datetime64("2026-05-04T14:00") + np.arange(60) * np.timedelta64(1, "m")
     monitor.update(pandas.DataFrame(rows[1000:], columns=list("abcdef")), time=dates)
     (cause,) = longest(monitor).features
-    assert (cause.feature, cause.since, cause.since_time) == ("d", 10, dates[10])
+    # Of more than 32 alarms every second one is looked at.
+    assert (cause.feature, cause.since - cause.since % 2, cause.since_time) == ("d", 10, dates[cause.since])
 
 
 def test_an_open_event_tells_what_a_closed_one_will():

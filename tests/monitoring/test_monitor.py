@@ -134,6 +134,20 @@ def test_a_refused_call_changes_nothing(n_before, lags):
     assert monitor.to_bytes() == never.to_bytes()
 
 
+@pytest.mark.parametrize("learn", ["normal", "none"])
+def test_a_model_that_has_learned_brings_the_relation_too(learn):
+    # So many rows that a monitor learns no more of them.
+    rows = np.repeat(np.random.default_rng(0).normal(size=(7000, 2)), 2, axis=1)
+    rows += 0.1 * np.random.default_rng(1).normal(size=rows.shape)
+    rows[6500:, 3] += 1.0
+    monitor = Monitor(StreamingKernelPCA(kernel=RBF().in_units("std"), noise_variance=None).partial_fit(rows[:6000]))
+    monitor.learn = learn
+    assert monitor.update(rows[6000:6500]).is_alarm.mean() < 0.03
+    assert monitor.update(rows[6500:6510]).is_alarm.all()
+    event = monitor.events_[-1]
+    assert (event.kind, event.features[0].feature) == ("relation", 3)
+
+
 def test_a_refused_first_call_leaves_a_model_that_has_learned_as_it_was():
     model = fitted_model(150)
     data = model.to_bytes()
