@@ -169,17 +169,18 @@ _CALLS = {"project": "transform", "score": "novelty", "learn": "partial_fit"}
 def write_sentence(figures: Figures) -> str:
     """Return what README's first screen says of how good it is; nothing unless all of it was measured."""
     found = {name: entry["figures"] for name, entry in figures["benchmarks"].items()}
-    if not {"real_streams", "drifting_streams", "single_rows"} <= found.keys():
+    if not {"real_streams", "drifting_streams"} <= found.keys():
         return ""
     real, drifting = found["real_streams"], found["drifting_streams"]
-    macro, microseconds = real["macro"], found["single_rows"]["microseconds"]["novelty"]["median"]
+    macro, speed = real["macro"], drifting["rows_per_second"]
     peers = [macro[name] for name in ("5th neighbour", "Mahalanobis", "isolation forest") if name in macro]
-    beside = f"; the best of {len(peers)} textbook methods, which keep all rows, has {max(peers):.2f}" if peers else ""
+    beside = f" (the best of {len(peers)} textbook methods: {max(peers):.2f})" if peers else ""
     return (
-        f"With its defaults, it ranks the faults of {len(real['families'])} families of real streams with an average "
-        f"precision of {macro['learning']:.2f} while it goes on learning, and of {macro['frozen']:.2f} if it stops "
-        f"after healthy rows{beside}. In {drifting['n_streams']} drifting streams its area under the ROC curve is "
-        f"{drifting['means']['Monitor']:.3f}. A row is scored in {microseconds:.0f} microseconds. "
+        f"With its defaults, its average precision on the faults of {len(real['families'])} families of real streams "
+        f"is {macro['frozen']:.2f} if it learns healthy rows alone{beside}, and {macro['learning']:.2f} while it goes "
+        f"on learning. Then {macro['healthy in alarm']:.0%} of the healthy rows were alarms, and "
+        f"{macro['touched']:.0%} of the faults had one. In {drifting['n_streams']} drifting streams its area under the ROC curve is "
+        f"{drifting['means']['Monitor']:.3f}. It scores and learns {speed:,.0f} rows a second. "
         "[More figures](#measured)\n"
     )
 
