@@ -20,7 +20,7 @@ from streamkpca.tables import Batch, Table
 
 Facts = dict[str, Any]
 
-# The rarest events, of which a long run has kept at least so many for the list at the end.
+# The rarest events, of which a long run has kept at least this number for the list at the end.
 _MOST_EVENTS = 1000
 # Stretches of rows without a break whose numbers in the file are known.
 _MOST_STRETCHES = 100_000

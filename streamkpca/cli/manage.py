@@ -19,7 +19,7 @@ from streamkpca.errors import text_of
 
 # No device has room for more.
 _LARGEST_STATE = 2**26
-# A machine is shown that is as odd as one in so many healthy fleets.
+# A machine is shown that is as odd as one in this number of healthy fleets.
 _LEAST_RARITY = 200.0
 
 

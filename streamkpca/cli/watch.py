@@ -22,7 +22,7 @@ from streamkpca.monitoring.monitor import LASTING
 from streamkpca.tables import Batch, Table, Writer
 
 _MANY_ALARMS = 0.1
-# A row with those before it has at most so many numbers, which cost 134 MB in 256 atoms.
+# A row with those before it has at most this number of numbers, which cost 134 MB in 256 atoms.
 _MOST_NUMBERS = 2**16
 
 

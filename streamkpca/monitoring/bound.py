@@ -211,18 +211,18 @@ class FalseAlarmBound:
 
 
 def judge_by_bound(
-    bound: FalseAlarmBound, scores: Array, threshold: float, is_fault: Flags | bool = False
+    bound: FalseAlarmBound, rarity: Array, threshold: float, is_fault: Flags | bool = False
 ) -> tuple[FalseAlarmBound, Flags, Array]:
-    """Judge rows (n,), of which faults are known, by their rarity: alarms and levels."""
+    """Judge rows (n,), of which faults are known, by their rarity (n,): alarms and levels."""
     if math.isinf(threshold):
-        return bound, np.zeros(len(scores), dtype=bool), np.full(len(scores), threshold)
+        return bound, np.zeros(len(rarity), dtype=bool), np.full(len(rarity), threshold)
     begin = threshold * bound.level
-    was_open, ends = bound.is_open, np.arange(len(scores))
-    begins = np.maximum.accumulate(np.where((scores > begin) | is_fault, ends, -1 - (not was_open)))
-    is_alarm = begins > np.maximum.accumulate(np.where((scores > threshold) | is_fault, -1 - was_open, ends))
+    was_open, ends = bound.is_open, np.arange(len(rarity))
+    begins = np.maximum.accumulate(np.where((rarity > begin) | is_fault, ends, -1 - (not was_open)))
+    is_alarm = begins > np.maximum.accumulate(np.where((rarity > threshold) | is_fault, -1 - was_open, ends))
     goes_on = np.concatenate([[was_open], is_alarm[:-1]])
     level = np.where(goes_on, threshold, begin)
-    ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), scores / threshold)
+    ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), rarity / threshold)
     pending = np.concatenate([bound.pending, ratios])
     blocks = pending[: len(pending) // bound._length * bound._length].reshape(-1, bound._length)
     judged = replace(bound, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))

@@ -10,7 +10,7 @@ from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca.monitoring.causes import MOST_ROWS, Cause, EventRows, Healthy
 from streamkpca.rows.times import Time, Times
 
-# One alarm in so many rows is no lasting change.
+# One alarm in this number of rows is no lasting change.
 ROWS_FOR_ALARM = 20
 # Rows of the bins that alarms are counted in at first, and most bins.
 _BIN = 32
@@ -151,7 +151,7 @@ class AlarmSum:
         if not self.excess and not np.count_nonzero(is_alarm):
             return self
         alarms, total, since, n_seen = np.flatnonzero(is_alarm), self, 0, 0
-        # In rows that pay for it: whole numbers, whatever the cuts.
+        # In rows without an alarm that would bring it to zero: whole numbers, so that cuts change no bit.
         left = round(self.excess * ROWS_FOR_ALARM)
         for k, i in enumerate(alarms.tolist()):
             left -= i - n_seen
@@ -194,7 +194,7 @@ class AlarmSum:
 
 
 def _bernoulli(alarms: Array, rows: Array) -> Array:
-    """Return the largest log likelihood of so many alarms in so many rows."""
+    """Return the largest log likelihood of numbers of alarms in numbers of rows."""
     rows = np.maximum(rows, alarms)
     return np.asarray(xlogy(alarms, alarms) + xlogy(rows - alarms, rows - alarms) - xlogy(rows, rows))
 
@@ -214,7 +214,7 @@ class EventLog(NamedTuple):
 
     @classmethod
     def none(cls, width: int) -> Self:
-        """Return the log of a stream without events, of rows of so many numbers."""
+        """Return the log of a stream without events, of rows of `width` numbers."""
         return cls(np.empty((0, width)), _no_positions())
 
     def add_alarm(self, position: int, row: Array, novelty: float, rarity: float, kind: str, time: Time | None) -> Self:
@@ -243,7 +243,7 @@ class EventLog(NamedTuple):
         return replace(event, group=next(alike, event.start)) if features else event
 
     def end(self, event: Event | None, most: int) -> Self:
-        """End the open event: keep it as `event`, unless that is None, with the latest of `most` closed ones."""
+        """End the open event: keep it as `event`, unless that is None; of the closed ones the latest `most` stay."""
         if event is None or self.rows is None:
             return self._replace(current=None, rows=None)
         n_kept = min(max(_MOST_NUMBERS // (MOST_ROWS * self.kept.shape[1]), 1), most)
@@ -259,7 +259,7 @@ class EventLog(NamedTuple):
         )
 
     def rows_of(self, event: Event) -> Array | None:
-        """Return the rows (k, D) that are kept of a closed event, or of the latest one in its group."""
+        """Return the rows (k, D) kept of a closed event, or of the latest one in its group; None if none are."""
         kept = self.closed[len(self.closed) - len(self.sizes) :]
         same = [i for i, other in enumerate(kept) if other.start == event.start]
         same = same or [i for i, other in enumerate(kept) if other.group == event.group]
@@ -288,7 +288,7 @@ class ReviewedEvents:
 
     @classmethod
     def none(cls, width: int) -> Self:
-        """Return no events, of rows of so many numbers."""
+        """Return no events, of rows of `width` numbers."""
         return cls(np.empty((0, width)), np.zeros(0, dtype=bool))
 
     def add(self, rows: Array, is_fault: bool) -> Self:

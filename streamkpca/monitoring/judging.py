@@ -47,8 +47,8 @@ class YoungPolicy:
     # among the rows below the threshold. Average precision on ten families of streams was 0.552; with 3,072 rows it was
     # 0.533, with 6,144 0.542, and 0.514 where models go on learning.
     n_settled: int = 4608
-    # A row is gross if an exponential tail would bring less than one in so many. Lower limits keep a model in the state
-    # that it began in.
+    # A row is gross if an exponential tail would bring less than one in this number of rows. Lower limits keep a model
+    # in the state that it began in.
     gross: float = 1e6
 
 
@@ -97,7 +97,7 @@ class Scorer(NamedTuple):
         Those of planned windows are not, nor those without numbers enough.
         """
         bad, missing = is_planned, self.settings.on_missing
-        # Otherwise rows are refused with a number that is not finite.
+        # Otherwise `check_parts` has refused them.
         if missing != "raise" or self.settings.on_bad_rows == "skip":
             bad = bad | ~usable_rows(rows, gaps=missing == "marginal")
         if len(rows) == 1 or not (bad.any() or breaks[1:].any()):
@@ -110,7 +110,7 @@ class Scorer(NamedTuple):
         context, n_padded = state.context, state.n_padded
         if context is None:
             context = np.repeat(rows[:1], self.lags - 1, axis=0)
-            # Rows whose predecessors are padded are not learned, except the first rows of all.
+            # Rows whose predecessors are padded are not learned, except the first of all, or with learn="all".
             n_padded = self.lags - 1 if state.n_rows else 0
         stacked, context = append_predecessors(rows, context) if self.lags > 1 else (rows.copy(), context)
         if self.period is not None:

@@ -18,7 +18,7 @@ from streamkpca.stream import advance, calibrate, refit
 LEARN = ("normal", "all", "none")
 # Rows that are judged by one model and one scale, at least.
 CHUNK = 32
-# One chunk in so many is held out: its rows are not learned, and their scores tell what healthy rows score.
+# One chunk of this number is held out: its rows are not learned, and their scores tell what healthy rows score.
 _HELD_OUT = 4
 # Most rows that are held out: they resolve once in 2,000 rows.
 _MOST_HELD = 2048

@@ -424,6 +424,7 @@ class Monitor(SavedWithModel[MonitorState]):
     @classmethod
     def _build(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         names = [name for name in PARAMETERS if name != "model"]
+        # A parameter that the file lacks is refused by its check, not taken for its default.
         monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
         if record["state"] is not None:
             state = restore_state(

@@ -88,7 +88,7 @@ class RarityScale:
         rank_scores(scores, is_counted, self.logs, self._tail[1], _MOST_TIMES_RARER, counts, *rarities)
 
     def level(self, rarity: float) -> float:
-        """Return the highest score that is not rarer than once in so many rows."""
+        """Return the highest score that is not rarer than this rarity."""
         n = len(self.logs)
         as_high = math.ceil((n + 1.0) / rarity * (1.0 - 1e-12)) - 1
         if as_high > 0:
@@ -99,7 +99,7 @@ class RarityScale:
         return math.exp(min(float(self.logs[-1]) + beyond * self._tail[1], math.log(np.finfo(float).max)))
 
     def is_gross(self, scores: Array, rarity: float) -> Flags:
-        """Tell which scores (k,) an exponential tail of the logarithms would bring less than once in so many rows."""
+        """Tell which scores (k,) an exponential tail of the logarithms would bring less often than the rarity says."""
         start, slope = self._tail
         gross: Flags = (_logarithms(scores) - start) / slope > math.log(rarity * (1.0 - _TAIL))
         return gross

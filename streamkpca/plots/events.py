@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Letters beside a panel in one line.
 _MOST_LETTERS = 16
-# Rows drawn on either side of an event: as many as it has, and at least so many.
+# Rows drawn on either side of an event: as many as it has, and at least this number.
 _AROUND = 50
 
 

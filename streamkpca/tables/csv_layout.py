@@ -38,7 +38,7 @@ _SEPARATOR = re.compile(r"\s*sep=(.)\s*", re.IGNORECASE)
 # Lines, and letters, that show the layout.
 _SHOWN_LINES = 1000
 _SHOWN_LETTERS = 1 << 18
-# A quotation mark that is not closed within so many lines is no sign of a cell of several lines.
+# A quotation mark that is not closed within this number of lines is no sign of a cell of several lines.
 _LONGEST_CELL = 50
 # Rows one after another that show where the rows begin.
 _RUN = 3

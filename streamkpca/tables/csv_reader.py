@@ -24,7 +24,7 @@ from streamkpca.tables.numbers import MISSING
 from streamkpca.tables.readers import Counts, Part, Reader, Start, name_columns
 from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source, find_code, recode
 
-# A stream is looked at when so many rows have come, as fewer show little of its columns.
+# A stream is looked at when this number of rows has come, as fewer show little of its columns.
 LOOK_ROWS = 64
 _BOM = b"\xef\xbb\xbf"
 # NUL fills what a logger has reserved, Ctrl-Z ends files of old systems, and carriage returns stand before line ends.

@@ -1,4 +1,4 @@
-"""The bytes of files, pipes, compressed files, spreadsheets and files that grow, in an 8-bit code."""
+"""The bytes of files, pipes, spreadsheets and files that grow, in UTF-8 or another code that ASCII is part of."""
 
 import codecs
 import io
