@@ -180,8 +180,8 @@ def write_sentence(figures: Figures) -> str:
         f"is {macro['frozen']:.2f} if it learns healthy rows alone{beside}, and {macro['learning']:.2f} while it goes "
         f"on learning. Then {macro['healthy in alarm']:.0%} of the healthy rows were alarms, and "
         f"{macro['touched']:.0%} of the faults had one. In {drifting['n_streams']} drifting streams its area under the "
-        f"ROC curve is {drifting['means']['Monitor']:.3f}. It scores and learns {speed:,.0f} rows a second. "
-        "[More figures](#measured)\n"
+        f"ROC curve is {drifting['means']['Monitor']:.3f}. It scores and learns about {round(speed, -3):,.0f} rows a "
+        "second. [More figures](#measured)\n"
     )
 
 
