@@ -30,7 +30,8 @@ def smooth_roots(scores: Array, smoothing: float, last: float, smoothed: Array) 
     """
     mean = math.sqrt(last)
     for i in range(len(scores)):
-        mean += smoothing * (math.sqrt(scores[i]) - mean)
+        # A difference of the two would lose the digits of the smaller one.
+        mean = (1.0 - smoothing) * mean + smoothing * math.sqrt(scores[i])
         smoothed[i] = mean * mean
 
 
