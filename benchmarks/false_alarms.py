@@ -23,7 +23,7 @@ from real_streams import read_families
 from scipy.stats import genpareto
 
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
+from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_ratio
 
 MEMORIES = (0.0, 0.5, 0.9, 0.97, 0.99)
 SHAPES = ("season", "heavy", "heavy, slow", "mixture", "waves", "lognormal")
@@ -60,7 +60,7 @@ def raise_bounded(scores: Array, thresholds: Array, rate: float) -> Array:
     edges = sorted({*changes.tolist(), *range(0, len(scores), 256), len(scores)})
     for start, stop in itertools.pairwise(edges):
         bound, alarms[start:stop], _ = judge_by_bound(bound, scores[start:stop], float(thresholds[start]), False)
-        bound = renew_level(bound)
+        bound = renew_ratio(bound)
     return alarms
 
 

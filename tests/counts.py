@@ -32,9 +32,9 @@ LINES = {
     "export": 1_224,
     "kernels": 1_652,
     "models": 1_274,
-    "monitoring": 1_497,
+    "monitoring": 1_495,
     "plots": 386,
-    "rows": 478,
+    "rows": 483,
     "stream": 1_343,
     "tables": 1_823,
 }

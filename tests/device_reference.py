@@ -165,7 +165,7 @@ class ReferenceDevice:
         """Return in how many rows one is as odd."""
         u = (x.astype(F) - self.v["centre"]) * self.v["scale"]
         place, relation = self.rarity_of(0, self.project(u)[3]), self.rarity_of(1, total(self.relate(u)[1]))
-        return max(max(place, relation) / self.tables["n_views"][0], ONE)
+        return max(max(place, relation) / self.tables["rarity_divisor"][0], ONE)
 
     def relate(self, u):
         """Return what is expected of standardised numbers, and how surprising they are."""

@@ -153,7 +153,9 @@ def rarity_of(model, rows, rounding=0.0):
     assert scales is not None
     novelty = model.novelty(rows)
     place = np.where(novelty > rounding, scales.views[0].rarity_of(novelty), 1.0)
-    return np.maximum(np.maximum(place, scales.views[1].rarity_of(scales.relation.score(rows))) / scales.n_views, 1.0)
+    return np.maximum(
+        np.maximum(place, scales.views[1].rarity_of(scales.relation.score(rows))) / scales.rarity_divisor, 1.0
+    )
 
 
 class Case(NamedTuple):

@@ -17,7 +17,7 @@ from streamkpca.checkpoint.fields import Context, record_fields, restore_part, w
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.errors import name_errors, require, warn
 from streamkpca.models._protocol import explain_unknown_arguments
-from streamkpca.models.saving import Parameter, SavedWithModel
+from streamkpca.models.saving import ParameterCheck, SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA, check_model
 from streamkpca.rows.validation import check_parts, feature_names
 from streamkpca.stream.state import check_range, latest_axes
@@ -185,9 +185,9 @@ class ChangeDetector(SavedWithModel[DetectorState]):
 
     _entry, _noun = "changes", "change detector"
     _parameters: ClassVar = {
-        "model": Parameter(_copy_learned_model),
-        "run_length": Parameter(partial(check_real, least=100.0, most=1e12), is_fixed=False),
-        "n_healthy": Parameter(partial(check_integer, least=_LEAST_HEALTHY)),
+        "model": ParameterCheck(_copy_learned_model),
+        "run_length": ParameterCheck(partial(check_real, least=100.0, most=1e12), is_fixed=False),
+        "n_healthy": ParameterCheck(partial(check_integer, least=_LEAST_HEALTHY)),
     }
 
     def __init__(self, model: StreamingKernelPCA, *, run_length: float = 10_000, n_healthy: int | None = None) -> None:

@@ -310,7 +310,7 @@ def values_of(
         "scale": scale,
         "unit": unit,
         "half_life": settings.half_life or 0.0,
-        "return_period": return_period if scales is None else return_period * scales.n_views,
+        "return_period": return_period if scales is None else return_period * scales.rarity_divisor,
         "tolerance": settings.tolerance,
     }
     if like is not None:

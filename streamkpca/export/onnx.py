@@ -194,7 +194,7 @@ def _views(graph: Graph, formula: Formula, scales: Scales, rows: str, novelty: s
     levels = scales.tables(formula.mean_value(), DOUBLE_ROUNDING)["levels"]
     place, other = (_rank(graph, *view) for view in zip((novelty, surprise), levels, strict=True))
     rarer = graph.node("Where", graph.node("Greater", place, other), place, other)
-    rarity = graph.at_least(graph.node("Div", rarer, scales.n_views), 1.0)
+    rarity = graph.at_least(graph.node("Div", rarer, scales.rarity_divisor), 1.0)
     return {"rarity": rarity, "expected": expected, "terms": terms}
 
 

@@ -19,7 +19,7 @@ static kpca_number kpca_rank(int view, kpca_number logarithm)
 /* A row is as rare as its rarer view, and two views that differ are rare more often than one. */
 static kpca_number kpca_rarer(kpca_number place, kpca_number relation)
 {
-    const kpca_number rarity = (place > relation ? place : relation) / kpca_n_views[0];
+    const kpca_number rarity = (place > relation ? place : relation) / kpca_rarity_divisor[0];
     return rarity > 1 ? rarity : 1;
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca.components.relation import Relation
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.rarity import RarityScale, count_views
+from streamkpca.monitoring.rarity import RarityScale, find_rarity_divisor
 from streamkpca.stream.calibration import calibrate
 
 # Rarities 1, 2, 4, ... 32,768 whose scores are written: two numbers each for thirty bits.
@@ -32,12 +32,12 @@ _LEAST_STEP = 0.5
 class Scales:
     """The relation of a stream's features, and how rare the scores of its rows are by both views; a value.
 
-    By the rarer view, `n_views` times as many healthy rows are rare as by one.
+    By the rarer view, `rarity_divisor` times as many healthy rows are rare as by one.
     """
 
     relation: Relation
     views: tuple[RarityScale, RarityScale]
-    n_views: float
+    rarity_divisor: float
 
     @classmethod
     def of(cls, model: object) -> Self | None:
@@ -55,7 +55,7 @@ class Scales:
         relation, surprise = Relation.fit_in_parts(rows)
         scores = [found.novelty[is_whole], surprise]
         place, other = (RarityScale.fit(score) for score in scores)
-        return cls(relation, (place, other), count_views([place, other], scores))
+        return cls(relation, (place, other), find_rarity_divisor([place, other], scores))
 
     def tables(self, own: float, rounding: float) -> dict[str, Array]:
         """Return the tables of the C text `relation.c`, but for how numbers are standardised.
@@ -72,7 +72,7 @@ class Scales:
             "precision": precision[np.tril_indices(len(precision))],
             "inverse_units": 1.0 / self.relation.units,
             "levels": levels,
-            "n_views": np.array([self.n_views]),
+            "rarity_divisor": np.array([self.rarity_divisor]),
         }
 
 

@@ -15,7 +15,7 @@ from streamkpca.models.streaming import StreamingKernelPCA
 Found = TypeVar("Found")
 
 
-class Parameter(NamedTuple):
+class ParameterCheck(NamedTuple):
     """What checks the value of a parameter, whether None means that it is not used, and whether it stays as it began.
 
     Those that stay are what rows were scored and judged by.
@@ -35,7 +35,7 @@ class SavedWithModel(ABC, Generic[Found]):
 
     _entry: ClassVar[str]
     _noun: ClassVar[str]
-    _parameters: ClassVar[Mapping[str, Parameter]]
+    _parameters: ClassVar[Mapping[str, ParameterCheck]]
     model: StreamingKernelPCA
     extra_: Any = None
     _state: Found | None = None

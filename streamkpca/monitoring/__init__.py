@@ -7,7 +7,7 @@ learning : what is learned, what is held out, and the scales made of it
 state : the state of a monitor beside its model, and its record in a file
 causes : the features that explain an event
 periods : lengths of time, and the phase of a cycle, as columns beside the features
-bound : the level that keeps a promised rate of false alarms
+bound : what keeps a promised rate of false alarms
 events : runs of alarms, changes that last, and what users said of events
 parameters : what checks each parameter, and which events are not reported
 """

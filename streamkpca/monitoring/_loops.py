@@ -9,11 +9,11 @@ from streamkpca._core.jit import jit
 ROUNDING = 1e-12
 # Logarithm of the factor beyond the number of healthy scores up to which rarity grows as an exponential tail has it.
 EXTRAPOLATED = 2.302585092994046
-# Levels of logarithms that scores are counted at, a power of two, from rounding on to scores of 1e15.
-N_LEVELS = 2048
-# Levels for a factor of e.
+# Bins of logarithms that scores are counted in, a power of two, from rounding on to scores of 1e15.
+N_BINS = 2048
+# Bins for a factor of e.
 _PER_UNIT = 32.0
-# Logarithm of the lowest level, that of rounding.
+# Logarithm of the lowest bin, that of rounding.
 _LOWEST = -27.631021115928547
 # Scores counted, from which on all counts are halved, so that a row is compared with the latest ones: what lasts is
 # common, and its alarms end, after some 1,600 rows at the latest.
@@ -57,7 +57,7 @@ def rank_scores(
 
     `ordered` (h,) are the logarithms of the healthy scores, ascending, beyond which rarity grows by their tail's
     `slope`. By its rank among all earlier scores a row that is counted is at most `most` times rarer; `counts` has the
-    total first, and a Fenwick tree of the numbers at each level.
+    total first, and a Fenwick tree of the numbers in each bin.
     """
     n_healthy = len(ordered)
     for i in range(len(scores)):
@@ -74,8 +74,8 @@ def rank_scores(
         rarity[i] = limited[i] = (n_healthy + 1.0) / (n_healthy - low + 1.0) * grown
         if not is_counted[i]:
             continue
-        level = int(min(max((logarithm - _LOWEST) * _PER_UNIT, 0.0), N_LEVELS - 1.0))
-        below, place = 0.0, level
+        index = int(min(max((logarithm - _LOWEST) * _PER_UNIT, 0.0), N_BINS - 1.0))
+        below, place = 0.0, index
         while place > 0:
             below += counts[place]
             place -= place & -place
@@ -83,10 +83,10 @@ def rank_scores(
         if total >= _LEAST_COUNTED:
             limited[i] = min(rarity[i], most * (total + 1.0) / (total - below + 1.0))
         if total >= _MOST_COUNTED:
-            for k in range(N_LEVELS + 1):
+            for k in range(N_BINS + 1):
                 counts[k] *= 0.5
         counts[0] += 1.0
-        place = level + 1
-        while place <= N_LEVELS:
+        place = index + 1
+        while place <= N_BINS:
             counts[place] += 1.0
             place += place & -place

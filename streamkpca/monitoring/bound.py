@@ -1,4 +1,4 @@
-"""Alarms within a bound: a level that keeps false alarm runs at a promised rate or below."""
+"""Alarms within a bound: a ratio to the threshold that keeps false alarm runs at a promised rate or below."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ _MOST = 2048
 _LEAST = 16
 # Lengths that are averaged.
 _LENGTHS = 3
-# There is a level from this many healthy rows on, in units of 1 / `false_alarms`.
+# There is a ratio from this many healthy rows on, in units of 1 / `false_alarms`.
 _FIRST = 0.5
 # Healthy rows that the reference keeps, in the same unit.
 _ENOUGH = 4.0
@@ -36,7 +36,7 @@ _FOLLOWED = 0.2
 _SURE = 0.96
 # Its quantile of the normal distribution.
 _SURE_NORMAL = 1.751
-# The level is found anew once one in eight blocks of the reference has come since.
+# The ratio is found anew once one in eight blocks of the reference has come since.
 _BLOCKS_FOR_NEW = 8
 # The first alarm of a run, among ratios, which are not negative.
 _FIRST_ALARM = -2.0
@@ -56,9 +56,9 @@ class _Tail(NamedTuple):
     start: float
     mean: float
 
-    def rows_for_one(self, level: float) -> float:
-        """Return in how many healthy rows one block exceeds a level, at the least, with confidence."""
-        t = min(max((level - self.start) / self.mean, 0.0), _FARTHEST)
+    def rows_for_one(self, logarithm: float) -> float:
+        """Return in how many healthy rows, at the least, with confidence, one block exceeds exp(logarithm)."""
+        t = min(max((logarithm - self.start) / self.mean, 0.0), _FARTHEST)
         # The delta method for log(k) - t, with a relative variance of 1 / k of both the count and the mean.
         return self.n_rows / self.k * math.exp(t - _SURE_NORMAL * math.sqrt((1.0 + t * t) / self.k))
 
@@ -73,10 +73,10 @@ class FalseAlarmBound:
         Alarm runs for each healthy row, at most.
     maxima : ndarray of shape (n,)
         The reference: largest ratio of a rarity to the monitor's threshold in each block of healthy rows.
-    level : float
+    ratio : float
         The ratio to the threshold above which an alarm run begins; infinite while too little is known.
     n_blocks, n_new, n_since : int
-        Blocks of healthy rows so far, since the level was found, and since an alarm run counted as healthy.
+        Blocks of healthy rows so far, since the ratio was found, and since an alarm run counted as healthy.
     pending : ndarray of shape (k,)
         Ratios of rows whose block is not full; -2 for the first alarm of a run, -1 for others.
     is_open : bool
@@ -84,16 +84,16 @@ class FalseAlarmBound:
 
     Notes
     -----
-    **Alarms.** A run begins with a rarity above `level` times the monitor's threshold, and lasts while rows are rarer
-    than the threshold. So rarities that waver around the level make one run.
+    **Alarms.** A run begins with a rarity above `ratio` times the monitor's threshold, and lasts while rows are rarer
+    than the threshold. So rarities that waver around the ratio make one run.
 
-    **The level.** Rarities of rows that no model has learned, as ratios to the threshold, are cut into blocks; the
+    **The ratio.** Rarities of rows that no model has learned, as ratios to the threshold, are cut into blocks; the
     reference keeps those of the latest 4 / `false_alarms` healthy rows, without the first 512 once 1,024 others are
     known. Let p(u) be an upper bound of the probability that the maximum M of a healthy block of b rows exceeds u. Then
-    e = 1{M > u} / p(u) is an e-value: E e <= 1. So is an average of e-values, and the level is the lowest u at which b
+    e = 1{M > u} / p(u) is an e-value: E e <= 1. So is an average of e-values, and the ratio is the lowest u at which b
     / p(u), averaged over several lengths b, reaches 1 / `false_alarms`. The shortest length is the first at which high
     maxima do not follow each other (the extremogram [5]_); those of twice and four times as many rows join it. p(u)
-    comes from an exponential tail through the logarithms of the highest 8 to 16 maxima, at 96% confidence. The level is
+    comes from an exponential tail through the logarithms of the highest 8 to 16 maxima, at 96% confidence. The ratio is
     no lower than the highest maximum of the reference, until fewer exceedances would be improbable if the bound were
     broken.
 
@@ -104,9 +104,9 @@ class FalseAlarmBound:
     proves it; [4]_ has the same bound from confidence sequences. All e-values share the chance of their reference
     [2]_, [3]_: the bound holds for 96% of references.
 
-    **Its assumptions.** The reference is healthy: its faults raise the level, so that the bound is kept and other
+    **Its assumptions.** The reference is healthy: its faults raise the ratio, so that the bound is kept and other
     faults are missed. Blocks of alarms are left out, but for one alarm run in 1 / `false_alarms` healthy rows, which
-    counts as if it had just reached the level. Tails beyond the highest maxima are exponential, or lighter, in the
+    counts as if it had just reached the ratio. Tails beyond the highest maxima are exponential, or lighter, in the
     logarithms; a rare healthy state that the reference does not hold breaks the bound. **Under drift** a change of
     scale keeps the bound soon, a heavier tail breaks it until the reference holds it, and a healthy change to new rows
     is an alarm until it is learned.
@@ -133,7 +133,7 @@ class FalseAlarmBound:
 
     false_alarms: float
     maxima: Array = field(default_factory=lambda: np.empty(0))
-    level: float = math.inf
+    ratio: float = math.inf
     n_blocks: int = 0
     n_new: int = 0
     n_since: int = 0
@@ -158,18 +158,18 @@ class FalseAlarmBound:
     def __repr__(self) -> str:
         rows = f"{1 / self.false_alarms:,.0f} healthy rows"
         known = f"needs {self.n_needed:,} healthy rows, {self.n_known:,} known"
-        if math.isinf(self.level):
+        if math.isinf(self.ratio):
             return f"<FalseAlarmBound: one false alarm run in {rows} {known}; no alarm before>"
-        return f"<FalseAlarmBound: at most one false alarm run in {rows}, level {self.level:.3g} thresholds; {known}>"
+        return f"<FalseAlarmBound: at most one false alarm run in {rows}, from {self.ratio:.3g} thresholds on; {known}>"
 
     def _add(self, blocks: Array) -> Self:
         """Add the maxima of blocks (n, length) to the reference, the latest of which stay."""
         maxima, lowest, n_since = blocks.max(axis=1), blocks.min(axis=1), self.n_since
         counts = lowest >= 0.0
         for i in range(len(blocks)):
-            # Left out, the false alarms would lower the level; an alarm run counts as if it had just reached it.
+            # Left out, the false alarms would lower the ratio; an alarm run counts as if it had just reached it.
             if lowest[i] == _FIRST_ALARM and n_since * self._length * self.false_alarms >= 1.0:
-                counts[i], maxima[i], n_since = True, self.level, 0
+                counts[i], maxima[i], n_since = True, self.ratio, 0
             n_since += int(counts[i])
         n_added = int(np.count_nonzero(counts))
         n_blocks, n_young = self.n_blocks + n_added, math.ceil(_YOUNG / self._length)
@@ -185,10 +185,10 @@ class FalseAlarmBound:
             maxima, length = _merge(maxima), 2 * length
         return tuple(length << i for i in range(_LENGTHS) if not i or len(maxima) >> i >= _LEAST)
 
-    def _find_level(self) -> float:
-        """Return the lowest level at which the mean of the e-values, a block's rows each, keeps the rate."""
+    def _find_ratio(self) -> float:
+        """Return the lowest ratio at which the mean of the e-values, a block's rows each, keeps the rate."""
         if self.n_known < self.n_needed:
-            return self.level
+            return self.ratio
         tails, highest, maxima, length = [], 0.0, np.log(np.maximum(self.maxima, _LOWEST)), self._length
         for wanted in self._lengths:
             while length < wanted:
@@ -198,7 +198,7 @@ class FalseAlarmBound:
             n_rows = len(maxima) * length
             tails.append(_Tail(n_rows, k, ordered[k], max(ordered[:k].mean() - ordered[k], _LOWEST)))
             if wanted == self._lengths[0]:
-                # Fewer maxima than this above a level are improbable if it is exceeded at the promised rate.
+                # Fewer maxima than this above a ratio are improbable if it is exceeded at the promised rate.
                 at_least = np.searchsorted(pdtr(np.arange(64), n_rows * self.false_alarms), 1.0 - _SURE)
                 highest = max(float(ordered[max(int(at_least), 1) - 1]), 0.0)
         low, high = highest, highest + 1.0
@@ -213,31 +213,31 @@ class FalseAlarmBound:
 def judge_by_bound(
     bound: FalseAlarmBound, rarity: Array, threshold: float, is_fault: Flags | bool = False
 ) -> tuple[FalseAlarmBound, Flags, Array]:
-    """Judge rows (n,), of which faults are known, by their rarity (n,): alarms and levels."""
+    """Judge rows (n,), of which faults are known, by their rarity (n,): alarms and thresholds."""
     if math.isinf(threshold):
         return bound, np.zeros(len(rarity), dtype=bool), np.full(len(rarity), threshold)
-    begin = threshold * bound.level
+    begin = threshold * bound.ratio
     was_open, ends = bound.is_open, np.arange(len(rarity))
     begins = np.maximum.accumulate(np.where((rarity > begin) | is_fault, ends, -1 - (not was_open)))
     is_alarm = begins > np.maximum.accumulate(np.where((rarity > threshold) | is_fault, -1 - was_open, ends))
     goes_on = np.concatenate([[was_open], is_alarm[:-1]])
-    level = np.where(goes_on, threshold, begin)
+    thresholds = np.where(goes_on, threshold, begin)
     ratios = np.where(is_alarm, np.where(goes_on, _LATER_ALARM, _FIRST_ALARM), rarity / threshold)
     pending = np.concatenate([bound.pending, ratios])
     blocks = pending[: len(pending) // bound._length * bound._length].reshape(-1, bound._length)
     judged = replace(bound, pending=pending[blocks.size :], is_open=bool(is_alarm[-1]))
-    return judged._add(blocks) if len(blocks) else judged, is_alarm, level
+    return judged._add(blocks) if len(blocks) else judged, is_alarm, thresholds
 
 
-def renew_level(bound: FalseAlarmBound) -> FalseAlarmBound:
-    """Find the level anew if enough blocks have come since."""
+def renew_ratio(bound: FalseAlarmBound) -> FalseAlarmBound:
+    """Find the ratio anew if enough blocks have come since."""
     if bound.n_new * _BLOCKS_FOR_NEW < max(len(bound.maxima), 1):
         return bound
-    return replace(bound, n_new=0, level=bound._find_level())
+    return replace(bound, n_new=0, ratio=bound._find_ratio())
 
 
-def _rows_for_one(tails: list[_Tail], level: float) -> float:
-    return sum(tail.rows_for_one(level) for tail in tails) / len(tails)
+def _rows_for_one(tails: list[_Tail], logarithm: float) -> float:
+    return sum(tail.rows_for_one(logarithm) for tail in tails) / len(tails)
 
 
 def _merge(maxima: Array) -> Array:

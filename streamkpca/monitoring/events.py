@@ -8,7 +8,7 @@ from scipy.special import xlogy
 
 from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca.monitoring.causes import MOST_ROWS, Cause, EventRows, Healthy
-from streamkpca.rows.times import Time, Times
+from streamkpca.rows.times import Time, Times, time_of
 
 # One alarm in this number of rows is no lasting change.
 ROWS_FOR_ALARM = 20
@@ -179,7 +179,7 @@ class AlarmSum:
         return int(self.counts[self.firsts >= position].sum())
 
     def find_start(self, n_rows: int) -> tuple[int, Time | None]:
-        """Return since when there have been more alarms, up to row `n_rows`: the likeliest place of two levels.
+        """Return since when there have been more alarms, up to row `n_rows`: the likeliest place of two rates.
 
         Alarms are taken for independent, with one probability before a place and a higher one from it on. The sum
         itself begins with the first alarm after which it never was zero, which may be one of chance, long before.
@@ -318,11 +318,3 @@ def _signatures(rows: Array, healthy: Healthy) -> Array:
 def _likeness(event: Event) -> tuple[Any, ...]:
     """Return what events that are alike share."""
     return event.kind, *((cause.feature, cause.direction) for cause in event.features[:_LEADING])
-
-
-def time_of(times: Times | None, i: int) -> Time | None:
-    """Return one of the times, if there are any."""
-    if times is None:
-        return None
-    time = times[i]
-    return time if isinstance(time, np.datetime64) else float(time)

@@ -177,7 +177,7 @@ def judge(
     for scale, view, row, out in zip(scales, scores, counts, rarities, strict=False):
         scale.rank(view, is_counted, row, out)
     # Two views that differ are rare twice as often as one.
-    among_healthy, limited = np.maximum(rarities.max(axis=0) / state.n_views, 1.0)
+    among_healthy, limited = np.maximum(rarities.max(axis=0) / state.rarity_divisor, 1.0)
     rarity = limited if learns else among_healthy
     kinds = rarities[:, 1 if learns else 0].argmax(axis=0)
     least = threshold * (1.0 - _ROUNDING)
@@ -190,18 +190,18 @@ def judge(
     if is_reviewed:
         rarity = np.where(is_fine, 1.0, np.where(is_fault, np.maximum(rarity, threshold), rarity))
         exceeds, is_learnable = exceeds & ~is_fine, (is_learnable | is_fine) & ~is_fault
-    is_alarm, levels, bound = rarity >= least, np.full(n, threshold), state.bound
+    is_alarm, thresholds, bound = rarity >= least, np.full(n, threshold), state.bound
     if bound is not None:
-        bound, is_alarm, levels = judge_by_bound(bound, rarity, threshold, is_fault)
+        bound, is_alarm, thresholds = judge_by_bound(bound, rarity, threshold, is_fault)
     state = replace_fields(state, bound=bound, counts=counts if learns else state.counts)
-    return state, Verdict(rarity, levels, is_alarm, kinds, exceeds, is_learnable, among_healthy > _MEDIAN)
+    return state, Verdict(rarity, thresholds, is_alarm, kinds, exceeds, is_learnable, among_healthy > _MEDIAN)
 
 
 def _recognise(state: MonitorState, scorer: Scorer, scores: Array, rows: Array) -> tuple[Flags, Flags]:
     """Tell which rows (n, D), of those that are rare, are like accepted events, and which like confirmed ones: (n,)."""
     is_fine, is_fault = np.zeros((2, len(rows)), dtype=bool)
     rarities = [scale.rarity_of(view) for scale, view in zip(state.scales, scores, strict=True)]
-    compared = np.flatnonzero(np.max(rarities, axis=0) / state.n_views >= _LEAST_RARITY)
+    compared = np.flatnonzero(np.max(rarities, axis=0) / state.rarity_divisor >= _LEAST_RARITY)
     if len(compared):
         is_fine[compared], is_fault[compared] = state.reviewed.recognise(rows[compared], scorer.describe_healthy(state))
     return is_fine, is_fault

@@ -11,13 +11,17 @@ from streamkpca.kernels import Kernel
 from streamkpca.monitoring.events import AlarmSum
 from streamkpca.monitoring.judging import MOST_RELATED, YOUNG, Scorer, smooth
 from streamkpca.monitoring.periods import has_passed
-from streamkpca.monitoring.rarity import RarityScale, count_views
+from streamkpca.monitoring.rarity import RarityScale, find_rarity_divisor
 from streamkpca.monitoring.state import MonitorState, ScoredRows
 from streamkpca.stream import advance, calibrate, refit
 
 LEARN = ("normal", "all", "none")
 # Rows that are judged by one model and one scale, at least.
-CHUNK = 32
+SHORTEST_CHUNK = 32
+# Most rows that are.
+_LONGEST_CHUNK = 128
+# A chunk has a row for each 16 so far, rounded down to a power of two.
+_ROWS_FOR_ONE = 16
 # One chunk of this number is held out: its rows are not learned, and their scores tell what healthy rows score.
 _HELD_OUT = 4
 # Most rows that are held out: they resolve once in 2,000 rows.
@@ -42,6 +46,11 @@ _MOST_HELD_NUMBERS = 1_000_000
 _MOST_LEFT_NUMBERS = 100_000
 # Scores of learned rows that are enough to begin with, where a model was given.
 _ENOUGH = 250
+
+
+def find_chunk_length(n_rows: int) -> int:
+    """Return how many rows the present chunk has: by its position alone, so that cuts into calls do not matter."""
+    return min(max(1 << max(n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1, SHORTEST_CHUNK), _LONGEST_CHUNK)
 
 
 def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> MonitorState:
@@ -94,7 +103,7 @@ def learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
 
 
 def _hold_out(state: MonitorState, rows: Array, chunk: int) -> MonitorState:
-    most = min(_MOST_HELD, max(_MOST_HELD_NUMBERS // state.held.shape[1], CHUNK))
+    most = min(_MOST_HELD, max(_MOST_HELD_NUMBERS // state.held.shape[1], SHORTEST_CHUNK))
     held = np.concatenate([state.held, rows])[-most:]
     chunks = np.concatenate([state.held_chunks, np.full(len(rows), chunk)])[-most:]
     return replace_fields(state, held=held, held_chunks=chunks)
@@ -104,7 +113,7 @@ def _leave_out(state: MonitorState, rows: Array) -> Array:
     """Return the rows (k, D) that were not learned since alarms have been many."""
     if not state.alarm_sum.excess:
         return state.left_out[:0]
-    most = max(_MOST_LEFT_NUMBERS // rows.shape[1], CHUNK)
+    most = max(_MOST_LEFT_NUMBERS // rows.shape[1], SHORTEST_CHUNK)
     return np.concatenate([state.left_out, rows])[-most:] if len(rows) else state.left_out
 
 
@@ -127,8 +136,7 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
     state = replace_fields(state, predictor=predictor, last_scores=None)
     segments = np.split(state.held, np.flatnonzero(np.diff(state.held_chunks)) + 1)
     scores = np.concatenate([scorer.score(state, rows, learns=True)[1] for rows in segments], axis=1)
-    scales = tuple(map(RarityScale.fit, scores))
-    return replace_fields(state, scales=scales, n_views=count_views(scales, list(scores)), n_renewed=state.n_learned)
+    return _make_scales(state, scores)
 
 
 def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
@@ -142,8 +150,14 @@ def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
     if scorer.smoothing is not None:
         segments = np.split(scores, np.flatnonzero(np.diff(found.runs)) + 1, axis=1)
         scores = np.concatenate([smooth(segment, None, scorer.smoothing) for segment in segments], axis=1)
+    return _make_scales(state, scores)
+
+
+def _make_scales(state: MonitorState, scores: Array) -> MonitorState:
+    """Make the scales of healthy rows by their scores (v, n)."""
     scales = tuple(map(RarityScale.fit, scores))
-    return replace_fields(state, scales=scales, n_views=count_views(scales, list(scores)), n_renewed=state.n_learned)
+    divisor = find_rarity_divisor(scales, list(scores))
+    return replace_fields(state, scales=scales, rarity_divisor=divisor, n_renewed=state.n_learned)
 
 
 def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:

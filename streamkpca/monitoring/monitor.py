@@ -18,23 +18,18 @@ from streamkpca.kernels import RBF
 from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.models.saving import SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.bound import FalseAlarmBound, renew_level
+from streamkpca.monitoring.bound import FalseAlarmBound, renew_ratio
 from streamkpca.monitoring.causes import Cause, EventRows, find_causes
-from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog, time_of
+from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog
 from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, judge
-from streamkpca.monitoring.learning import CHUNK, accept_change, begin_with_model, learn, learn_chunk, renew
-from streamkpca.monitoring.parameters import PARAMETERS, QUANTILE, check_features, is_ignored, is_short
+from streamkpca.monitoring.learning import accept_change, begin_with_model, find_chunk_length, learn, learn_chunk, renew
+from streamkpca.monitoring.parameters import PARAMETER_CHECKS, QUANTILE, check_features, is_ignored, is_short
 from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
 from streamkpca.monitoring.state import MonitorState, ScoredRows, record_state, restore_state
-from streamkpca.rows.times import Times, as_times, without_times
+from streamkpca.rows.times import Times, as_times, time_of, without_times
 from streamkpca.rows.validation import Rows, check_parts, feature_names, parts_of, round_to_single
 from streamkpca.stream import State
 
-# Most rows that are judged by one model and one scale.
-_LONG_CHUNK = 128
-# A chunk has a row for each 16 so far, rounded down to a power of two. That depends on the position in the stream
-# alone, so results do not depend on how calls cut the rows.
-_ROWS_FOR_ONE = 16
 # Closed events that are kept.
 _MOST_EVENTS = 1000
 # A change that is not learned is reported once rare rows exceed a twentieth of all rows by this number.
@@ -55,7 +50,7 @@ class MonitorRecord(NamedTuple):
         for rows that are skipped.
     threshold : ndarray
         Rarity from which on a row is an alarm, 1 / (1 - `quantile`); infinite before there is a scale. With
-        `false_alarms`, alarm runs begin at a higher level and go on at that of the quantile.
+        `false_alarms`, alarm runs begin at a higher one and go on at that of the quantile.
     is_alarm : ndarray of bool
     novelty, smoothed : ndarray
         Scores of the model, in units of k(x, x), and their weighted means; the same without `smoothing`. 0 before the
@@ -104,7 +99,7 @@ class Monitor(SavedWithModel[MonitorState]):
         Share of healthy rows that should raise no alarm: a row that is found once in 1 / (1 - `quantile`) is one.
     false_alarms : float, optional
         False alarm runs for each healthy row in time order, at most, such as 1 / 10_000; from 1e-7 to 0.01. Alarms then
-        begin at a higher level, which `bound_` explains, and there are none until enough healthy rows are known. What
+        begin at a higher rarity, which `bound_` explains, and there are none until enough healthy rows are known. What
         is learned, lasting changes and severities stay as they are without it.
     learn : {"normal", "all", "none"}
         Rows that the model learns. Of the first 4,000 rows all but gross ones are normal, later those that raise no
@@ -152,7 +147,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
     **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
     cumulative sum [2]_ of rows that are rare among healthy ones. When it reaches `accept_after`, the change is reported
-    as `change_detected_`, dated by the likelihood of two levels, and the latest of these rows are learned beside those
+    as `change_detected_`, dated by the likelihood of two rates, and the latest of these rows are learned beside those
     of earlier states, whose return then raises no alarms.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
@@ -190,7 +185,7 @@ class Monitor(SavedWithModel[MonitorState]):
     """
 
     _entry = _noun = "monitor"
-    _parameters = PARAMETERS
+    _parameters = PARAMETER_CHECKS
     # What their checks return.
     period: Any
     max_gap: Any
@@ -290,8 +285,7 @@ class Monitor(SavedWithModel[MonitorState]):
             if self.ignore:
                 check_features(self.ignore, state.n_features, state.names)
             while start < n:
-                chunk = 1 << max(state.n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1
-                chunk = min(max(chunk, CHUNK), _LONG_CHUNK)
+                chunk = find_chunk_length(state.n_rows)
                 stop = min(n, start + chunk - state.n_rows % chunk)
                 part = rows[start:stop]
                 for first, end, is_good in scorer.cut_segments(part, breaks[start:stop], is_planned[start:stop]):
@@ -415,7 +409,7 @@ class Monitor(SavedWithModel[MonitorState]):
     def _record(self) -> dict[str, Any]:
         return {
             "parameters": {
-                **{name: getattr(self, name) for name in PARAMETERS if name != "model"},
+                **{name: getattr(self, name) for name in PARAMETER_CHECKS if name != "model"},
                 "ignore": [[feature, list(rules)] for feature, rules in self.ignore.items()],
             },
             "state": None if self._state is None else record_state(self._state),
@@ -423,7 +417,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
     @classmethod
     def _build(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
-        names = [name for name in PARAMETERS if name != "model"]
+        names = [name for name in PARAMETER_CHECKS if name != "model"]
         # A parameter that the file lacks is refused by its check, not taken for its default.
         monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
         if record["state"] is not None:
@@ -480,7 +474,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
     @property
     def bound_(self) -> FalseAlarmBound | None:
-        """How many healthy rows the bound of `false_alarms` needs, how many are known, and its level."""
+        """How many healthy rows the bound of `false_alarms` needs, how many are known, and its ratio."""
         return None if self._state is None else self._state.bound
 
     @property
@@ -596,7 +590,7 @@ class Monitor(SavedWithModel[MonitorState]):
     def _finish_chunk(self, state: MonitorState, scorer: Scorer) -> MonitorState:
         """Learn the rows of a chunk, and report a change that has lasted; if it is accepted, learn its rows."""
         if state.bound is not None:
-            state = replace_fields(state, bound=renew_level(state.bound))
+            state = replace_fields(state, bound=renew_ratio(state.bound))
         if self.learn == "none":
             state = replace_fields(state, waiting=())
         elif state.waiting:

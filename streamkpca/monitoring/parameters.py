@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any
 
 from streamkpca._core.parameters import check_choice, check_integer, check_real
-from streamkpca.models.saving import Parameter
+from streamkpca.models.saving import ParameterCheck
 from streamkpca.models.streaming import StreamingKernelPCA, check_model
 from streamkpca.monitoring.causes import DIRECTIONS, Cause
 from streamkpca.monitoring.events import Event
-from streamkpca.monitoring.learning import CHUNK, LEARN
+from streamkpca.monitoring.learning import LEARN, SHORTEST_CHUNK
 from streamkpca.monitoring.periods import as_seconds, check_length, time_passed
 
 # Share of healthy rows that raise no alarm, by default.
@@ -98,17 +98,17 @@ def _check_rule(feature: str | int, rule: Any) -> str | float:
 
 
 # Files hold them all, but for the model, which has its own fields.
-PARAMETERS = {
-    "model": Parameter(_check_model),
-    "period": Parameter(partial(check_length, least=2), is_optional=True),
-    "lags": Parameter(partial(check_integer, least=1)),
-    "smoothing": Parameter(partial(check_real, least=0.0, most=1.0, open_below=True), is_optional=True),
-    "quantile": Parameter(partial(check_real, least=0.0, most=1.0, open_below=True, open_above=True)),
-    "false_alarms": Parameter(_check_false_alarms, is_optional=True),
-    "learn": Parameter(partial(check_choice, choices=LEARN), is_fixed=False),
-    "accept_after": Parameter(partial(check_integer, least=CHUNK), is_optional=True, is_fixed=False),
-    "max_gap": Parameter(as_seconds, is_optional=True, is_fixed=False),
-    "end_after": Parameter(partial(check_integer, least=1), is_fixed=False),
-    "min_duration": Parameter(partial(check_length, least=1), is_optional=True, is_fixed=False),
-    "ignore": Parameter(check_rules, is_fixed=False),
+PARAMETER_CHECKS = {
+    "model": ParameterCheck(_check_model),
+    "period": ParameterCheck(partial(check_length, least=2), is_optional=True),
+    "lags": ParameterCheck(partial(check_integer, least=1)),
+    "smoothing": ParameterCheck(partial(check_real, least=0.0, most=1.0, open_below=True), is_optional=True),
+    "quantile": ParameterCheck(partial(check_real, least=0.0, most=1.0, open_below=True, open_above=True)),
+    "false_alarms": ParameterCheck(_check_false_alarms, is_optional=True),
+    "learn": ParameterCheck(partial(check_choice, choices=LEARN), is_fixed=False),
+    "accept_after": ParameterCheck(partial(check_integer, least=SHORTEST_CHUNK), is_optional=True, is_fixed=False),
+    "max_gap": ParameterCheck(as_seconds, is_optional=True, is_fixed=False),
+    "end_after": ParameterCheck(partial(check_integer, least=1), is_fixed=False),
+    "min_duration": ParameterCheck(partial(check_length, least=1), is_optional=True, is_fixed=False),
+    "ignore": ParameterCheck(check_rules, is_fixed=False),
 }

@@ -19,7 +19,7 @@ _LEAST_FOR_GAP = 16
 _GAP = 3.0
 # Share of the anomalies beyond a gap, at least, that differ from each other; fewer are a healthy state of few values.
 _DISTINCT = 0.5
-# Level above which the healthy scores tell how fast rows become rarer.
+# Quantile above which the healthy scores tell how fast rows become rarer.
 _TAIL = 0.9
 # Least step of a logarithm that makes rows e times rarer: where healthy scores agree in all digits, rounding does not.
 _LEAST_SLOPE = 0.5
@@ -66,7 +66,7 @@ class RarityScale:
 
     @cached_property
     def _tail(self) -> tuple[float, float]:
-        """The level where the tail begins, and its slope."""
+        """The logarithm where the tail begins, and its slope."""
         first = min(int(_TAIL * len(self.logs)), len(self.logs) - 1)
         start = float(self.logs[first])
         return start, max(float(self.logs[first:].mean()) - start, _LEAST_SLOPE)
@@ -83,7 +83,7 @@ class RarityScale:
 
         Where a stream has moved on, all its rows would be rare among the healthy ones. So a row is at most five times
         rarer than among all rows so far, of which the latest 16,000 to 32,000 count most. Scores that are not counted
-        are not limited either. The others are added to `counts` (N_LEVELS + 1,), a Fenwick tree with the total first.
+        are not limited either. The others are added to `counts` (N_BINS + 1,), a Fenwick tree with the total first.
         """
         rank_scores(scores, is_counted, self.logs, self._tail[1], _MOST_TIMES_RARER, counts, *rarities)
 
@@ -105,7 +105,7 @@ class RarityScale:
         return gross
 
 
-def count_views(scales: Sequence[RarityScale], scores: Sequence[Array]) -> float:
+def find_rarity_divisor(scales: Sequence[RarityScale], scores: Sequence[Array]) -> float:
     """Return how many times as many healthy rows are rare by the rarer view as by one: 1 to the number of views.
 
     From the scores (n,) of the rows that the scales were made of. Views that agree count once.

@@ -11,7 +11,7 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.relation import Relation, RowMoments
-from streamkpca.monitoring._loops import N_LEVELS
+from streamkpca.monitoring._loops import N_BINS
 from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog, ReviewedEvents
@@ -39,15 +39,15 @@ class ScoredRows(NamedTuple):
 class MonitorState:
     """The state of a monitor and its model; replaced as a whole.
 
-    `scales` are those of the place and, once numbers are predicted, of the relation, and `counts` (v, N_LEVELS + 1) how
-    many scores there were at each level. `moments` are those of the learned rows, and `predictor` is the relation that
+    `scales` are those of the place and, once numbers are predicted, of the relation, and `counts` (v, N_BINS + 1) how
+    many scores there were in each bin. `moments` are those of the learned rows, and `predictor` is the relation that
     they had when the scales were made. `log` has the events, and `reviewed` those that a user has reviewed.
     `held` (m, D) are rows held out, in chunks of the numbers `held_chunks` (m,), and `left_out` (k, D) rows not learned
     since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row, the latest first, and
     `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores` are the latest smoothed
-    ones of each view, and `waiting` parts of the present chunk. By the rarer view, `n_views` times as many healthy rows
-    are rare as by one. Of the recent rows, `share_odder` are odder than the healthy row in the middle, and `share_rare`
-    too rare to be learned. `n_before` rows were learned before the change that was accepted last.
+    ones of each view, and `waiting` parts of the present chunk. By the rarer view, `rarity_divisor` times as many
+    healthy rows are rare as by one. Of the recent rows, `share_odder` are odder than the healthy row in the middle, and
+    `share_rare` too rare to be learned. `n_before` rows were learned before the change that was accepted last.
     """
 
     n_features: int
@@ -68,7 +68,7 @@ class MonitorState:
     n_renewed: int = 0
     n_before: int = 0
     n_chunks: int = 0
-    n_views: float = 1.0
+    rarity_divisor: float = 1.0
     share_odder: float = 0.5
     share_rare: float = 0.0
     last_scores: Array | None = None
@@ -85,7 +85,7 @@ class MonitorState:
     @classmethod
     def begin(cls, model: State, names: list[str] | None, d: int, n_related: int) -> Self:
         """Return the state before the first row (d,), of which a model sees `n_related` numbers and the phases."""
-        rows, counts = np.empty((0, model.n_features)), np.zeros((len(KINDS), N_LEVELS + 1))
+        rows, counts = np.empty((0, model.n_features)), np.zeros((len(KINDS), N_BINS + 1))
         parts = RowMoments.none(n_related), EventLog.none(model.n_features), ReviewedEvents.none(model.n_features)
         return cls(d, names, rows, np.empty(0, dtype=np.int64), rows, counts, *parts, model=model)
 
@@ -109,7 +109,7 @@ def record_state(state: MonitorState) -> dict[str, Any]:
 def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bool) -> MonitorState:
     """Make the state that `record_state` recorded, but for the model; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1)
-    lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": d * lags, "c": N_LEVELS + 1}
+    lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": d * lags, "c": N_BINS + 1}
     context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
     state: MonitorState = restore_part(_STATE, record, context)
     log, run, n_views = state.log, state.alarm_sum, 1 + (state.predictor is not None)
@@ -141,7 +141,7 @@ _STATE = whole_of(
         last_scores / <f8? / s / >= 0
         counts / <f8 / {len(KINDS)}c / >= 0
         time_passed / real / / >= 0
-        n_views / real / / >= 1
+        rarity_divisor / real / / >= 1
         share_odder share_rare / real / / >= 0
         first_time last_time / time?
         context / <f8? / Ld / or NaN
@@ -203,7 +203,7 @@ _STATE = whole_of(
     FalseAlarmBound: bound?
         false_alarms / real / / >= 0
         maxima / <f8 / n / >= 0
-        level / real or null / / >= 1
+        ratio / real or null / / >= 1
         n_blocks n_new n_since / integer / / >= 0
         pending / <f8 / p
         is_open / flag

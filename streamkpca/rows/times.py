@@ -98,3 +98,11 @@ def _in_utc(value: Any) -> np.datetime64:
         return np.datetime64(value.to_datetime64())
     zone = getattr(value, "tzinfo", None)
     return np.datetime64(value.astimezone(UTC).replace(tzinfo=None) if zone else value)
+
+
+def time_of(times: Times | None, i: int) -> Time | None:
+    """Return one of the times, if there are any."""
+    if times is None:
+        return None
+    time = times[i]
+    return time if isinstance(time, np.datetime64) else float(time)

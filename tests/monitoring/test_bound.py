@@ -13,7 +13,7 @@ from scipy.stats import poisson
 from streams_to_watch import normal_rows, small_model
 
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_level
+from streamkpca.monitoring.bound import FalseAlarmBound, judge_by_bound, renew_ratio
 from streamkpca.monitoring.learning import renew
 
 RATE = 1 / 500
@@ -40,7 +40,7 @@ def judged_in_pieces(bound, values, cuts):
         alarms.append(is_alarm)
         levels.append(level)
         if stop % 64 == 0:
-            bound = renew_level(bound)
+            bound = renew_ratio(bound)
     return bound, np.concatenate(alarms), np.concatenate(levels)
 
 
@@ -71,7 +71,7 @@ def test_alarms_are_those_of_a_loop_however_the_scores_are_cut(cuts, seed, rate)
     bound, is_alarm, levels = judged_in_pieces(FalseAlarmBound(rate), values, cuts)
     other, same, _ = judged_in_pieces(FalseAlarmBound(rate), values, [])
     np.testing.assert_array_equal(is_alarm, same)
-    assert bound.level == other.level
+    assert bound.ratio == other.ratio
     np.testing.assert_array_equal(bound.maxima, other.maxima)
     np.testing.assert_array_equal(bound.pending, other.pending)
     was, level, expected = False, math.inf, []
@@ -87,13 +87,13 @@ def test_blocks_with_alarms_are_left_out_but_for_the_promised_ones():
     bound = FalseAlarmBound(RATE)
     healthy, faulty = np.full(8, 0.5), np.full(8, 90.0)
     bound, _, _ = judge_by_bound(bound, np.tile(healthy, 60), 1.0)
-    bound, is_alarm, _ = judge_by_bound(renew_level(bound), np.concatenate([healthy, faulty, faulty, healthy]), 1.0)
+    bound, is_alarm, _ = judge_by_bound(renew_ratio(bound), np.concatenate([healthy, faulty, faulty, healthy]), 1.0)
     assert is_alarm.sum() == 16
-    # 488 healthy rows are less than the 500 after which one alarm run counts, as if it had just reached the level.
+    # 488 healthy rows are less than the 500 after which one alarm run counts, as if it had just reached the ratio.
     assert bound.n_known == 62 * 8
     bound, _, _ = judge_by_bound(bound, np.concatenate([healthy, healthy, faulty, faulty, healthy]), 1.0)
     assert bound.n_known == 66 * 8
-    assert sorted(bound.maxima)[-1] == bound.level < 90.0
+    assert sorted(bound.maxima)[-1] == bound.ratio < 90.0
 
 
 def test_a_contract_changes_alarms_and_events_and_nothing_else():
@@ -146,11 +146,11 @@ def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows():
     # The highest scores follow each other for hundreds of rows, and there are less than 16 blocks that are longer.
     bound = FalseAlarmBound(RATE)
     values = 0.1 + 0.8 * np.sin(np.arange(2000) / 300) ** 2
-    bound = renew_level(judge_by_bound(bound, values, 1.0)[0])
-    assert math.isinf(bound.level)
+    bound = renew_ratio(judge_by_bound(bound, values, 1.0)[0])
+    assert math.isinf(bound.ratio)
     assert bound.n_known < bound.n_needed
 
 
-def test_known_levels_are_said():
+def test_a_known_ratio_is_said():
     bound, _, _ = judged_in_pieces(FalseAlarmBound(RATE), scores(4000, 0.0, 0), [])
-    assert "at most one false alarm run in 500 healthy rows, level" in repr(bound)
+    assert "at most one false alarm run in 500 healthy rows, from" in repr(bound)

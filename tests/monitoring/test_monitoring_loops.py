@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamkpca.monitoring._loops import N_LEVELS, rank_scores, smooth_roots, take_logarithms
+from streamkpca.monitoring._loops import N_BINS, rank_scores, smooth_roots, take_logarithms
 
 # Their logarithms, by which they are compared, tell all of these apart.
 SCORES = st.floats(1e-11, 1e14).map(lambda score: float(f"{score:.9g}"))
@@ -49,7 +49,7 @@ def test_roots_are_averaged_wherever_the_run_is_cut(scores, smoothing, last, cut
 def test_scores_are_ranked_among_healthy_ones_and_all_earlier_ones(scores, healthy, cuts, most, uncounted):
     values, ordered = np.array(scores, dtype=np.float64), np.empty(len(healthy))
     take_logarithms(np.sort(healthy), ordered)
-    counts, rarity, limited = np.zeros(N_LEVELS + 1), np.empty(len(values)), np.empty(len(values))
+    counts, rarity, limited = np.zeros(N_BINS + 1), np.empty(len(values)), np.empty(len(values))
     is_counted = np.arange(len(values)) % uncounted != 0
     for start, stop in itertools.pairwise([0, *[min(cut, len(values)) for cut in cuts], len(values)]):
         part = slice(start, stop)
@@ -72,7 +72,7 @@ def test_scores_are_ranked_among_healthy_ones_and_all_earlier_ones(scores, healt
 
 
 def test_counts_are_halved_when_there_are_many():
-    counts, (rarity, limited) = np.zeros(N_LEVELS + 1), np.empty((2, 2**15))
+    counts, (rarity, limited) = np.zeros(N_BINS + 1), np.empty((2, 2**15))
     low, high, ordered = np.full(2**15, 1e-6), np.ones(2**14), np.full(1, math.log(1e-6))
     all_count = np.ones(2**15, dtype=bool)
     rank_scores(low, all_count, ordered, 0.01, 1.0, counts, rarity, limited)
