@@ -23,7 +23,7 @@ PACKAGE = ROOT / "streamkpca"
 LINES = {
     "(top)": 663,
     "_core": 755,
-    "adapters": 349,
+    "adapters": 355,
     "changes": 637,
     "checkpoint": 595,
     "cli": 1_406,
@@ -32,9 +32,9 @@ LINES = {
     "export": 1_224,
     "kernels": 1_652,
     "models": 1_274,
-    "monitoring": 1_495,
+    "monitoring": 1_500,
     "plots": 386,
-    "rows": 483,
+    "rows": 485,
     "stream": 1_343,
     "tables": 1_823,
 }
@@ -43,9 +43,9 @@ LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 0,
     "lines of code": sum(LINES.values()),
-    "lines of docstrings": 6_480,
+    "lines of docstrings": 6_482,
     "lines of several constants": 7,
-    "lines of tests": 21_478,
+    "lines of tests": 21_500,
     "words to avoid": 7,
 }
 

@@ -20,6 +20,16 @@ except ModuleNotFoundError as error:
 __all__ = ["KernelPCADetector", "KernelPCATransformer"]
 
 
+class _NamedRow:
+    """A row as a table with names, which need not be of any library."""
+
+    def __init__(self, row: Array, names: Iterable[Any]) -> None:
+        self.shape, self.columns, self._row = row.shape, [str(name) for name in names], row
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self._row
+
+
 @name_errors
 class _Learner:
     """Base of the transformer and the detector: a model, and dicts as rows for it.
@@ -54,7 +64,9 @@ class _Learner:
         features = self.features_ or _in_order(x)
         if not features:
             return
-        self.kernel_pca.partial_fit(self._row(x, features))
+        row = self._row(x, features)
+        # From the first row the model takes the names, by which it refuses numbers.
+        self.kernel_pca.partial_fit(row if self.features_ else _NamedRow(row, features))
         self.features_, self._n_rows = features, self._n_rows + 1
         # Until the first block is full, a model answers by axes of its own for each row, unless they are published.
         if self._n_rows >= self._next_refit:

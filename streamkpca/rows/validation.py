@@ -149,10 +149,12 @@ def _check_shape(shape: tuple[int, ...], n_features: int | None = None) -> None:
         )
 
 
-def check_finite(rows: Rows, *, gaps: bool = False, learner: str = "", name: str = "X", table: Any = None) -> None:
+def check_finite(
+    rows: Rows, *, gaps: bool = False, learner: str = "", name: str = "X", names: Names | None = None
+) -> None:
     """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many.
 
-    The rows are those of `table`, which may name the columns.
+    Columns may have `names` (d,).
     """
     first, remedy, n_bad = "", "drop or impute such rows first", 0
     for place, part in parts_of(rows):
@@ -163,7 +165,7 @@ def check_finite(rows: Rows, *, gaps: bool = False, learner: str = "", name: str
             continue
         if not first:
             row, column = (int(i) for i in np.argwhere(~numbers)[0])
-            names, is_gap = feature_names(table), np.isnan(part[row, column])
+            is_gap = np.isnan(part[row, column])
             where = f"row {place.start + row}, column {column if names is None else repr(names[column])}"
             first = f"{name} contains {'NaN' if is_gap else 'infinity'} (first at {where}; "
             if learner:
@@ -231,7 +233,7 @@ def check_parts(
     rows: Rows = _contiguous(_real_array(X, "X")) if parts is None else parts
     _check_shape(rows.shape, n_features)
     if finite:
-        check_finite(rows, gaps=gaps, learner=learner, table=X)
+        check_finite(rows, gaps=gaps, learner=learner, names=feature_names(X) if names is None else names)
     elif parts is not None:
         for _ in parts_of(parts):
             # Anything else that is no number is refused before any row is used.

@@ -327,7 +327,7 @@ def check_rows(state: State, rows: Rows) -> None:
         )
     # Parts are checked where they are made.
     if isinstance(rows, np.ndarray):
-        check_finite(rows, gaps=state.has_gaps)
+        check_finite(rows, gaps=state.has_gaps, names=state.names)
 
 
 def check_range(state: State, rows: Rows, weights: Array | float) -> None:

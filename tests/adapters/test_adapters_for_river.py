@@ -125,11 +125,15 @@ def test_a_value_that_is_no_number_is_refused_with_its_feature(method):
             match=f"KernelPCADetector.{method}: expected numbers but feature 'b' is {re.escape(repr(value))};",
         ):
             getattr(model, method)({"a": 1.0, "b": value, "c": 1.0})
-    with pytest.raises(ValueError, match="NaN"):
-        getattr(model, method)({"a": 1.0, "b": float("nan")})
-    with pytest.raises(ValueError, match="infinity"):
-        getattr(model, method)({"a": 1.0, "b": 10**400})
+    for value, kind in ((float("nan"), "NaN"), (10**400, "infinity")):
+        with pytest.raises(ValueError, match=rf"{kind} \(first at row 0, column 'b';"):
+            getattr(model, method)({"a": 1.0, "b": value})
     assert bits(model) == before
+
+
+def test_a_first_row_that_is_no_number_is_refused_with_its_feature():
+    with pytest.raises(ValueError, match=r"learn_one: X contains NaN \(first at row 0, column 'b';"):
+        KernelPCADetector(**SMALL).learn_one({"a": 1.0, "b": float("nan")})
 
 
 def test_all_types_of_numbers_are_accepted():
