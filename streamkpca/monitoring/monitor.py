@@ -638,6 +638,11 @@ class Monitor(SavedWithModel[MonitorState]):
                 f"min_duration is a time, {self.min_duration:g}, but rows have none; pass time=, or a whole number of "
                 "rows"
             )
+        elif state is not None and state.last_time is not None:
+            raise ValueError(
+                f"expected times, as rows had them up to {state.last_time}, but got none; pass time=, or call "
+                "reset_context() where a recording without times begins"
+            )
         if planned is not None:
             is_planned = np.asarray(planned)
             if is_planned.dtype != bool or is_planned.shape != (n,):

@@ -66,6 +66,23 @@ def test_dates_have_gaps_as_seconds_do(max_gap):
     dated.reset_context().update(rows, time=seconds)
 
 
+def test_rows_with_times_may_follow_rows_without_but_not_the_other_way_round():
+    monitor, plain = Monitor(small_model(), max_gap=60.0), Monitor(small_model())
+    rows = eventful_rows()
+    monitor.update(rows[:630])
+    monitor.update(rows[630:], time=MINUTES[630:])
+    plain.update(rows)
+    assert [event.start for event in monitor.events_] == [event.start for event in plain.events_]
+    for event in monitor.events_:
+        known = [event.start >= 630, event.end > 630, event.peak_row >= 630]
+        assert [time is not None for time in (event.start_time, event.end_time, event.peak_time)] == known
+    before = monitor.to_bytes()
+    with pytest.raises(ValueError, match=r"expected times, as rows had them up to 2026-05-04T18:19.*reset_context"):
+        monitor.update(rows[:5])
+    assert monitor.to_bytes() == before
+    monitor.reset_context().update(rows[:5])
+
+
 # Ranks, tables and texts
 
 
