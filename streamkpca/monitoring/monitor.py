@@ -125,7 +125,7 @@ class Monitor(SavedWithModel[MonitorState]):
     ------
     TypeError, ValueError
         A parameter is out of its range, or `model` has neither a budget of atoms nor a random sample, has learned other
-        rows than `stack` makes, or nothing though ``learn="none"``.
+        rows than `stack` makes, or less than 64 though ``learn="none"``.
 
     Notes
     -----
@@ -528,8 +528,7 @@ class Monitor(SavedWithModel[MonitorState]):
         state = MonitorState.begin(learned or State.begin(scorer.settings, width), names, d, d * self.lags)
         bound = None if self.false_alarms is None else FalseAlarmBound(self.false_alarms)
         state = replace_fields(state, bound=bound, n_learned=state.model.n_rows)
-        is_enough = state.n_learned >= YOUNG.n_first or self.learn == "none"
-        return scorer, begin_with_model(state, scorer) if is_enough else state
+        return scorer, begin_with_model(state, scorer) if state.n_learned >= YOUNG.n_first else state
 
     def _judge_segment(
         self, state: MonitorState, scorer: Scorer, rows: Array, times: Times | None, is_good: bool
@@ -651,11 +650,12 @@ class Monitor(SavedWithModel[MonitorState]):
         return rows, names, times, breaks, is_planned
 
     def _check_learns(self) -> None:
-        """Refuse to score without a model that has learned or will learn rows."""
-        if self.learn == "none" and self._learned is None:
+        """Refuse to score by a model that has learned too few rows for a threshold, and will learn no more."""
+        n = 0 if self._learned is None else self._learned.n_rows
+        if self.learn == "none" and n < YOUNG.n_first:
             raise ValueError(
-                "learn='none' needs a model that has learned rows, but it has seen none; call its "
-                "partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
+                f"learn='none' needs a model that has learned {YOUNG.n_first} rows or more, but it has seen {n}; call "
+                "its partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
             )
 
 
