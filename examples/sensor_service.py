@@ -246,7 +246,7 @@ class Service:
         self.stopping = False
         try:
             self.checkpoints = Checkpointer(options.checkpoint)
-            self.monitor: Monitor = self.checkpoints.latest(Monitor) or Monitor(quantile=options.quantile)
+            self.monitor: Monitor = self.checkpoints.latest() or Monitor(quantile=options.quantile)
         except (OSError, ValueError) as error:
             raise SystemExit(f"sensor_service: {error}") from None
         self.next_notices: dict[str, float] = {}

@@ -11,7 +11,7 @@ OutlierDetector : the outliers of a table, found among its own rows.
 Functions
 ---------
 merge : one model of many that have learned from different rows.
-load : a model from a checkpoint, which `StreamingKernelPCA.save` wrote.
+load : what `save` wrote: a model, a monitor or a change detector.
 Checkpointer : checkpoints at intervals of rows or seconds, and the newest readable one after a crash.
 Bank : one monitor or model for each key, the least recently used of them on the disk.
 warmup : all loops compiled ahead of time, for images.
@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from streamkpca.models.checkpointer import Checkpointer
     from streamkpca.models.exact import KernelPCA
     from streamkpca.models.outliers import OutlierDetector
+    from streamkpca.models.saving import load
     from streamkpca.models.sparse import SparseKernelPCA
-    from streamkpca.models.streaming import StreamingKernelPCA, load, merge
+    from streamkpca.models.streaming import StreamingKernelPCA, merge
 
 __all__ = [
     "ApproximateKernelPCA",
@@ -82,7 +83,8 @@ _HOMES = {
     "models.exact": "KernelPCA",
     "models.outliers": "OutlierDetector",
     "models.sparse": "SparseKernelPCA",
-    "models.streaming": "StreamingKernelPCA load merge",
+    "models.saving": "load",
+    "models.streaming": "StreamingKernelPCA merge",
 }
 # The parts of the package that they are made of, which are attributes too.
 _PARTS = set("_core checkpoint compilation components dictionary errors kernels models rows stream".split())

@@ -21,18 +21,18 @@ PACKAGE = ROOT / "streamkpca"
 
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
-    "(top)": 663,
+    "(top)": 665,
     "_core": 755,
     "adapters": 355,
     "changes": 637,
     "checkpoint": 595,
-    "cli": 1_406,
+    "cli": 1_404,
     "components": 1_658,
     "dictionary": 1_262,
     "export": 1_224,
     "kernels": 1_652,
-    "models": 1_274,
-    "monitoring": 1_500,
+    "models": 1_282,
+    "monitoring": 1_501,
     "plots": 386,
     "rows": 485,
     "stream": 1_343,
@@ -43,9 +43,9 @@ LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 0,
     "lines of code": sum(LINES.values()),
-    "lines of docstrings": 6_482,
+    "lines of docstrings": 6_507,
     "lines of several constants": 7,
-    "lines of tests": 21_500,
+    "lines of tests": 21_516,
     "words to avoid": 7,
 }
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from streamkpca import CheckpointError, StreamingKernelPCA, load
+from streamkpca import StreamingKernelPCA, load
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.periods import n_features_of
 from streamkpca.tables import Batch, Reading, Table
@@ -51,14 +51,11 @@ def read_saved(path: str, *, fitted: bool = True, alone: bool = False) -> Saved:
 
     With `alone`, refuse one that sees more of a row than its columns.
     """
-    model, monitor = load(path), None
-    with suppress(CheckpointError):
-        # Any other file that can be read holds a model alone.
-        monitor = Monitor.load(path)
-        model = monitor.model
+    found = load(path)
+    model, monitor = getattr(found, "model", found), found if isinstance(found, Monitor) else None
     if fitted and not n_learned(model):
         raise ValueError(f"{path}: this model has not learned any rows yet; run streamkpca fit FILE --model {path}")
-    extra = monitor.extra_ if monitor else model.extra_
+    extra = found.extra_
     notes = extra.get(NOTES) if isinstance(extra, dict) else None
     # Others may have written it.
     notes = notes if isinstance(notes, dict) else {}

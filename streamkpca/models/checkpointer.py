@@ -10,6 +10,7 @@ from streamkpca._core.files import FileName
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.errors import CheckpointError, CheckpointWarning, name_errors, warn
 from streamkpca.kernels import Kernel
+from streamkpca.models.saving import load
 from streamkpca.models.streaming import StreamingKernelPCA
 
 
@@ -111,13 +112,11 @@ class Checkpointer:
         late = self._every_seconds is not None and self.seconds_since_save >= self._every_seconds
         return self.save(model, extra) if enough or (late and new) else None
 
-    def latest(self, of: Any = StreamingKernelPCA, *, kernel: Kernel | None = None) -> Any:
-        """Read the newest generation that can be read; None if there is none.
+    def latest(self, *, kernel: Kernel | None = None) -> Any:
+        """Read the newest generation that can be read, as `streamkpca.load` does; None if there is none.
 
         Parameters
         ----------
-        of : type, default=StreamingKernelPCA
-            The class that was saved; or `Monitor`.
         kernel : Kernel, optional
             As for `load`.
 
@@ -129,7 +128,7 @@ class Checkpointer:
         generations = self.generations
         for path in generations:
             try:
-                model = of.load(path, kernel=kernel)
+                model = load(path, kernel=kernel)
             except (CheckpointError, OSError) as error:
                 warn(f"{error}; an older generation is tried", CheckpointWarning)
             else:

@@ -1,8 +1,9 @@
-"""Saving what is kept beside a model, such as a monitor, in one file with it."""
+"""What is saved: what is kept beside a model, such as a monitor, in one file with it; and `load`, which reads any."""
 
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from streamkpca._core.files import FileName
@@ -10,6 +11,9 @@ from streamkpca.errors import CheckpointError, name_errors, plainly, text_of
 from streamkpca.kernels import Kernel
 from streamkpca.models._protocol import advice_on
 from streamkpca.models.streaming import StreamingKernelPCA
+
+# Where the classes are that are saved with a model, by their entries; these modules import this one.
+_CLASSES = {"monitor": ("streamkpca.monitoring", "Monitor"), "changes": ("streamkpca.changes", "ChangeDetector")}
 
 # What it has found in the rows so far, with their number `n_rows`.
 Found = TypeVar("Found")
@@ -61,7 +65,7 @@ class SavedWithModel(ABC, Generic[Found]):
         return 0 if state is None else int(state.n_rows)
 
     def save(self, path: FileName, extra: Any = None) -> None:
-        """Write this and its model to a file, which `load` of either reads.
+        """Write this and its model to a file, which `streamkpca.load` reads.
 
         Parameters
         ----------
@@ -154,3 +158,38 @@ class SavedWithModel(ABC, Generic[Found]):
             raise CheckpointError(f"{source}: its {cls._noun} makes no sense: {plainly(text_of(error))}") from None
         made.extra_ = found.get("extra")
         return made
+
+
+def load(path: FileName, *, kernel: Kernel | None = None) -> Any:
+    """Read what `save` wrote: a model, or a `Monitor` or `ChangeDetector` with its model.
+
+    It continues as if it had never been stopped. Files from strangers are safe to load, see `StreamingKernelPCA.load`.
+
+    Parameters
+    ----------
+    path : path-like
+    kernel : Kernel, optional
+        As for `StreamingKernelPCA.load`.
+
+    Raises
+    ------
+    CheckpointError, OSError
+        As `StreamingKernelPCA.load`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from streamkpca import StreamingKernelPCA, load
+    >>> from streamkpca.monitoring import Monitor
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for one in (StreamingKernelPCA(3), Monitor()):
+    ...         one.save(pathlib.Path(folder, "plant.npz"))
+    ...         load(pathlib.Path(folder, "plant.npz"))
+    StreamingKernelPCA(n_components=3)
+    <Monitor: no rows yet, learn='normal'>
+    """
+    model = StreamingKernelPCA.load(path, kernel=kernel)
+    for entry, (module, name) in _CLASSES.items():
+        if isinstance(model.extra_, dict) and model.extra_.keys() == {entry, "extra"}:
+            return getattr(import_module(module), name)._restore(model, model.extra_, f"load: {os.fsdecode(path)}")
+    return model

@@ -692,9 +692,6 @@ def _prepare_rows(
     return state, rows, weights, n_rejected
 
 
-load = StreamingKernelPCA.load
-
-
 @name_errors
 def merge(*models: StreamingKernelPCA) -> StreamingKernelPCA:
     """Merge models that have learned from different rows: shards of a stream, machines of a fleet.

@@ -17,6 +17,12 @@ from streamkpca.rows.bad_rows import usable_rows
 from streamkpca.rows.times import Times
 from streamkpca.stream import Settings, check_range, latest_axes
 
+# Rows that are judged by one model and one scale, at least.
+SHORTEST_CHUNK = 32
+# Most rows that are.
+_LONGEST_CHUNK = 128
+# A chunk has a row for each 16 so far, rounded down to a power of two.
+_ROWS_FOR_ONE = 16
 # Numbers of a row up to which each is predicted by the others, as that takes the square of their number.
 MOST_RELATED = 1024
 # 1 / (1 - quantile) is a whole number of rows only up to rounding.
@@ -135,6 +141,11 @@ class Scorer(NamedTuple):
         """Return what is known of healthy rows, by the model and their relation, if there is one."""
         expectation = latest_axes(state.model, self.settings).expectation
         return Healthy(expectation, state.predictor, self.lags, n_phases(self.period))
+
+
+def find_chunk_length(n_rows: int) -> int:
+    """Return how many rows the present chunk has: by its position alone, so that cuts into calls do not matter."""
+    return min(max(1 << max(n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1, SHORTEST_CHUNK), _LONGEST_CHUNK)
 
 
 def append_predecessors(rows: Array, before: Array) -> tuple[Array, Array]:

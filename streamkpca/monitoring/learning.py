@@ -9,19 +9,13 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca.components.relation import Relation
 from streamkpca.kernels import Kernel
 from streamkpca.monitoring.events import AlarmSum
-from streamkpca.monitoring.judging import MOST_RELATED, YOUNG, Scorer, smooth
+from streamkpca.monitoring.judging import MOST_RELATED, SHORTEST_CHUNK, YOUNG, Scorer, smooth
 from streamkpca.monitoring.periods import has_passed
 from streamkpca.monitoring.rarity import RarityScale, find_rarity_divisor
 from streamkpca.monitoring.state import MonitorState, ScoredRows
 from streamkpca.stream import advance, calibrate, refit
 
 LEARN = ("normal", "all", "none")
-# Rows that are judged by one model and one scale, at least.
-SHORTEST_CHUNK = 32
-# Most rows that are.
-_LONGEST_CHUNK = 128
-# A chunk has a row for each 16 so far, rounded down to a power of two.
-_ROWS_FOR_ONE = 16
 # One chunk of this number is held out: its rows are not learned, and their scores tell what healthy rows score.
 _HELD_OUT = 4
 # Most rows that are held out: they resolve once in 2,000 rows.
@@ -46,11 +40,6 @@ _MOST_HELD_NUMBERS = 1_000_000
 _MOST_LEFT_NUMBERS = 100_000
 # Scores of learned rows that are enough to begin with, where a model was given.
 _ENOUGH = 250
-
-
-def find_chunk_length(n_rows: int) -> int:
-    """Return how many rows the present chunk has: by its position alone, so that cuts into calls do not matter."""
-    return min(max(1 << max(n_rows // _ROWS_FOR_ONE, 1).bit_length() - 1, SHORTEST_CHUNK), _LONGEST_CHUNK)
 
 
 def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> MonitorState:

@@ -21,8 +21,8 @@ from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.bound import FalseAlarmBound, renew_ratio
 from streamkpca.monitoring.causes import Cause, EventRows, find_causes
 from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog
-from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, judge
-from streamkpca.monitoring.learning import accept_change, begin_with_model, find_chunk_length, learn, learn_chunk, renew
+from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, find_chunk_length, judge
+from streamkpca.monitoring.learning import accept_change, begin_with_model, learn, learn_chunk, renew
 from streamkpca.monitoring.parameters import PARAMETER_CHECKS, QUANTILE, check_features, is_ignored, is_short
 from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
 from streamkpca.monitoring.state import MonitorState, ScoredRows, record_state, restore_state

@@ -9,7 +9,8 @@ from streamkpca.models.saving import ParameterCheck
 from streamkpca.models.streaming import StreamingKernelPCA, check_model
 from streamkpca.monitoring.causes import DIRECTIONS, Cause
 from streamkpca.monitoring.events import Event
-from streamkpca.monitoring.learning import LEARN, SHORTEST_CHUNK
+from streamkpca.monitoring.judging import SHORTEST_CHUNK
+from streamkpca.monitoring.learning import LEARN
 from streamkpca.monitoring.periods import as_seconds, check_length, time_passed
 
 # Share of healthy rows that raise no alarm, by default.

@@ -401,8 +401,8 @@ def test_a_model_that_was_fitted_goes_on(folder, X):
     assert run("fit", "old.csv", "--model", "m.npz").exit_code == 0
     write("new.csv", X[800:], first=800)
     assert worst(told("watch", "new.csv", "--model", "m.npz")[0])["first_row"] == 102
-    assert Monitor.load("m.npz").n_rows_ == 600
-    assert load("m.npz").n_samples_seen_ > 1000
+    assert load("m.npz").n_rows_ == 600
+    assert load("m.npz").model.n_samples_seen_ > 1000
 
 
 def test_events_come_as_rows_come(folder, X):

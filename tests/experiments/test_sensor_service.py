@@ -188,7 +188,7 @@ class Service:
         return found["streamkpca_rows_total"] + found["streamkpca_rejected_total/malformed"]
 
     def saved(self):
-        return Checkpointer(self.checkpoint).latest(Monitor)
+        return Checkpointer(self.checkpoint).latest()
 
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="needs the broker Mosquitto (Debian: mosquitto)")
@@ -331,7 +331,7 @@ def test_alarms_that_a_kill_left_unconfirmed_are_published_again(service, tmp_pa
     for packet in range(3, kept + 1):
         service._on_publish(service.client, None, packet, Mock(is_failure=False), None)
     assert service._save()
-    assert Checkpointer(tmp_path / "model.npz").latest(Monitor).extra_["alarms"] == ["x" * 200] * 2
+    assert Checkpointer(tmp_path / "model.npz").latest().extra_["alarms"] == ["x" * 200] * 2
     assert list(example.Service(example.checked_options()).unconfirmed.values()) == ["x" * 200] * 2
 
 
@@ -405,7 +405,7 @@ def test_what_users_say_of_an_event_is_taken_in_once_and_kept(service, tmp_path)
         say(wrong)
     assert (service.counts["feedback"], service.counts["malformed"], service.counts["rows"]) == (1, 5, 600)
     assert service._save()
-    saved = Checkpointer(tmp_path / "model.npz").latest(Monitor)
+    saved = Checkpointer(tmp_path / "model.npz").latest()
     assert [one.feedback for one in saved.events_ if one.start == event.start] == ["accepted"]
     for i, row in enumerate(np.tile(rows[500], (20, 1))):
         deliver(service, 601 + i, row)

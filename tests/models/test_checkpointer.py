@@ -62,13 +62,13 @@ def test_it_saves_at_intervals_of_rows(tmp_path):
 
 def test_it_keeps_monitors(tmp_path):
     checkpoints, monitor = Checkpointer(tmp_path / "m.npz", every_rows=100), Monitor()
-    assert checkpoints.latest(Monitor) is None
+    assert checkpoints.latest() is None
     assert checkpoints.save_if_due(monitor) is None
     monitor.update(ROWS[:99])
     assert checkpoints.save_if_due(monitor) is None
     monitor.update(ROWS[99:100])
     assert checkpoints.save_if_due(monitor, "x") is not None
-    again = checkpoints.latest(Monitor)
+    again = checkpoints.latest()
     assert (again.to_bytes(), again.extra_) == (monitor.to_bytes(), "x")
 
 

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from streams_to_watch import assert_same_records, eventful_rows, normal_rows, small_model
 
+import streamkpca
 from streamkpca import StreamingKernelPCA
+from streamkpca.changes import ChangeDetector
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Custom
+from streamkpca.models import saving
+from streamkpca.models.saving import SavedWithModel
 from streamkpca.monitoring import Monitor
 
 PARAMETERS = {"lags": 2, "smoothing": 0.3, "accept_after": 60, "max_gap": 5.0, "quantile": 0.95}
@@ -27,6 +31,23 @@ def test_files_hold_parameters_extra_data_and_the_model(tmp_path):
     assert loaded.to_bytes() == monitor.to_bytes() == path.read_bytes()
     X = monitor.stack(eventful_rows())
     np.testing.assert_array_equal(StreamingKernelPCA.load(path).novelty(X), monitor.model.novelty(X))
+
+
+def test_load_returns_what_was_saved(tmp_path):
+    model = small_model().partial_fit(normal_rows(100))
+    for saved in (model, Monitor(model), ChangeDetector(model)):
+        saved.save(tmp_path / "saved.npz", {"offset": 1})
+        loaded = streamkpca.load(tmp_path / "saved.npz")
+        assert (type(loaded), loaded.extra_) == (type(saved), {"offset": 1})
+        assert loaded.to_bytes({"offset": 1}) == (tmp_path / "saved.npz").read_bytes()
+    # A dictionary of the caller may have the same key.
+    model.save(tmp_path / "saved.npz", {"monitor": "pump 7"})
+    assert streamkpca.load(tmp_path / "saved.npz").extra_ == {"monitor": "pump 7"}
+
+
+def test_load_knows_all_classes_that_are_saved_with_a_model():
+    kinds = SavedWithModel.__subclasses__()
+    assert saving._CLASSES == {kind._entry: (kind.__module__.rpartition(".")[0], kind.__name__) for kind in kinds}
 
 
 def test_a_monitor_that_does_not_learn_is_restored():
