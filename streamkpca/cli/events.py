@@ -16,6 +16,7 @@ from streamkpca import plots
 from streamkpca.cli.console import printable
 from streamkpca.cli.reports import auroc, average_precision
 from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
+from streamkpca.monitoring.events import round_rarity
 from streamkpca.tables import Batch, Table
 
 Facts = dict[str, Any]
@@ -246,7 +247,7 @@ class Found:
             for event, panel in zip(worst, above.subfigures(1, len(worst), squeeze=False)[0], strict=True):
                 plots.draw_event(self.monitor, event, rows, **options, figure=panel)
                 number = self.event_facts(event)["number"]
-                panel.suptitle(f"Event {number:,}: once in {_round(event.severity)} rows", fontsize="medium")
+                panel.suptitle(f"Event {number:,}: once in {round_rarity(event.severity)} rows", fontsize="medium")
         plots.draw_novelty(
             np.concatenate([record.rarity for record in records]),
             name="rarity",
@@ -276,10 +277,10 @@ def event_of(monitor: Monitor, number: int) -> Event:
 
 def describe(event: Event, number: int, names: Sequence[str]) -> str:
     """Describe an event of a saved monitor in a line, by the names of columns if there are any."""
-    when = f"at row {event.start:,}" if event.start_time is None else str(event.start_time).partition(".0000")[0]
-    causes = [f"in {names[f] if isinstance(f := one.feature, int) and names else f}" for one in event.features[:1]]
-    rare = f"once in {_round(event.severity)} rows"
-    return ", ".join([f"event {number:,}", when, *causes, rare, *filter(None, [event.feedback])])
+    if names:
+        causes = (one._replace(feature=names[f] if isinstance(f := one.feature, int) else f) for one in event.features)
+        event = replace(event, features=tuple(causes))
+    return str(event).replace("event", f"event {number:,}", 1)
 
 
 def list_events(monitor: Monitor, names: Sequence[str]) -> list[str]:
@@ -300,7 +301,7 @@ def tell(found: Facts, unit: str) -> None:
         counts = f"{found['alarms']:,} alarms" if found["alarms"] != 1 else "1 alarm"
         span = begin if found["alarms"] == 1 else f"{begin} to {end}"
         span = f"{found['events']:,} similar events between {begin} and {end}" if "events" in found else span
-        head = f"Event {found['number']:,}: once in {_round(found['severity'])} rows"
+        head = f"Event {found['number']:,}: once in {round_rarity(found['severity'])} rows"
         head += f" (an estimate, from the {found['known_rows']:,} before)" * (found["severity"] > found["known_rows"])
         like = found["like_confirmed"] and f"like event {found['like_confirmed']:,}, which was confirmed"
         more = [span, counts, *["still open"] * found["is_open"], *filter(None, [found["feedback"], like])]
@@ -332,10 +333,6 @@ def tell_list(found: Found, name: str) -> None:
 
 def _worst(events: Sequence[Event]) -> Event:
     return max(events, key=lambda event: event.severity)
-
-
-def _round(severity: float) -> str:
-    return f"{float(f'{severity:.2g}'):,.0f}"
 
 
 def _deviation(cause: Facts, unit: str) -> str:

@@ -72,6 +72,8 @@ class Event:
     >>> event = monitor.events_[-1]
     >>> event.end, event.features[0].feature, event.is_open
     (1001, 1, True)
+    >>> print(event)
+    event at row 1,000, in feature 1, once in 2,400 rows
     """
 
     start: int
@@ -89,6 +91,10 @@ class Event:
     ranking: tuple[str | int, ...] = ()
     feedback: str | None = None
     is_open: bool = True
+
+    def __str__(self) -> str:
+        begin, rare = _write_place(self.start, self.start_time), f"once in {round_rarity(self.severity)} rows"
+        return ", ".join([f"event at {begin}", *_write_cause(self.features), rare, *filter(None, [self.feedback])])
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,8 @@ class Change:
     >>> change = monitor.change_detected_
     >>> change.start, change.features[0].feature, change.is_accepted
     (5000, 1, True)
+    >>> print(change)
+    lasting change from row 5,000 on, in feature 1, noticed at row 5,632
     """
 
     start: int
@@ -129,6 +137,10 @@ class Change:
     is_accepted: bool
     start_time: Time | None = None
     detected_time: Time | None = None
+
+    def __str__(self) -> str:
+        begin, end = _write_place(self.start, self.start_time), _write_place(self.detected, self.detected_time)
+        return ", ".join([f"lasting change from {begin} on", *_write_cause(self.features), f"noticed at {end}"])
 
 
 @dataclass(frozen=True)
@@ -318,3 +330,17 @@ def _signatures(rows: Array, healthy: Healthy) -> Array:
 def _likeness(event: Event) -> tuple[Any, ...]:
     """Return what events that are alike share."""
     return event.kind, *((cause.feature, cause.direction) for cause in event.features[:_LEADING])
+
+
+def round_rarity(rarity: float) -> str:
+    """Write a rarity in two digits."""
+    return f"{float(f'{rarity:.2g}'):,.0f}"
+
+
+def _write_place(row: int, time: Time | None) -> str:
+    return f"row {row:,}" if time is None else str(time).partition(".0000")[0]
+
+
+def _write_cause(causes: tuple[Cause, ...]) -> list[str]:
+    """Write the first of the causes, if there are any."""
+    return [f"in {'feature ' * isinstance(cause.feature, int)}{cause.feature}" for cause in causes[:1]]

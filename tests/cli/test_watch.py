@@ -329,9 +329,9 @@ def test_what_a_user_says_of_an_event_by_its_number_is_kept_with_the_model(folde
     write("later.csv", np.tile(X[900:920], (5, 1)), first=1400)
     for option, model, word, n_alarms in (("--accept", "m", "accepted", 0), ("--confirm", "other", "confirmed", 100)):
         later, said = told("watch", "later.csv", "--model", f"{model}.npz", option, fault)
-        assert f"{word.capitalize()}: event {fault}, 2024-05-04" in said
+        assert f"{word.capitalize()}: event {fault} at 2024-05-04" in said
         assert re.search(
-            rf"  event {fault}, 2024-05-04.*, in flow, total, once in .*, {word}", run("info", f"{model}.npz").stdout
+            rf"  event {fault} at 2024-05-04.*, in flow, total, once in .*, {word}", run("info", f"{model}.npz").stdout
         )
         assert later[-1]["alarms"] == n_alarms
         assert any(event["like_confirmed"] == fault for event in events(later)) == (word == "confirmed")
