@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from streamkpca.tables.blocks import Block
 from streamkpca.tables.columns import Asked, Reading
 from streamkpca.tables.errors import TableError, drop_hint, short
+from streamkpca.tables.formats import COMMENT, NAMES_AGAIN, Reader
 from streamkpca.tables.numbers import Bools
-from streamkpca.tables.readers import Block, Reader
 
-# Kinds of lines that are no rows, of rows that cannot be read, and of rows that are not wanted.
-COMMENT, NAMES_AGAIN = "a comment", "a line above the rows again"
-OTHER_WIDTH, NO_JSON = "other number of cells", "no JSON"
-NO_TIME, NO_LABEL, NO_NUMBER, A_GAP = "no time", "no label", "no number", "a gap"
-OTHER_TAG, NO_KEY = "another tag", "no machine"
+# Kinds of rows that lack something.
+_NO_TIME = "no time"
+_NO_LABEL = "no label"
+_NO_NUMBER = "no number"
+_A_GAP = "a gap"
 _SHOWN = 5
 _SKIP = "correct such rows, or skip them (--on-bad-rows skip)"
 _FILL = "fill such gaps, skip these rows (--on-missing skip), or learn with the gaps (--on-missing marginal)"
@@ -43,10 +44,10 @@ class BadRows:
         """Leave out rows with faults or gaps, as the options say; refuse or count them."""
         gaps, none = np.isnan(block.numbers), np.zeros(len(block.rows), bool)
         faults: dict[str, Any] = {
-            NO_TIME: none if block.times is None else ~np.isfinite(block.times),
-            NO_LABEL: none if block.labels is None else np.isnan(block.labels),
-            NO_NUMBER: gaps.all(axis=1),
-            A_GAP: none if self._asked.on_missing == "marginal" else gaps.any(axis=1),
+            _NO_TIME: none if block.times is None else ~np.isfinite(block.times),
+            _NO_LABEL: none if block.labels is None else np.isnan(block.labels),
+            _NO_NUMBER: gaps.all(axis=1),
+            _A_GAP: none if self._asked.on_missing == "marginal" else gaps.any(axis=1),
         }
         out = np.any(list(faults.values()), axis=0)
         found: list[tuple[int, str, str | int]] = list(block.bad)
@@ -77,7 +78,7 @@ class BadRows:
 
     def _leave_out(self, block: Block, row: int, kind: str, what: str | int) -> None:
         """Refuse a row, or count it: row `what` of a block, or a line that is no row for the reason `what`."""
-        remedy = _FILL if kind in (NO_NUMBER, A_GAP) else _SKIP
+        remedy = _FILL if kind in (_NO_NUMBER, _A_GAP) else _SKIP
         # Comments and the like are no rows of the table, so they never stop it.
         is_passed = kind in (COMMENT, NAMES_AGAIN) or (remedy == _FILL and self._asked.on_missing != "raise")
         stops = self._asked.on_bad_rows == "raise" and not is_passed
@@ -98,25 +99,24 @@ class BadRows:
 
     def _describe(self, block: Block, i: int, kind: str) -> str:
         """Say what is wrong with row i of a block."""
-        if kind == NO_TIME:
+        if kind == _NO_TIME:
             form = self._reading.time_format
             return f"column {short(' '.join(self._reading.time))!r} has no time in the form {form}"
-        if kind == NO_LABEL:
+        if kind == _NO_LABEL:
             return f"column {short(str(self._asked.labels))!r} has no number ({drop_hint(str(self._asked.labels))})"
         j = int(np.argmax(np.isnan(block.numbers[i])))
         name = self._reading.columns[j]
         return f"column {short(name)!r} {_describe_cell(block.texts[i, j])} ({drop_hint(name)})"
 
     def _count_odd_cells(self, block: Block) -> None:
-        i, j = np.nonzero(np.isnan(block.numbers))
+        j, i = np.nonzero(np.isnan(block.numbers.T))
         is_odd: Bools = np.array([text is not None for text in block.texts[i, j]], bool)
-        for c in np.unique(j[is_odd]):
-            rows, name = i[is_odd & (j == c)], self._reading.columns[c]
-            before = self.odd_cells[name]
-            self.odd_cells[name] += len(rows)
-            if not before:
-                cell = _describe_cell(block.texts[rows[0], c])
-                self._first_odd[name] = f"{self._unit} {block.rows[rows[0]]} {cell}"
+        i, j = i[is_odd], j[is_odd]
+        for c, first, n in zip(*np.unique(j, return_index=True, return_counts=True), strict=True):
+            name, before = self._reading.columns[c], self.odd_cells[self._reading.columns[c]]
+            self.odd_cells[name] += int(n)
+            cell = _describe_cell(block.texts[i[first], c])
+            self._first_odd.setdefault(name, f"{self._unit} {block.rows[i[first]]} {cell}")
             if self._tells(before, self.odd_cells[name]):
                 self._notes.append(self._describe_odd_cells(name))
 

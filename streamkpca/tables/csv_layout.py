@@ -166,15 +166,12 @@ def _find_rows(
     alike = [one for one in cells if len(one) == width]
     # The first may hold names.
     alike = alike[1:] or alike
-    columns = zip(*alike, strict=True)
-    known = [[is_typed(cell) for cell in column if not is_missing(cell)] for column in columns]
-    typed, is_used = (
-        [j for j, column in enumerate(known) if 2 * sum(column) >= max(len(column), 1)],
-        [*map(bool, known)],
-    )
-    clocks = [j for j in typed if 2 * sum(_TIME.fullmatch(one[j]) is not None for one in alike) > len(alike)]
+    columns = [*zip(*alike, strict=True)]
+    typed = [j for j, column in enumerate(columns) if _are_typed(column)]
+    is_used = [not all(map(is_missing, column)) for column in columns]
+    clocks = [j for j in typed if 2 * sum(map(bool, map(_TIME.fullmatch, columns[j]))) > len(alike)]
     is_row = [
-        len(one) == width and (_is_row([one[j] for j in typed]) or any(_TIME.fullmatch(one[j]) for j in clocks))
+        len(one) == width and (_are_typed([one[j] for j in typed]) or any(_TIME.fullmatch(one[j]) for j in clocks))
         for one in cells
     ]
     run = next((i for i in range(len(rows)) if all(is_row[i : i + _RUN])), len(rows))
@@ -216,8 +213,8 @@ def _count_up(cells: Sequence[str]) -> bool:
     return cells[0].isdecimal() and all(one == str(i) for i, one in enumerate(cells, start=int(cells[0])))
 
 
-def _is_row(cells: Sequence[str]) -> bool:
-    """Tell whether most cells where rows have numbers or times are that."""
+def _are_typed(cells: Sequence[str]) -> bool:
+    """Tell whether most cells that hold something look like numbers or times."""
     known = [is_typed(cell) for cell in cells if not is_missing(cell)]
     return sum(known) * 2 >= max(len(known), 1)
 

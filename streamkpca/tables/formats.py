@@ -1,36 +1,74 @@
-"""The formats of files, by their first bytes: to add one, write its reader, and give it a line here."""
+"""What each format of files answers: parts of the rows, by the names of the columns, and where reading goes on."""
 
-import re
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from streamkpca.tables.array_readers import ArrowReader, NpyReader, ParquetReader
-from streamkpca.tables.columns import Asked
-from streamkpca.tables.csv_reader import CsvReader
+import numpy as np
+import numpy.typing as npt
+
 from streamkpca.tables.errors import TableError
-from streamkpca.tables.json_reader import JsonReader
-from streamkpca.tables.readers import Reader
-from streamkpca.tables.sheet_reader import SheetReader
 from streamkpca.tables.source import Source
 
-# The first that fits. Letters that may also begin a column's name must not be followed by a delimiter.
-FORMATS: Sequence[tuple[bytes, Callable[[Source, Asked], Reader] | None]] = (
-    (rb"\x93NUMPY", NpyReader),
-    (rb"PAR1(?![,;\t|\r\n])", ParquetReader),
-    (rb"ARROW1(?![,;\t|\r\n])", ArrowReader),
-    # Pictures, documents and models.
-    (rb"\x89PNG|\xff\xd8\xff|GIF8|%PDF-|PK\x03\x04.{26}(header\.json|.{1,30}\.npy)", None),
-    (rb"PK\x03\x04|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", SheetReader),
-    (rb"(\xef\xbb\xbf)?\s*[{\[]", JsonReader),
-    (rb"", CsvReader),
-)
+Counts = npt.NDArray[np.int64]
+Start = Mapping[str, Any] | None
+
+# Kinds of lines that are no rows, and of those that cannot be read as rows.
+COMMENT = "a comment"
+NAMES_AGAIN = "a line above the rows again"
+OTHER_WIDTH = "other number of cells"
+NO_JSON = "no JSON"
+# A table of more columns has rows and columns exchanged, or is none.
+_WIDEST = 2**20
 
 
-def open_reader(source: Source, asked: Asked) -> Reader:
-    """Open the reader of the format that the first bytes tell."""
-    head = source.peek(lambda head: len(head.removeprefix(b"\xef\xbb\xbf").lstrip()) >= 8 or b"\n" in head.lstrip())
-    reader = next(reader for begin, reader in FORMATS if re.match(begin, head, re.DOTALL))
-    if reader is None:
-        raise TableError(f"{source.name}: is a picture, a document or a model; give a table (--model takes models)")
-    if source.follows and reader not in (CsvReader, JsonReader):
-        raise TableError(f"{source.name}: only text (CSV, JSON lines) grows row by row; leave --follow out")
-    return reader(source, asked)
+@dataclass(frozen=True)
+class Part:
+    """Rows as a format reads them.
+
+    rows (n,): their numbers in the file. cells: those of the columns that were asked for, as Arrow's arrays (n,) of
+    text, numbers or times. after (n, 2): what `Reader.position` needs to go on after each row; first how much was read.
+    bad: numbers, kinds and details of lines that cannot be read as rows.
+    """
+
+    rows: Counts
+    cells: dict[str, Any]
+    after: Counts
+    bad: Sequence[tuple[int, str, str]] = ()
+
+
+class Reader(ABC):
+    """One format.
+
+    names: of the columns, "0", "1", ... if not `named` by the file. dialect: how text is cut. n_above: lines above its
+    rows. unit: what rows are counted in, "line" or "row". total: the size in the unit of `Part.after`, None if unknown.
+    """
+
+    unit = "row"
+    n_above = 0
+
+    def __init__(self, source: Source, names: Sequence[str] | range, *, named: bool, total: int | None) -> None:
+        # Before they are made, as a file may claim any number.
+        if not 0 < len(names) <= _WIDEST:
+            raise TableError(f"{source.name}: expected 1 to {_WIDEST:,} columns but got {len(names)}; transpose it")
+        if len({*names}) < len(names):
+            raise TableError(f"{source.name}: has two columns of one name; rename one")
+        self.source, self.names, self.named, self.total = source, list(map(str, names)), named, total
+        self.dialect = dict[str, Any]()
+
+    @abstractmethod
+    def check_start(self, start: Mapping[str, Any]) -> None:
+        """Refuse a position that is not one of this file."""
+
+    @abstractmethod
+    def sample(self) -> Part:
+        """Return the first rows, with all columns."""
+
+    @abstractmethod
+    def parts(self, wanted: Sequence[str], n_rows: int, start: Start) -> Iterator[Part]:
+        """Yield the columns of these names, in parts of any size, from a position on."""
+
+    @abstractmethod
+    def position(self, after: Counts) -> dict[str, Any] | None:
+        """Make the position after a row."""

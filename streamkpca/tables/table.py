@@ -1,6 +1,7 @@
-"""A table in batches of numbers: parts become blocks of rows, and each stage is a function of blocks."""
+"""A table in batches of numbers: its format is found, and its parts become blocks of rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,14 +9,43 @@ import numpy.typing as npt
 from pyarrow import compute
 
 from streamkpca._core.arrays import Array
-from streamkpca.tables.bad_rows import OTHER_WIDTH, BadRows
-from streamkpca.tables.columns import Asked, Look, Reading
+from streamkpca.tables.bad_rows import BadRows
+from streamkpca.tables.binary_formats import ArrowReader, NpyReader, ParquetReader
+from streamkpca.tables.blocks import Block, choose_key, cut, sort_by_time, subtract_counters, widen
+from streamkpca.tables.columns import Asked, Look, Reading, Sample, choose_columns
 from streamkpca.tables.errors import TableError, reading_errors
+from streamkpca.tables.formats import OTHER_WIDTH, Counts, Part, Reader
 from streamkpca.tables.numbers import Bools, Form, read_numbers
-from streamkpca.tables.readers import Block, Counts, Part, Reader
-from streamkpca.tables.reshape import choose_key, cut, sort_by_time, subtract_counters, widen
+from streamkpca.tables.source import Source
+from streamkpca.tables.text_formats import CsvReader, JsonReader, read_sheet
 from streamkpca.tables.times import has_day, join_texts, read_times
 
+
+class Format(NamedTuple):
+    """A format of files: its name, the pattern of their first bytes, and what makes its reader.
+
+    is_text: whether its lines are read as they come, from pipes, compressed files, and files that grow.
+    """
+
+    name: str
+    begins: bytes
+    open_reader: Callable[[Source, Asked], Reader]
+    is_text: bool = False
+
+
+# The first that fits. Letters that may also begin a column's name must not be followed by a delimiter.
+FORMATS = (
+    Format("npy", rb"\x93NUMPY", NpyReader),
+    Format("Parquet", rb"PAR1(?![,;\t|\r\n])", ParquetReader),
+    Format("Arrow", rb"ARROW1(?![,;\t|\r\n])", ArrowReader),
+    Format("xlsx", rb"PK\x03\x04|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", read_sheet),
+    Format("JSON lines", rb"(\xef\xbb\xbf)?\s*[{\[]", JsonReader, is_text=True),
+    Format("CSV", rb"", CsvReader, is_text=True),
+)
+_NO_TABLE = rb"\x89PNG|\xff\xd8\xff|GIF8|%PDF-|PK\x03\x04.{26}(header\.json|.{1,30}\.npy)"
+_NO_TEXT = rb"[^\n]*[\x01-\x08\x0e-\x19\x1b-\x1f\x7f]"
+# A file whose times go back in more rows than this is put in order.
+_MOST_BACK = 0.3
 _LISTED_ROWS = 100_000
 # Usual steps without rows that are told, and how often.
 _SILENCE = 50
@@ -52,7 +82,7 @@ class Table:
         self,
         reader: Reader,
         reading: Reading,
-        forms: Mapping[int, Form | None],
+        forms: Mapping[str, Form | None],
         look: Look,
         asked: Asked,
         *,
@@ -63,7 +93,6 @@ class Table:
         self.names, self.key, self.sorts = reading.columns, asked.by and asked.by[1], sorts
         self.bad = BadRows(reader, reading, asked)
         self._start, self._is_utc = asked.start, look.is_utc
-        self._place = {name: j for j, name in enumerate(reader.names)}
         self._latest, self._n_silences = None, 0
 
     def clock(self, time: Any) -> str | float:
@@ -77,15 +106,15 @@ class Table:
 
     def words(self, name: str) -> tuple[str, str] | None:
         """Return the file's words for off and on in a column, None if it holds numbers."""
-        form = self._forms.get(self._place.get(name, -1))
+        form = self._forms.get(name)
         return form.words if form else None
 
     def list_texts(self, name: str) -> list[str]:
         """List what stands in a column, in order."""
-        found, j = set[str](), self._place[name]
+        found = set[str]()
         with reading_errors(self.path):
-            for part in self.reader.parts([j], _LISTED_ROWS, None):
-                found |= set(compute.unique(join_texts([part.cells[j]]).drop_null()).to_pylist())
+            for part in self.reader.parts([name], _LISTED_ROWS, None):
+                found |= set(compute.unique(join_texts([part.cells[name]]).drop_null()).to_pylist())
         return sorted(found)
 
     def batches(self, n_rows: int) -> Iterator[Batch]:
@@ -124,7 +153,7 @@ class Table:
         columns = [reading.wide[1]] if reading.wide else list(reading.columns)
         key = reading.wide[0] if reading.wide else self._asked.by and self._asked.by[0]
         wanted = [*columns, *reading.time, *filter(None, [self._asked.labels, key])]
-        parts = self.reader.parts(list(dict.fromkeys(self._place[name] for name in wanted)), n_rows, self._start)
+        parts = self.reader.parts(list(dict.fromkeys(wanted)), n_rows, self._start)
         blocks: Iterator[Block] = (self._convert(part, columns, key) for part in parts)
         if self._asked.by is not None:
             blocks = choose_key(blocks, self._asked.by[1])
@@ -146,25 +175,102 @@ class Table:
         for c, name in enumerate(columns):
             numbers[:, c], odd = self._read_numbers(part, name)
             if odd is not None:
-                texts[odd, c] = list(map(str, part.cells[self._place[name]].filter(odd).to_pylist()))
+                texts[odd, c] = list(map(str, part.cells[name].filter(odd).to_pylist()))
             if gaps := self.reading.gaps.get(name):
                 is_gap = np.isin(numbers[:, c], gaps)
                 texts[is_gap, c], numbers[is_gap, c] = numbers[is_gap, c], np.nan
         if self.reading.time:
-            cells = [part.cells[self._place[name]] for name in self.reading.time]
+            cells = [part.cells[name] for name in self.reading.time]
             times, is_utc = read_times(cells, str(self.reading.time_format))
             self._is_utc |= is_utc
         if self._asked.labels is not None:
             labels = self._read_numbers(part, self._asked.labels)[0]
         if key is not None:
-            keys = np.array(join_texts([part.cells[self._place[key]]]).fill_null("").to_pylist(), object)
+            keys = np.array(join_texts([part.cells[key]]).fill_null("").to_pylist(), object)
         return Block(part.rows, numbers, texts, times, labels, keys, part.after, part.bad)
 
     def _read_numbers(self, part: Part, name: str) -> tuple[Array, Bools | None]:
-        j = self._place[name]
-        return read_numbers(part.cells[j], self._forms[j] or Form())
+        return read_numbers(part.cells[name], self._forms[name] or Form())
 
     def _position(self, block: Block) -> dict[str, Any] | None:
         """Make the position after a block, and the rows left out at its end."""
         position = None if self.sorts else self.reader.position(block.after[-1])
         return position if position is None or block.state is None else position | {"counters": block.state}
+
+
+def open_table(path: str, **options: Any) -> Table:
+    r"""Open a file, or standard input ("-"), for reading in batches; its first bytes tell the format.
+
+    header : whether text has names above its rows; None: its contents tell.
+    delimiter, decimal : of CSV; None: its contents tell.
+    columns, drop : names of columns to read, in this order, and to leave out; without names they are "0", "1", ...
+    time, labels : columns handed out beside the rows, and never features: numbers or dates, and numbers. Several
+        columns of times are joined by spaces.
+    time_format : of `strptime`, "number", or "s", "ms", "us" or "ns" for numbers since 1970; None: the cells tell.
+    differences : columns of counters, whose differences are read; None: those of `known`, or what a look finds.
+    gaps : numbers that stand for gaps; None: the first rows tell.
+    wide : column of tags, if each row holds the value of one; the table then has a column for each tag.
+    by : column of machines, and the one whose rows are read.
+    known : how an earlier file of these columns was read.
+    on_bad_rows : "raise" refuses a row with another number of cells, or without a time; "skip" leaves it out.
+    on_missing : a row with gaps (cells without a number) is refused ("raise"), left out ("skip"), or keeps NaN
+        ("marginal"); rows without any number are left out then, and counted.
+    follow : whether to wait for more at the end of text; a file that was replaced or emptied is read anew.
+    start : `Batch.position` of an earlier reading, to go on after it. If the file is another one now, that is an
+        error, or with `follow` a note, and reading from the beginning.
+    looks : whether to look at the first rows for what is not given: the time, tags, machines, counters, columns
+        without numbers; rows that are not in order of time are put in order. `Table.look` tells what was found.
+
+    Memory is that of a block of text (1 MiB), of some rows or pages, of a batch in Arrow's file, or of all rows if they
+    are put in order.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
+    >>> _ = path.write_text("t,x,y\n10,1,2\n11,3,Bad\n12,5\n13,6,7\n")
+    >>> table = open_table(str(path), time=["t"], on_bad_rows="skip", on_missing="marginal")
+    >>> [(batch.rows.tolist(), batch.numbers.tolist()) for batch in table.batches(1000)]
+    [([2, 3, 5], [[1.0, 2.0], [3.0, nan], [6.0, 7.0]])]
+    >>> table.bad.n_read, dict(table.bad.kinds), dict(table.bad.odd_cells)
+    (4, {'other number of cells': 1}, {'y': 1})
+    """
+    asked = Asked(**options)
+    source = Source(path, follow=asked.follow)
+    with reading_errors(source.name):
+        reader = _open_reader(source, asked)
+        sample = Sample(reader, decimal=asked.decimal)
+        # Steps between numbers may be larger than any number.
+        with np.errstate(over="ignore", invalid="ignore"):
+            reading, look = choose_columns(sample, asked)
+        # Tags may come one after the other, each with all its times.
+        can_sort, is_long = source.rereadable and not asked.follow, reading.wide is not None
+        sorts = asked.looks and (look.back > _MOST_BACK or (is_long and can_sort and look.back > 0.0))
+        if sorts and not can_sort:
+            what = "its rows are not in order of time; only a file that is complete is put in order"
+            raise TableError(f"{source.name}: {what}; write it to a file, and leave --follow out")
+        try:
+            if asked.start is not None:
+                reader.check_start(asked.start)
+        except TableError as error:
+            if not asked.follow:
+                raise
+            source.notes.append(f"{error}; reading it from its beginning")
+            asked = asked._replace(start=None)
+    return Table(reader, reading, sample.forms, look, asked, sorts=sorts)
+
+
+def _open_reader(source: Source, asked: Asked) -> Reader:
+    """Open the reader of the format that the first bytes tell."""
+    head = source.peek(lambda head: len(head.removeprefix(b"\xef\xbb\xbf").lstrip()) >= 8 or b"\n" in head.lstrip())
+    found = next(one for one in FORMATS if re.match(one.begins, head, re.DOTALL))
+    texts = " and ".join(one.name for one in FORMATS if one.is_text)
+    if re.match(_NO_TABLE, head, re.DOTALL):
+        raise TableError(f"{source.name}: is a picture, a document or a model; give a table (--model takes models)")
+    if found.is_text and re.match(_NO_TEXT, head):
+        known = f"{', '.join(one.name for one in FORMATS)}, compressed ones with the suffix .gz, .bz2, ..."
+        raise TableError(f"{source.name}: is neither text nor any other known format; give {known}")
+    if not found.is_text and source.follows:
+        raise TableError(f"{source.name}: only {texts} grow row by row; leave --follow out")
+    if not found.is_text and not source.is_plain:
+        what = f"only {texts} are read from a pipe, or compressed"
+        raise TableError(f"{source.name}: {what}; unpack it, and name the file")
+    return found.open_reader(source, asked)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from test_tables_followed import Log
 
 from streamkpca.tables import TableError, open_table
-from streamkpca.tables.csv_reader import decode
 from streamkpca.tables.source import find_code, recode
+from streamkpca.tables.text_formats import decode
 
 GIVEN = Path(__file__).parents[2] / ".." / "shared" / "data" / "files"
 

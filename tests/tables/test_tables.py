@@ -342,7 +342,7 @@ ONES = np.ones((5, 2))
     ("name", "data", "message"),
     [
         ("absent.csv", None, "no such file; give a table"),
-        (".", None, "is a folder; give a CSV"),
+        (".", None, "is a folder; name a file in it"),
         ("1d.npy", npy(ONES[0]), r"of shape \(2,\); save them as float64 in two dimensions"),
         ("complex.npy", npy(ONES + 1j), "expected real numbers in rows and columns but got complex128"),
         ("objects.npy", npy(np.array([[1, "a"]], object)), "cannot be read .*Python objects in dtype"),
@@ -355,7 +355,7 @@ ONES = np.ones((5, 2))
             b"PK\x03\x04\x14\0\0\0\x08\0",
             "is a spreadsheet, which needs python-calamine|cannot be read",
         ),
-        ("a.npy.gz", gzip.compress(npy(ONES)), "only CSV and JSON lines are read from a pipe, or compressed"),
+        ("a.npy.gz", gzip.compress(npy(ONES)), "only JSON lines and CSV are read from a pipe, or compressed"),
         ("gap.parquet", parquet_of({"x": [1.0, None, np.inf]}), r"row 1 \(from 0\): column 'x' has no value"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

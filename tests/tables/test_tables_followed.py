@@ -175,8 +175,8 @@ def test_a_file_may_be_absent_at_first_and_for_a_while(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.npy", b"\x93NUMPY\x01\0" + bytes(99), r"only text \(CSV, JSON lines\) grows row by row"),
-        ("x.arrow", b"ARROW1\0\0", r"only text \(CSV, JSON lines\) grows row by row"),
+        ("x.npy", b"\x93NUMPY\x01\0" + bytes(99), r"only JSON lines and CSV grow row by row"),
+        ("x.arrow", b"ARROW1\0\0", r"only JSON lines and CSV grow row by row"),
         ("x.csv.gz", b"\x1f\x8b\x08", "compressed files do not grow line by line; leave --follow out"),
         ("absent/x.csv", None, "no such file"),
     ],

@@ -1,23 +1,51 @@
-"""Blocks of rows put in order of time, made wide, cut, and with counters subtracted: each a function of blocks."""
+"""Blocks of rows, put in order of time, made wide, cut, and with counters subtracted: each a function of blocks."""
 
 from bisect import bisect
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from streamkpca.tables.bad_rows import NO_KEY, OTHER_TAG
+from streamkpca._core.arrays import Array
 from streamkpca.tables.errors import TableError
-from streamkpca.tables.readers import BLOCK_ARRAYS, Block
+from streamkpca.tables.formats import Counts
 
+# Kinds of rows that are not wanted.
+OTHER_TAG = "another tag"
+NO_KEY = "no machine"
 # The most numbers of a table that is put in order of time in memory: 256 MB.
 _MOST_SORTED = 2**25
+_ARRAYS = ("rows", "numbers", "texts", "times", "labels", "keys", "after")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of a table between two stages; see `Part` and `Batch`.
+
+    texts (n, d): what stands in cells that are taken for gaps: text that is no number, or a number that stands for a
+    gap. keys (n,): tag or machine of a row. state: what counters need to go on after these rows.
+    """
+
+    rows: Counts
+    numbers: Array
+    texts: npt.NDArray[Any]
+    times: npt.NDArray[Any] | None
+    labels: Array | None
+    keys: Any
+    after: Counts
+    bad: Sequence[tuple[int, str, str]]
+    state: list[list[float | None]] | None = None
+
+    def __getitem__(self, part: Any) -> "Block":
+        arrays: Any = {name: None if (a := getattr(self, name)) is None else a[part] for name in _ARRAYS}
+        return replace(self, **arrays)
 
 
 def _join(blocks: Sequence[Block]) -> Block:
     """Put blocks one after the other."""
-    parts = {name: [getattr(block, name) for block in blocks] for name in BLOCK_ARRAYS}
+    parts = {name: [getattr(block, name) for block in blocks] for name in _ARRAYS}
     arrays: Any = {name: None if part[0] is None else np.concatenate(part) for name, part in parts.items()}
     return Block(**arrays, bad=[one for block in blocks for one in block.bad])
 
