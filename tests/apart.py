@@ -5,6 +5,13 @@ import signal
 import sys
 import traceback
 
+import pytest
+
+# Libraries keep threads, of which children touch none, nor do they wait for any.
+FORKS = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning"),
+]
 STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 

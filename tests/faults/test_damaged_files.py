@@ -11,7 +11,6 @@ import tracemalloc
 from collections import Counter
 
 import numpy as np
-import pytest
 from corruptions import CHANGED_ENTRIES, changed_arrays, entries, models, repacked, unpacked, with_entry
 
 from streamkpca import CheckpointError, StreamingKernelPCA
@@ -19,8 +18,6 @@ from streamkpca import CheckpointError, StreamingKernelPCA
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 MODELS = models()
 FILES = {name: model.to_bytes({"offset": 1}) for name, model in MODELS.items()}
-
-pytestmark = pytest.mark.faults
 
 
 def test_forged_contents_are_refused_or_load():

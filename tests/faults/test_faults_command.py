@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from apart import Command
+from apart import FORKS, Command
 from commands import COMMAND, assert_plain
 
 import streamkpca
@@ -30,11 +30,7 @@ LINES = [",".join(map(repr, row)) + "\n" for row in DATA.tolist()]
 HEADER = "a,b,c\n"
 STOPPED = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning"),
-]
+pytestmark = FORKS
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from apart import in_a_child
+from apart import FORKS, in_a_child
 from click.testing import CliRunner
 
 from streamkpca import StreamingKernelPCA, load
@@ -23,11 +23,7 @@ resource = pytest.importorskip("resource", reason="there are no limits of files'
 N_SAVES = 1000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 20
 ROWS = np.random.default_rng(8).normal(size=(200, 3))
 
-pytestmark = [
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"),
-    # Other libraries keep threads; the children wait for none of them.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning"),
-]
+pytestmark = FORKS
 
 
 def new_model(n_rows=100):

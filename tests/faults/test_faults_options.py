@@ -27,7 +27,7 @@ EVERY_OPTION, EVERY_MODEL = (1, 3) if NIGHTLY else (97, 29)
 DATA = np.round(np.random.default_rng(6).normal(size=(80, 3)), 5)
 LINES = [",".join(map(repr, row)) + "\n" for row in DATA.tolist()]
 
-pytestmark = [pytest.mark.faults, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture

@@ -6,17 +6,14 @@ HYPOTHESIS_PROFILE=nightly kills 1,000 processes.
 import errno
 import gc
 import os
-import shutil
 import signal
-import tempfile
 import time
 from collections import Counter
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
-from apart import in_a_child
+from apart import FORKS
 from interrupts import interrupted_at
 
 from streamkpca import Checkpointer, StreamingKernelPCA, load
@@ -27,12 +24,7 @@ N_KILLS = 1000 if NIGHTLY else 20
 INTERVAL = 20
 ROWS = np.random.default_rng(3).normal(size=(4000, 3))
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork"),
-    # numba keeps threads of its own in some versions; the children touch none.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning"),
-]
+pytestmark = FORKS
 
 
 def new_model():
@@ -113,34 +105,6 @@ def kept(folder):
     assert (folder / "m.npz").read_bytes() == before
     assert os.listdir(folder) == ["m.npz"]
     assert load(folder / "m.npz").extra_ == "old"
-
-
-def must_fail(act, number):
-    try:
-        act()
-    except OSError as error:
-        assert error.errno == number, error  # noqa: PT017
-    else:
-        raise AssertionError("it was saved")
-
-
-def test_a_read_only_folder_keeps_its_file():
-    folder = Path(tempfile.mkdtemp())
-    try:
-        with kept(folder) as model:
-            (folder / "m.npz").chmod(0o666)
-            folder.chmod(0o555)
-
-            def save(report):
-                if os.getuid() == 0:
-                    os.setuid(65534)
-                must_fail(lambda: model.save(folder / "m.npz"), errno.EACCES)
-                load(folder / "m.npz")
-
-            assert in_a_child(save, seconds=60) == (0, [])
-            folder.chmod(0o755)
-    finally:
-        shutil.rmtree(folder)
 
 
 class Failing:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from apart import in_a_child
+from apart import FORKS, in_a_child
 from pyarrow import feather, parquet
 
 from streamkpca.tables import TableError, open_table
@@ -33,9 +33,8 @@ WAYS = [
 ]
 
 pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited in a fork"),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning"),
+    *FORKS,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited as Linux does"),
 ]
 
 
