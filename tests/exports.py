@@ -23,6 +23,7 @@ from streamkpca.export.scales import Scales
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, Sigmoid
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path")
 STRICT = "-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wdouble-promotion -Wmissing-declarations".split()
 NUMBERS = {"double": np.float64, "float": np.float32}
 MATRIX = np.array([[1.1, -0.4, 0.2], [0.3, 0.9, 0.0], [-0.2, 0.1, 0.6]])
@@ -212,6 +213,10 @@ class Compiled:
         call.argtypes, call.restype = [self.array], np.ctypeslib.as_ctypes_type(self.number)
         return np.array([call(row) for row in np.ascontiguousarray(rows, dtype=self.number)])
 
+    def rarity(self, rows):
+        """Return in how many rows one is as odd."""
+        return self.numbers("rarity", rows)
+
     def explain(self, rows):
         """Return the most surprising feature of each row, what is expected of all, and how surprising each is."""
         call, rows = self.function("explain"), np.ascontiguousarray(rows, dtype=self.number)
@@ -248,10 +253,21 @@ class Session:
         cpu = ["CPUExecutionProvider"]
         self.session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=cpu)
 
-    def answers(self, rows):
-        """Return projections, errors and novelty."""
-        found = self.session.run(
-            ["projection", "reconstruction_error", "novelty"], {"X": np.asarray(rows).astype(self.dtype)}
-        )
+    def run(self, *names, rows):
+        """Return outputs of the graph."""
+        found = self.session.run(names, {"X": np.asarray(rows).astype(self.dtype)})
         assert {array.dtype for array in found} == {self.dtype}
         return tuple(array.astype(np.float64) for array in found)
+
+    def answers(self, rows):
+        """Return projections, errors and novelty."""
+        return self.run("projection", "reconstruction_error", "novelty", rows=rows)
+
+    def rarity(self, rows):
+        """Return in how many rows one is as odd."""
+        return self.run("rarity", rows=rows)[0]
+
+    def explain(self, rows):
+        """Return the most surprising feature of each row, what is expected of all, and how surprising each is."""
+        expected, terms = self.run("expected", "terms", rows=rows)
+        return terms.argmax(axis=1), expected, terms

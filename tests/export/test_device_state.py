@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 from commands import run as command
-from exports import COMPILER
+from exports import NEEDS_COMPILER
 from hypothesis import given
 from hypothesis import strategies as st
 from on_a_device import started
@@ -19,10 +19,7 @@ from streamkpca.kernels import RBF, Linear
 from streamkpca.stream import State
 from streamkpca.stream.step import move_atoms
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_COMPILER]
 RANDOM = np.random.default_rng(5)
 ANGLES = RANDOM.uniform(0.0, 2.0 * np.pi, 9000)
 RING = np.column_stack([np.cos(ANGLES), np.sin(ANGLES), np.cos(2.0 * ANGLES)]) + 0.05 * RANDOM.normal(size=(9000, 3))
@@ -115,14 +112,6 @@ def test_a_fleet_is_one_model_that_answers_learns_and_is_saved(fleet):
         # A sample without the rows of the devices must not stand for all rows.
         assert np.trace(found.second) > 0.9 * recorded
     assert move_atoms(union.state_.summary).basis.size == union.n_atoms_
-
-
-def test_states_of_one_origin_merge_in_any_order(fleet):
-    model, (state, _) = fleet
-    home = from_device(state, model)
-    one, other = merge(model, home), merge(home, model)
-    np.testing.assert_allclose(one.eigenvalues_, other.eigenvalues_, rtol=1e-9)
-    np.testing.assert_array_equal(moments_of(one).second, moments_of(other).second)
 
 
 def test_a_device_goes_on_to_the_bit_with_what_it_saved_or_was_sent(fleet, folder):

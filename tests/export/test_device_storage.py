@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from exports import COMPILER
+from exports import NEEDS_COMPILER
 from hypothesis import given
 from hypothesis import strategies as st
 from on_a_device import SLOT, Device
@@ -15,10 +15,7 @@ from streamkpca.export import to_device
 from streamkpca.export.device_state import decode, encode
 from streamkpca.kernels import RBF
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path"),
-]
+pytestmark = [pytest.mark.slow, NEEDS_COMPILER]
 WHOLE = 10**9
 # A union brings so many rows of others.
 N_OF_OTHERS = 1000

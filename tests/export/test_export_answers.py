@@ -18,12 +18,14 @@ from exports import (
     formula,
     plain,
     probing_rows,
+    rarity_of,
     streamed,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA
+from streamkpca.export.scales import Scales
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, RationalQuadratic
 
 pytestmark = pytest.mark.slow
@@ -44,19 +46,54 @@ def build(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def every_kernel(build):
-    """Export all kernels."""
-    return dict(zip(EXPORTABLE, build(*(Case(plain(kernel)) for kernel in EXPORTABLE)), strict=True))
+    """Export all kernels in both precisions."""
+    cases = {dtype: [Case(plain(kernel), dtype) for kernel in EXPORTABLE] for dtype in NUMBERS}
+    return {dtype: dict(zip(EXPORTABLE, build(*parts), strict=True)) for dtype, parts in cases.items()}
 
 
+@pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("kernel", EXPORTABLE, ids=repr)
-def test_every_exportable_kernel_answers_as_in_python(kernel, every_kernel):
-    model = plain(kernel)
-    rows = probing_rows(model)
-    assert_same_answers(model, rows, *every_kernel[kernel].answers(rows), tolerance=1e-12)
+def test_every_exportable_kernel_answers_as_in_python(kernel, dtype, every_kernel):
+    model, exported = plain(kernel), every_kernel[dtype][kernel]
+    # The second is what the header of a C file says.
+    single = 1e-5 if isinstance(exported, Session) else 1e-3
+    tolerance, farthest = {"float": (single, 1e15), "double": (1e-12, 1e140)}[dtype]
+    rows = probing_rows(model).astype(NUMBERS[dtype]).astype(np.float64)
+    assert_same_answers(model, rows, *exported.answers(rows), tolerance=tolerance)
     if kernel.is_stationary:
         # Novelty goes on growing far away.
-        rows = np.geomspace(10.0, 1e140, 60)[:, None] * [0.7, -1.0, 0.2]
-        np.testing.assert_allclose(every_kernel[kernel].answers(rows)[2], model.novelty(rows), rtol=1e-11)
+        rows = np.geomspace(10.0, farthest, 60)[:, None] * [0.7, -1.0, 0.2]
+        rows = rows.astype(NUMBERS[dtype]).astype(np.float64)
+        np.testing.assert_allclose(exported.answers(rows)[2], model.novelty(rows), rtol=10.0 * tolerance)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("d", [1, 4])
+def test_rarity_and_expected_numbers_are_those_of_a_monitors_views(d, dtype, build):
+    angle = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, (3000, 1))
+    rows = (np.sin(angle + np.arange(d)) + 0.1 * drawn_rows(0, 3000, d)) * [100.0, 1.0, 0.01, 7.0][:d] + 50.0
+    rows = rows.astype(np.float32).astype(np.float64)
+    model = streamed(RBF("spread").in_units("std"), rows[:2000])
+    relation, tolerance = Scales.of(model).relation, {"float": 1e-4, "double": 1e-11}[dtype]
+    (exported,) = build(Case(model, dtype))
+    broken = rows[2000:2200] + 200.0 * np.eye(d)[0]
+    asked = np.concatenate([rows[2000:], broken, [[1e30, 0.0, -1e30, 0.0][:d]]])
+    found, rarity = exported.rarity(asked), rarity_of(model, asked)
+    # Interpolated between powers of two.
+    assert ((0.6 * rarity < found) & (found < 1.7 * rarity))[:-1].all()
+    assert 2 < (found[:1000] > 100.0).sum() < 20
+    assert 1e4 < found[-1] < np.inf
+    most, expected, terms = exported.explain(asked)
+    reference = asked[:-1] / relation.scale - relation.residuals(asked[:-1])
+    np.testing.assert_allclose(expected[:-1] / relation.scale, reference, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(terms[:-1], relation.terms(asked[:-1]), rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(most, terms.argmax(axis=1))
+    assert (most[1000:1200] == 0).mean() > 0.9
+    asked[0, 0] = np.nan
+    assert np.isnan(exported.rarity(asked[:2])).tolist() == [True, False]
+    # In C, what is missing is predicted by the others.
+    expected[0, 0] = np.nan if isinstance(exported, Session) else expected[0, 0]
+    np.testing.assert_allclose(exported.explain(asked[:2])[1][:, 0], expected[:2, 0], rtol=tolerance)
 
 
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -115,9 +152,9 @@ def test_large_offsets_and_whitened_features_of_very_different_units_do_no_harm(
 @pytest.mark.parametrize("kernel", OF_ALL_NUMBERS, ids=repr)
 def test_nan_stays_nan_and_harms_no_other_row(kernel, every_kernel):
     rows = drawn_rows(1, 4)
-    clean = every_kernel[kernel].answers(rows)
+    clean = every_kernel["double"][kernel].answers(rows)
     rows[0, 1] = rows[2] = np.nan
-    for answer, before in zip(every_kernel[kernel].answers(rows), clean, strict=True):
+    for answer, before in zip(every_kernel["double"][kernel].answers(rows), clean, strict=True):
         assert np.isnan(answer[[0, 2]]).all()
         np.testing.assert_allclose(answer[[1, 3]], before[[1, 3]], atol=1e-14)
 
@@ -125,10 +162,10 @@ def test_nan_stays_nan_and_harms_no_other_row(kernel, every_kernel):
 def test_rows_far_away_resemble_no_atom_and_lengths_do_not_overflow(every_kernel):
     for kernel in (RBF(0.4), Matern(1.5, length_scale=1.7), RationalQuadratic(1.0, length_scale=1.7)):
         for size in (1e150, 1e200):
-            projections, errors, novelty = every_kernel[kernel].answers(np.full((1, 3), size))
+            projections, errors, novelty = every_kernel["double"][kernel].answers(np.full((1, 3), size))
             np.testing.assert_allclose(projections, -formula(plain(kernel)).offset[None], atol=1e-12)
             np.testing.assert_allclose(errors, 1.0, atol=1e-12)
             assert 1e2 < novelty[0] < np.inf
     rows = drawn_rows(1, 4) * np.array([[1e200], [1e-200], [1.0], [0.0]])
-    answers = every_kernel[Cosine()].answers(rows)
+    answers = every_kernel["double"][Cosine()].answers(rows)
     assert_same_answers(plain(Cosine()), rows, *answers, tolerance=1e-12)
