@@ -1,8 +1,6 @@
 import copy
 import gc
-import os
 import pickle
-import signal
 import threading
 from pathlib import Path
 
@@ -36,30 +34,6 @@ def test_copies_have_locks_of_their_own(clone):
         assert is_free(clone(lock))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
-def test_a_child_process_starts_with_free_locks():
-    lock, held, done = WriteLock(), threading.Event(), threading.Event()
-
-    def hold():
-        with lock.held:
-            held.set()
-            done.wait(60)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait(60)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
-        with lock.held:
-            os._exit(7)
-    _, status = os.waitpid(child, 0)
-    done.set()
-    thread.join()
-    assert os.waitstatus_to_exitcode(status) == 7
-
-
 def test_locks_are_forgotten_with_their_models():
     gc.collect()
     before = len(concurrency._LOCKS)
@@ -81,16 +55,6 @@ class Slow:
         self.started.set()
         self.finish.wait(30)
         return [self.n_calls]
-
-
-def test_a_cached_property_is_computed_once_and_kept():
-    slow = Slow()
-    slow.finish.set()
-    assert slow.result is slow.result
-    assert slow.n_calls == 1
-    assert vars(slow)["result"] == [1]
-    assert isinstance(Slow.result, cached_property)
-    assert Slow.result.__doc__ == "Compute slowly."
 
 
 def test_other_threads_do_not_wait_for_it_and_one_result_is_kept():

@@ -15,13 +15,3 @@ def test_it_is_the_largest_sum_of_the_latest_observations(excesses):
     assert cusum.total == max(sums)
     # The earliest start that no row before would improve: the row after the last zero.
     assert cusum.n == (len(excesses) - max(i for i, value in enumerate(sums) if value == max(sums)) if max(sums) else 0)
-
-
-@given(st.lists(st.tuples(st.integers(-5, 9), st.integers(0, 4)), max_size=20))
-def test_observations_may_come_together_if_their_excess_is_the_same(runs):
-    together, single = Cusum(), Cusum()
-    for excess, n in runs:
-        together = together.add(excess * n, n)
-        for _ in range(n):
-            single = single.add(excess)
-    assert together == single

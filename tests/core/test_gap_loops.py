@@ -1,16 +1,12 @@
 """The loops of rows with gaps against numpy's linear algebra."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca._core._loops import (
-    condition_precision,
-    factor_in_place,
     fill_expected,
     nearest_atoms,
-    solve_for_all,
     tilt_apart,
     tilt_together,
 )
@@ -33,25 +29,6 @@ def some_gaps(rng, n, d):
     missing = rng.random((n, d)) < 0.5
     missing[np.arange(n), rng.integers(0, d, n)] = True
     return missing
-
-
-@given(SEEDS, st.integers(1, 6), st.integers(0, 2))
-def test_factors_and_solutions_are_those_of_numpy(seed, g, beside):
-    rng = np.random.default_rng(seed)
-    whole = np.full((g + beside, g + beside), np.nan)
-    matrix = whole[:g, :g] = definite(rng, g)
-    columns = rng.normal(size=(g, 4))
-    factored, solved = whole.copy(), columns.copy()
-    log = factor_in_place(factored, g)
-    factor = np.linalg.cholesky(matrix)
-    np.testing.assert_allclose(np.tril(factored[:g, :g]), factor, rtol=1e-9, atol=1e-12)
-    assert log == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-9)
-    solve_for_all(factored, g, solved)
-    np.testing.assert_allclose(solved, np.linalg.solve(factor, columns), rtol=1e-8, atol=1e-10)
-
-
-def test_a_matrix_that_is_not_definite_has_no_determinant():
-    assert np.isnan(factor_in_place(np.array([[1.0, 2.0], [2.0, 1.0]]), 2))
 
 
 @given(SEEDS, st.integers(1, 6), st.booleans())
@@ -114,16 +91,3 @@ def test_independent_columns_are_a_case_of_correlated_ones(seed, d):
     tilt_together(starts, gaps, np.eye(d), np.diag(stiffness), pulls, atom_pulls, *together)
     for one, other in zip(apart, together, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-
-
-@given(SEEDS, st.integers(1, 6))
-def test_conditioned_precisions_are_those_of_the_present_numbers_alone(seed, d):
-    rng = np.random.default_rng(seed)
-    covariance = definite(rng, d)
-    missing = rng.random((5, d)) < 0.4
-    precision, diagonal = np.linalg.inv(covariance), np.empty((5, d))
-    condition_precision(missing, precision, diagonal)
-    for row, found in zip(missing, diagonal, strict=True):
-        present = np.flatnonzero(~row)
-        alone = np.linalg.inv(covariance[np.ix_(present, present)])
-        np.testing.assert_allclose(found[present], np.diagonal(alone), rtol=1e-8)

@@ -1,38 +1,11 @@
 import math
-import re
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamkpca._core.parameters import check_choice, check_flag, check_integer, check_n_components, check_real
-
-REALS = st.floats(allow_nan=False, allow_infinity=False)
-
-
-@given(st.integers(-5, 50), st.integers(-3, 3))
-def test_integers_are_checked_against_the_lower_limit(value, least):
-    if value >= least:
-        assert check_integer("p", np.int64(value), least=least) == value
-    else:
-        with pytest.raises(ValueError, match=rf"p must be at least {least}, got {value}"):
-            check_integer("p", value, least=least)
-
-
-@given(REALS, st.booleans(), st.booleans())
-def test_numbers_are_checked_against_the_interval(value, open_below, open_above):
-    inside = (0.0 < value if open_below else 0.0 <= value) and (value < 1.0 if open_above else value <= 1.0)
-    arguments = {"least": 0.0, "most": 1.0, "open_below": open_below, "open_above": open_above}
-    if inside:
-        assert check_real("p", value, **arguments) == value
-    else:
-        interval = re.escape(("(" if open_below else "[") + "0, 1" + (")" if open_above else "]"))
-        with pytest.raises(ValueError, match=f"p must be a finite number in {interval}, got"):
-            check_real("p", value, **arguments)
-
 
 NOT_FINITE = (math.nan, math.inf, -math.inf, np.float32("nan"))
 REFUSED = [

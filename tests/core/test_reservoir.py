@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamkpca._core.reservoir import Reservoir, arrival_times
 
@@ -29,22 +27,6 @@ def assert_frequencies(counts, expected, trials):
     assert np.abs(counts - trials * expected).max() < 5.0 * deviation.max()
 
 
-def test_positions_belong_to_the_rows_and_keys_ascend():
-    reservoir = sampled(64, 1)
-    assert len(reservoir) == reservoir.size == 64
-    assert reservoir.is_full
-    np.testing.assert_array_equal(ROWS[reservoir.positions], reservoir.rows)
-    assert len(set(reservoir.positions.tolist())) == 64
-    assert np.all(np.diff(reservoir.keys) >= 0)
-
-
-def test_all_rows_are_kept_until_the_reservoir_is_full():
-    reservoir = sampled(500, 0)
-    assert not reservoir.is_full
-    assert sorted(reservoir.positions) == list(range(400))
-    np.testing.assert_array_equal(reservoir.inclusion_weights(), 1.0)
-
-
 def test_the_first_draw_is_in_proportion_to_decayed_weight():
     weights = np.random.default_rng(1).uniform(0.0, 2.0, 60)
     weights[:5] = 0.0
@@ -67,17 +49,6 @@ def test_sums_over_the_sample_estimate_sums_over_the_stream():
         reservoir = sampled(60, seed, weights=weights)
         estimates.append(reservoir.inclusion_weights() @ values[reservoir.positions])
     assert np.mean(estimates) == pytest.approx(weights @ values, abs=5 * np.std(estimates) / 20)
-
-
-@given(st.integers(0, 10**6), st.integers(1, 399))
-def test_a_merge_is_one_race(seed, cut):
-    left = sampled(30, seed, ROWS[:cut], block=400)
-    right = sampled(30, seed, ROWS[cut:], block=400)
-    merged, turned = left.merge(right, cut), right.merge(left, 400 - cut)
-    np.testing.assert_array_equal(ROWS[merged.positions], merged.rows)
-    keys = np.sort(np.concatenate([left.keys, right.keys]))[:30]
-    np.testing.assert_array_equal(merged.keys, keys)
-    np.testing.assert_array_equal(turned.rows, merged.rows)
 
 
 def test_shards_with_equal_seeds_draw_independently():

@@ -79,24 +79,6 @@ def test_closed_forms_are_integrals(name, seed, gaps, independent):
     assert compared.energy[0] == pytest.approx(float(length), rel=1e-5, abs=1e-6 * size)
 
 
-def test_a_row_without_any_number_is_the_whole_distribution():
-    known, _ = distribution(0, independent=False)
-    compared = ExpectedKernel(Linear(), known).compare(np.full((1, D), np.nan), np.eye(D))
-    np.testing.assert_allclose(compared.kernel_rows[0], known.mean, rtol=1e-12)
-    assert compared.energy[0] == pytest.approx(known.mean @ known.mean)
-    assert compared.spread[0] == pytest.approx(known.scale @ known.scale)
-
-
-@pytest.mark.parametrize("name", [*CLOSED, *OTHERS])
-def test_rows_without_gaps_are_compared_to_the_bit_as_ever(name):
-    kernel, rng = (CLOSED | OTHERS)[name], np.random.default_rng(1)
-    rows, atoms = rng.normal(size=(9, D)), rng.normal(size=(5, D))
-    compared = ExpectedKernel(kernel, distribution(0, independent=False)[0]).compare(rows, atoms)
-    assert compared.kernel_rows.tobytes() == kernel.program.matrix(rows, atoms).tobytes()
-    assert compared.energy.tobytes() == kernel.program.diagonal(rows).tobytes()
-    assert not compared.spread.any()
-
-
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_kernels_take_the_expected_row(name):
     kernel, rng = OTHERS[name], np.random.default_rng(1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamkpca.dictionary import greedy
 from streamkpca.dictionary.greedy import pursue
-from streamkpca.kernels import RBF, Linear, Polynomial
+from streamkpca.kernels import RBF
 
 SEEDS = st.integers(0, 10**6)
 KERNEL = RBF(0.3)
@@ -81,13 +81,6 @@ def test_each_atom_is_the_best_of_its_pool(seed, n, m, size, criterion):
     assert all(at % 10 == 0 or set(pools[i - 1][1]) <= set(pursuit.atoms[:at]) for i, at in enumerate(begun))
     turns = [pools[np.searchsorted(begun, i, side="right") - 1][1] for i in range(len(pursuit.atoms))]
     assert_greedy(pursuit, RBF(0.3).matrix(rows), weights, criterion, turns)
-
-
-@pytest.mark.parametrize(("kernel", "rank"), [(Linear(), 3), (Polynomial(2, gamma=0.5), 10)])
-@pytest.mark.parametrize("n_candidates", [None, 8, 64])
-def test_it_stops_at_a_finite_rank(kernel, rank, n_candidates):
-    rows, weights = scene(0, 64)
-    assert len(ran(rows, weights, kernel=kernel, m=40, n_candidates=n_candidates).atoms) == rank
 
 
 @pytest.mark.parametrize("n_candidates", [None, 4])

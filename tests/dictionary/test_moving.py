@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from strategies import FEWER, kernel_cases, rows
+from strategies import kernel_cases, rows
 
 from streamkpca.dictionary import moving
 from streamkpca.dictionary.basis import Basis
@@ -30,7 +30,6 @@ KERNELS = [
 ]
 SMOOTH = [RBF(0.3), Matern(2.5, length_scale=2.0), Polynomial(2, gamma=0.5, coef0=1.0)]
 EVALUATIONS = 12
-SIZES = [(40, 7), (300, 9), (1, 1)]
 
 
 def rows_of(seed, n, d=3):
@@ -83,15 +82,6 @@ def assert_no_worse(kernel, atoms, rows, weights, n_evaluations=EVALUATIONS):
 # The function and its derivatives
 
 
-@pytest.mark.parametrize(("kernel", "n", "m"), [(kernel, *SIZES[i % 3]) for i, kernel in enumerate(KERNELS)])
-def test_the_value_is_the_share_outside_the_span(kernel, n, m):
-    X, weights, atoms = rows_of(0, n), weights_of(1, n), rows_of(2, m)
-    found = Unexplained(kernel, X, weights)(atoms)
-    assert found.value == pytest.approx(naive_unexplained(kernel, atoms, X, weights, ridge=1e-9), rel=1e-8, abs=1e-10)
-    assert found.gradient.shape == found.curvature.shape == atoms.shape
-    assert np.all(found.curvature > 0.0)
-
-
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_the_gradient_is_its_derivative(kernel):
     X, weights, atoms, step = rows_of(0, 60), weights_of(1, 60), rows_of(2, 5), 1e-5
@@ -126,16 +116,6 @@ def test_atoms_that_nearly_meet_are_evaluated_in_double_precision():
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_the_value_alone_is_the_same(kernel):
-    X, weights, atoms = rows_of(0, 300), weights_of(1, 300), rows_of(2, 9)
-    for single in (False, True):
-        unexplained = Unexplained(kernel, X, weights, single=single)
-        alone = unexplained(atoms, value_only=True)
-        assert alone.value == pytest.approx(unexplained(atoms).value, rel=1e-12, abs=1e-12)
-        assert not len(alone.gradient)
-
-
 def test_atoms_where_the_factor_fails_have_no_value():
     with np.errstate(all="raise", under="ignore"):
         for bad in (np.nan, np.inf, 1e200):
@@ -145,9 +125,6 @@ def test_atoms_where_the_factor_fails_have_no_value():
     assert all(np.isfinite(part).all() for part in met)
     one = naive_unexplained(RBF(0.3), np.ones((1, 3)), rows_of(0, 9), np.ones(9))
     assert met.value == pytest.approx(one, abs=1e-6)
-
-
-# Which kernels
 
 
 # Where atoms arrive
@@ -178,16 +155,6 @@ def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
     assert ours <= theirs + 0.03 * (start - theirs)
 
 
-def test_four_evaluations_gain_as_much_as_seven_that_know_no_neighbours(monkeypatch):
-    turns = np.random.default_rng(0).uniform(-1.0, 1.0, (800, 2)) @ rows_of(1, 2, 12)
-    rows, kernel = np.sin(turns), RBF(0.1)
-    basis = basis_of(kernel, rows[:40])
-    quick = left_by(move_basis(basis, rows, np.ones(800), n_evaluations=4)[0], rows, np.ones(800))
-    # Twice as many steps are taken then.
-    monkeypatch.setattr(moving, "_span_atoms", lambda program, atoms: None)
-    assert quick < left_by(move_basis(basis, rows, np.ones(800), n_evaluations=4)[0], rows, np.ones(800))
-
-
 @pytest.mark.parametrize("n_evaluations", [0, 1, 2, 50])
 def test_more_evaluations_never_lose(n_evaluations, monkeypatch):
     X, weights, calls = rows_of(0, 100), weights_of(1, 100), []
@@ -205,16 +172,6 @@ def test_no_move_loses(data, X, case, m):
     weights = rng.uniform(0.0, 2.0, len(X))
     atoms = X[rng.permutation(len(X))[:m]]
     assert_no_worse(case.kernel, atoms, X, weights, n_evaluations=6)
-
-
-@FEWER
-@given(st.integers(0, 10**6), st.sampled_from(KERNELS))
-def test_the_order_of_atoms_is_kept(seed, kernel):
-    X, weights = rows_of(seed, 50), weights_of(seed, 50)
-    order = np.random.default_rng(seed).permutation(5)
-    moved = descend(kernel, X[:5], X, weights, n_evaluations=4)
-    permuted = descend(kernel, X[:5][order], X, weights, n_evaluations=4)
-    np.testing.assert_allclose(permuted, moved[order], atol=1e-4)
 
 
 def test_atoms_that_nothing_improves_stay_to_the_bit():
@@ -235,24 +192,6 @@ def test_atoms_stay_where_no_row_can_be_explained():
 # Odd rows
 
 
-@pytest.mark.parametrize(
-    ("kernel", "make"),
-    list(zip(KERNELS, 2 * [
-        lambda X: np.tile(X[0], (20, 1)),
-        lambda X: X[np.arange(20) % 3],
-        lambda X: X * [1.0, 0.0, 1.0] + [0.0, 5.0, 0.0],
-        lambda X: X[:1],
-        lambda X: np.concatenate([X, np.zeros((1, 3))]),
-        lambda X: X + 100.0,
-        lambda X: X * 1e-4,
-        lambda X: np.concatenate([X, [[1e3, -1e3, 1e3]]]),
-    ], strict=False)),
-)  # fmt: skip
-def test_odd_rows_are_no_obstacle(kernel, make):
-    X = make(rows_of(0, 20))
-    assert_no_worse(kernel, X[:6], X, weights_of(1, len(X)))
-
-
 @pytest.mark.parametrize("rule", [None, "std", "range", "whitened", [1e6, 1e-6, 1.0]], ids=str)
 def test_columns_of_a_million_beside_millionths(rule):
     X = rows_of(0, 100) * [1e6, 1e-6, 1.0]
@@ -271,6 +210,3 @@ def test_atoms_that_meet_are_left_once():
     before, after = assert_no_worse(RBF(1.0), np.array([[0.0], [0.5], [0.5001], [0.5002]]), X, np.ones(80))
     assert after.size <= before.size
     assert np.isfinite(after.inverse).all()
-
-
-# Memory and threads
