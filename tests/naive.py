@@ -827,40 +827,19 @@ def without(atoms: list[Atom], atom: Atom) -> list[Atom]:
     return [other for other in atoms if other is not atom]
 
 
-def learn(
-    rows: Array,
-    weights: Array,
-    kernel: Function,
-    *,
-    max_atoms: int | None,
-    tolerance: float,
-    block_size: int,
-    half_life: float | None = None,
-    atoms: str = "moved",
-) -> NaiveStream:
+def learn(rows: Array, weights: Array, kernel: Function, *, block_size: int, **settings: Any) -> NaiveStream:
     """Take in a stream block by block, including an incomplete block at its end."""
-    stream = NaiveStream(
-        kernel, rows.shape[1], max_atoms=max_atoms, tolerance=tolerance, half_life=half_life, atoms=atoms
-    )
+    stream = NaiveStream(kernel, rows.shape[1], **settings)
     for block in blocks_of(rows, block_size):
         stream.advance(rows[block], weights[block])
     return stream
 
 
 def fit(
-    rows: Array,
-    weights: Array,
-    kernel: Function,
-    *,
-    max_atoms: int | None,
-    tolerance: float,
-    block_size: int,
-    half_life: float | None = None,
-    atoms: str = "moved",
+    rows: Array, weights: Array, kernel: Function, *, block_size: int, half_life: float | None = None, **settings: Any
 ) -> NaiveStream:
     """Choose atoms in a first pass, with a budget from a sample of all rows in random order; record in a second."""
-    settings: dict[str, Any] = {"max_atoms": max_atoms, "tolerance": tolerance, "atoms": atoms}
-    if max_atoms is None:
+    if settings["max_atoms"] is None:
         stream = learn(rows, weights, kernel, block_size=block_size, half_life=half_life, **settings)
     else:
         stream = NaiveStream(kernel, rows.shape[1], half_life=half_life, **settings)

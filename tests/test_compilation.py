@@ -110,15 +110,6 @@ def test_a_warm_up_leaves_nothing_behind_but_loops():
     np.testing.assert_array_equal(again.transform(rows), expected)
 
 
-@jitted
-def test_a_warm_up_uses_loops_of_every_module_that_has_some():
-    warmup()
-    package = Path(streamkpca.__file__).parent
-    modules = {f"streamkpca.{path.parent.name}._loops" for path in package.rglob("_loops.py")}
-    loops = {name: vars(sys.modules[name]).values() for name in modules}
-    assert {name for name in loops if any(getattr(loop, "overloads", ()) for loop in loops[name])} == modules
-
-
 def refused(*parts):
     """Check that the command reports the problem in one line."""
     result = CliRunner().invoke(cli, ["warmup"])

@@ -13,7 +13,6 @@ from streamkpca.adapters.partition import (
     features_of,
     first_rows,
     learn,
-    merge,
     select_answered,
     split,
 )
@@ -24,19 +23,6 @@ NAMES = ["load", "heat", "flow"]
 X = np.random.default_rng(0).normal(size=(900, 3))
 FRAME = pd.DataFrame(X, columns=NAMES)
 SMALL = {"n_components": 2, "max_atoms": 8, "block_size": 64}
-
-
-def test_states_of_partitions_make_the_model_of_all_rows_and_stay_as_they_are():
-    exact = {"max_atoms": None, "tolerance": 0.0, "block_size": 16, "kernel": RBF(0.4)}
-    empty = begin(StreamingKernelPCA(3, **exact), [FRAME[:16]], None)
-    states = [learn(empty, FRAME[:100]), learn(empty, FRAME[:0]), learn(empty, FRAME[100:200])]
-    before = [state.to_bytes() for state in (empty, *states)]
-    model = merge(states).finish()
-    assert [state.to_bytes() for state in (empty, *states)] == before
-    exactly = KernelPCA(3, kernel=RBF(0.4)).fit(X[:200])
-    np.testing.assert_allclose(model.eigenvalues_, exactly.eigenvalues_, rtol=0, atol=1e-8)
-    assert model.feature_names_in_.tolist() == NAMES
-    assert model.n_samples_seen_ == 200
 
 
 @pytest.mark.parametrize("weight_column", ["heat", 1])

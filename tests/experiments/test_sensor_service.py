@@ -29,7 +29,6 @@ from hypothesis import strategies as st
 import streamkpca
 from streamkpca import Checkpointer
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.events import Cause, Event
 
 mqtt = pytest.importorskip("paho.mqtt.client", reason="the service talks MQTT; needs the extra service")
 parser = pytest.importorskip("prometheus_client.parser", reason="the service is measured; needs the extra service")
@@ -410,14 +409,6 @@ def test_what_users_say_of_an_event_is_taken_in_once_and_kept(service, tmp_path)
     for i, row in enumerate(np.tile(rows[500], (20, 1))):
         deliver(service, 601 + i, row)
     assert not service.monitor.record_.is_alarm.any()
-
-
-def test_features_of_any_kind_become_json():
-    at = np.datetime64("2024-02-28T14:02", "us")
-    cause = Cause(0, 0.8, 3.1, 4.6, 4.4, 4.8, "below", 7, at)
-    event = Event(7, 8, 1, 0.5, 7, 3.0, "place", 7, at, at, at, (cause,))
-    (first,) = json.loads(example.as_text(event, NAMES))["features"]
-    assert first == {**cause._asdict(), "feature": "flow", "since_time": "2024-02-28T14:02:00.000000Z"}
 
 
 def test_times_of_messages_ascend_and_are_not_in_the_future(service):

@@ -12,7 +12,7 @@ import pytest
 from comparisons import assert_energy_is_conserved
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import drifting_rows, kernel_cases, rows, streaming_model, weights_for
+from strategies import budgets, drifting_rows, kernel_cases, rows, streaming_model, weights_for
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, StreamingKernelPCA, kernels
 from streamkpca.dictionary.selection import selection_sample_size
@@ -22,7 +22,7 @@ from streamkpca.stream import step, transitions
 from streamkpca.stream.state import record_pending
 
 HORIZON = step._HORIZON
-HALF_LIVES = st.sampled_from([None, None, 5.0, 60.0])
+HALF_LIVES = st.sampled_from([None, None, 0.7, 5.0, 60.0])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -127,11 +127,13 @@ def test_atoms_of_kernels_without_derivatives_or_a_least_value_stay_rows(kernel)
         np.testing.assert_array_equal(one.atoms_, X[one.atom_rows_])
 
 
-@given(st.data(), drifting_rows(), kernel_cases(), settings_of_moves(), HALF_LIVES, st.booleans())
+@given(st.data(), drifting_rows(), kernel_cases(), settings_of_moves() | budgets(), HALF_LIVES, st.booleans())
 def test_energy_is_conserved_and_bounds_are_true_across_moves(data, X, case, settings, half_life, center):
     drawn = data.draw(weights_for(len(X)))
     weights, factor = np.ones(len(X)) if drawn is None else drawn, data.draw(st.sampled_from([1.0, 0.25]))
-    model = streaming_model(3, kernel=case.kernel, half_life=half_life, center=center, **settings)
+    noise_variance, axes = data.draw(st.sampled_from([(None, "ritz"), ("auto", "ritz"), ("auto", "likelihood")]))
+    settings = {**settings, "noise_variance": noise_variance, "axes": axes, "half_life": half_life, "center": center}
+    model = StreamingKernelPCA(3, kernel=case.kernel, **settings)
     middle = data.draw(st.integers(1, len(X) - 1))
     model.partial_fit(X[:middle], sample_weight=weights[:middle]).forget(factor)
     model.partial_fit(X[middle:], sample_weight=weights[middle:]).refit()

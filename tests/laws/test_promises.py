@@ -1,13 +1,10 @@
 """Promises of the estimators that a change elsewhere can easily break."""
 
-import copy
-
 import naive
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn import datasets
 
 from streamkpca import (
     ApproximateKernelPCA,
@@ -160,30 +157,3 @@ def test_active_atoms_hold_what_all_atoms_hold(seed, q, d, n, max_atoms, center)
     batch = SparseKernelPCA(q, kernel=RBF(0.3), center=center).fit(rows)
     everything = held_variance(0.3, rows, rows, q, center=center)
     assert held_variance(0.3, rows[batch.active_], rows, q, center=center) >= 0.99 * everything
-
-
-def test_the_axes_of_a_stream_stay_as_good_as_their_promise():
-    rows = rows_of(0, 6_000, 8) * 0.8 ** np.arange(8)
-    default = StreamingKernelPCA(5, max_atoms=60, block_size=128, refit_every=128)
-    for block in np.array_split(rows, 16):
-        default.partial_fit(block)
-        everything = copy.deepcopy(default).set_params(noise_variance=None).refit()
-        assert default.refit().eigenvalues_.sum() >= 0.99 * everything.eigenvalues_.sum()
-        assert default.n_active_ < default.n_atoms_
-
-
-@pytest.mark.parametrize("load", [datasets.load_digits, datasets.load_wine, datasets.load_breast_cancer])
-def test_active_atoms_hold_the_variance_of_rows_not_seen(load):
-    rows = load().data[np.random.default_rng(0).permutation(len(load().data))]
-    half = len(rows) // 2
-    if load is not datasets.load_digits:
-        rows = (rows - rows[:half].mean(axis=0)) / rows[:half].std(axis=0)
-    held = [
-        StreamingKernelPCA(10, max_atoms=100, noise_variance=noise_variance)
-        .fit(rows[:half])
-        .transform(rows[half:])
-        .var(axis=0)
-        .sum()
-        for noise_variance in ("auto", None)
-    ]
-    assert held[0] >= 0.99 * held[1]

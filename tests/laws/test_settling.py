@@ -50,13 +50,6 @@ def rows_kept(model):
     return None if stream.settling is None else stream.settling.n_rows
 
 
-@pytest.fixture
-def early(monkeypatch):
-    """Make scales final after fewer rows than a test has."""
-    monkeypatch.setattr(streams, "ROWS_TO_SETTLE", 100)
-    return 112
-
-
 settings_of_streams = st.fixed_dictionaries(
     {
         "max_atoms": st.sampled_from([1, 6, None]),
@@ -83,19 +76,6 @@ def test_a_young_stream_is_what_its_kernel_would_have_made_of_it(data, seed, n, 
         assert_same(model, known)
         whole = made(kernel, **settings).partial_fit(X, sample_weight=weights)
     assert whole.to_bytes() == model.to_bytes()
-
-
-def test_the_scale_is_settled_when_blocks_have_doubled_and_at_the_end(early):
-    X = growing_rows(2, 400)
-    model, expected = made(kernels.RBF()), kernels.RBF()
-    for stop in range(16, 401, 16):
-        model.partial_fit(X[stop - 16 : stop])
-        if stop in (16, 32, 64, early):
-            settled = kernels.RBF().settled(X[:stop])
-            if not settled.is_near(expected):
-                expected = settled
-        assert model.kernel_ == expected
-        assert rows_kept(model) == (stop if stop < early else None)
 
 
 def test_by_default_the_scale_is_final_after_4096_rows():
@@ -137,20 +117,6 @@ def test_rows_of_weight_zero_settle_nothing_and_keep_their_places(offset):
     assert model.kernel_.gamma < 1.0
     assert model.kernel_.gamma > 1e-5
     assert StreamingKernelPCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
-
-
-def test_bad_rows_settle_nothing_and_keep_their_places():
-    X = growing_rows(3, 200)
-    bad = np.random.default_rng(0).uniform(size=200) < 0.2
-    bad[16:32] = True
-    X[bad, 1] = np.nan
-    model = given_in_pieces(made(kernels.RBF(), on_bad_rows="skip"), X, None, [3, 30, 67, 100])
-    assert_same(model, made(model.kernel_, on_bad_rows="skip").partial_fit(X))
-    assert model.n_rows_rejected_ == bad.sum()
-    blank = X.copy()
-    blank[bad] = 0.0
-    others = made(kernels.RBF()).partial_fit(blank, sample_weight=(~bad).astype(float))
-    assert others.kernel_ == model.kernel_
 
 
 def revived(model):

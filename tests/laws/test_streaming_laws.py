@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from comparisons import EXACT, assert_energy_is_conserved, bits, given_in_pieces, state
+from comparisons import assert_energy_is_conserved, bits, given_in_pieces, state
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import (
@@ -113,25 +113,6 @@ def test_stored_rows_take_the_memory_of_their_precision(dtype, size):
     assert {rows.dtype.itemsize for rows in (stream.summary.reservoir.rows, stream.summary.basis.atoms)} == {8}
 
 
-# Weights
-
-
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("budget", [{"max_atoms": 4}, EXACT])
-def test_rows_without_weight_teach_nothing(budget, center):
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    weights = np.repeat([0.0, 1.0], 20)
-    weighted, without = (
-        streaming_model(2, kernel=kernels.RBF(0.5), center=center, block_size=5, **budget) for _ in range(2)
-    )
-    weighted.partial_fit(X, sample_weight=weights).refit()
-    without.partial_fit(X[20:]).refit()
-    assert weighted.atom_rows_.tolist() == (20 + without.atom_rows_).tolist()
-    np.testing.assert_allclose(weighted.eigenvalues_, without.eigenvalues_, rtol=1e-12)
-    # Refits, from whose last axes signs follow, come at other rows.
-    np.testing.assert_allclose(np.abs(weighted.transform(X)), np.abs(without.transform(X)), atol=1e-12)
-
-
 # Law 8: a row's answer does not depend on its neighbours
 
 
@@ -151,27 +132,6 @@ def test_answers_do_not_depend_on_neighbours(data, X, case, budget):
 
 
 # Law 9: energy is conserved
-
-
-@given(st.data(), rows(max_rows=80), kernel_cases(), budgets())
-def test_energy_is_conserved(data, X, case, budget):
-    weights = data.draw(weights_for(len(X)))
-    model, size = streaming_model(2, kernel=case.kernel, **budget), budget["block_size"]
-    a = np.ones(len(X)) if weights is None else weights
-    for start in range(0, len(X) - size + 1, size):
-        if not a[start : start + size].any():
-            continue
-        model.partial_fit(X[start : start + size], sample_weight=a[start : start + size])
-        assert_energy_is_conserved(model.state_.summary)
-        if model.max_atoms is not None:
-            assert model.state_.summary.basis.size <= model.max_atoms
-    model.fit(X, sample_weight=weights)
-    assert_energy_is_conserved(model.state_.summary)
-    assert model.state_.summary.moments.energy == pytest.approx(a @ case.kernel.diagonal(X), rel=1e-10)
-    # After two passes the account is that of the final basis, measured anew.
-    energy, lost = a @ case.kernel.diagonal(X), a @ model.reconstruction_error(X)
-    rounding = (1e-9 + rounded_share(model)) * energy
-    assert model.unexplained_energy_ratio_ * energy == pytest.approx(lost, abs=rounding)
 
 
 @pytest.mark.parametrize("atoms", ["rows", "moved"])
