@@ -19,7 +19,7 @@ from kinds import PRIMITIVES
 from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
 from streamkpca.export import to_c, to_onnx
 from streamkpca.export.model import formula_of
-from streamkpca.export.scales import Scales
+from streamkpca.export.scales import fit_views
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, Sigmoid
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -150,13 +150,11 @@ def exact_rbf_errors(model, rows, gamma):
 
 def rarity_of(model, rows, rounding=0.0):
     """Return in how many healthy rows one is as odd by the rarer view, where novelty below rounding is not."""
-    scales = Scales.of(model)
-    assert scales is not None
+    views = fit_views(model)
+    assert views is not None
     novelty = model.novelty(rows)
-    place = np.where(novelty > rounding, scales.views[0].rarity_of(novelty), 1.0)
-    return np.maximum(
-        np.maximum(place, scales.views[1].rarity_of(scales.relation.score(rows))) / scales.rarity_divisor, 1.0
-    )
+    # Zeros are as common as a score can be.
+    return views.rarity_of(views.score(np.where(novelty > rounding, novelty, 0.0), rows, rows.shape[1]))
 
 
 class Case(NamedTuple):

@@ -59,6 +59,26 @@ def solve_for_all(factor: Array, g: int, columns: Array) -> None:
 
 
 @jit
+def solve_among(matrix: Array, columns: Positions, right: Array) -> bool:
+    """Replace right sides (k, m) by A_cc^-1 of them, given columns c (k,) of A; tell whether A_cc is definite."""
+    k, m = right.shape
+    factor = np.empty((k, k))
+    for a in range(k):
+        for b in range(k):
+            factor[a, b] = matrix[columns[a], columns[b]]
+    if not abs(factor_in_place(factor, k)) <= _LARGEST:
+        return False
+    solve_for_all(factor, k, right)
+    for a in range(k - 1, -1, -1):
+        for b in range(a + 1, k):
+            for j in range(m):
+                right[a, j] -= factor[b, a] * right[b, j]
+        for j in range(m):
+            right[a, j] /= factor[a, a]
+    return True
+
+
+@jit
 def fill_expected(rows: Array, mean: Array, scale: Array, precision: Array, out: Array) -> None:
     """Put the expected number, given the others of the row, in every gap.
 
@@ -71,39 +91,21 @@ def fill_expected(rows: Array, mean: Array, scale: Array, precision: Array, out:
     spoiled P, the mean of the column is taken. O(g^2 (g + 1) + g d) for g gaps of a row; each row by itself.
     """
     n, d = rows.shape
-    away, gaps = np.empty(d), np.empty(d, dtype=np.int64)
-    part, pull = np.empty((0, 0)), np.empty((d, 1))
+    away = np.empty(d)
     for i in range(n):
-        g = 0
+        gaps = np.flatnonzero(np.isnan(rows[i]))
         for j in range(d):
-            out[i, j] = rows[i, j]
-            if np.isnan(rows[i, j]):
-                gaps[g] = j
-                g += 1
-                out[i, j] = mean[j]
-                away[j] = 0.0
-            else:
-                away[j] = (rows[i, j] - mean[j]) / (scale[j] if scale[j] > 0.0 else 1.0)
-        if g == 0 or precision.shape[0] == 0:
+            out[i, j], away[j] = rows[i, j], (rows[i, j] - mean[j]) / (scale[j] if scale[j] > 0.0 else 1.0)
+        out[i, gaps], away[gaps] = mean[gaps], 0.0
+        if len(gaps) == 0 or precision.shape[0] == 0:
             continue
-        if part.shape[0] < g:
-            part = np.empty((g, g))
-        for a in range(g):
-            j = gaps[a]
-            total = 0.0
+        pull = np.zeros((len(gaps), 1))
+        for a in range(len(gaps)):
             for k in range(d):
-                total -= precision[j, k] * away[k]
-            pull[a, 0] = total
-            for b in range(g):
-                part[a, b] = precision[j, gaps[b]]
-        if not abs(factor_in_place(part, g)) <= _LARGEST:
+                pull[a, 0] -= precision[gaps[a], k] * away[k]
+        if not solve_among(precision, gaps, pull):
             continue
-        solve_for_all(part, g, pull)
-        for a in range(g - 1, -1, -1):
-            for b in range(a + 1, g):
-                pull[a, 0] -= part[b, a] * pull[b, 0]
-            pull[a, 0] /= part[a, a]
-        for a in range(g):
+        for a in range(len(gaps)):
             value = mean[gaps[a]] + scale[gaps[a]] * pull[a, 0]
             if abs(value) <= _LARGEST:
                 out[i, gaps[a]] = value
@@ -120,30 +122,15 @@ def condition_precision(missing: Any, precision: Array, diagonal: Array) -> None
 
     O(g^2 (g + d)) for g gaps of a row; each row by itself.
     """
-    n, d = missing.shape
-    gaps, part, pull = np.empty(d, dtype=np.int64), np.empty((0, 0)), np.empty((0, d))
-    for i in range(n):
-        g = 0
-        for j in range(d):
+    for i in range(len(missing)):
+        gaps = np.flatnonzero(missing[i])
+        pull = precision[gaps]
+        solve_among(precision, gaps, pull)
+        for j in range(missing.shape[1]):
             diagonal[i, j] = precision[j, j]
-            if missing[i, j]:
-                gaps[g] = j
-                g += 1
-        if g == 0:
-            continue
-        if part.shape[0] < g:
-            part, pull = np.empty((g, g)), np.empty((g, d))
-        for a in range(g):
-            for b in range(g):
-                part[a, b] = precision[gaps[a], gaps[b]]
-            for j in range(d):
-                pull[a, j] = precision[gaps[a], j]
-        factor_in_place(part, g)
-        solve_for_all(part, g, pull)
-        for a in range(g):
-            for j in range(d):
-                if not missing[i, j]:
-                    diagonal[i, j] -= pull[a, j] * pull[a, j]
+            if not missing[i, j]:
+                for a in range(len(gaps)):
+                    diagonal[i, j] -= precision[gaps[a], j] * pull[a, j]
 
 
 @jit

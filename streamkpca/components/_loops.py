@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.jit import jit
 
 # A step that changes the determinant of the covariance by more than this factor, up or down, costs as many
@@ -129,7 +129,7 @@ def score_errors(errors: Array, explained: Array, own: float, least: float, scor
 # Expectations: columns H (d, s) of healthy rows around rows x (n, d), which may have gaps, and c (d,), one over widths
 # or 0. a = c (x - h) has Student's density of four degrees of freedom, without its constant q^-5/2 with the factor
 # q = 1 + a^2 / 4, so that a few far-off numbers do not outweigh the others.
-HALF_POWER = 2.5
+_HALF_POWER = 2.5
 # A square from which on it does not matter how far a number is.
 _FARTHEST_SQUARE = 1e16
 # A product of factors from which on it becomes a logarithm.
@@ -157,6 +157,16 @@ def _take_logarithms(product: Array, logarithms: Array, beyond: float) -> None:
         if product[s] > beyond:
             logarithms[s] += math.log(product[s])
             product[s] = 1.0
+
+
+@jit
+def _weigh(logarithms: Array) -> float:
+    """Replace logarithms (s,) of products of factors by densities, as shares of the largest; return their sum."""
+    least, total = logarithms.min(), 0.0
+    for s in range(len(logarithms)):
+        logarithms[s] = math.exp(-_HALF_POWER * (logarithms[s] - least))
+        total += logarithms[s]
+    return total
 
 
 @jit
@@ -188,15 +198,7 @@ def measure_surprise(X: Array, closeness: Array, H: Array, lags: int, found: Arr
                 product[s] *= factors[j, s]
             _take_logarithms(product, whole, _FARTHEST)
         _take_logarithms(product, whole, 0.0)
-        least_given = least_whole = math.inf
-        for s in range(n):
-            least_given, least_whole = min(least_given, given[s]), min(least_whole, whole[s])
-        sum_given = sum_whole = 0.0
-        for s in range(n):
-            given[s] = math.exp(-HALF_POWER * (given[s] - least_given))
-            whole[s] = math.exp(-HALF_POWER * (whole[s] - least_whole))
-            sum_given += given[s]
-            sum_whole += whole[s]
+        sum_given, sum_whole = _weigh(given), _weigh(whole)
         for j in range(f):
             alone = others = 0.0
             for s in range(n):
@@ -207,19 +209,23 @@ def measure_surprise(X: Array, closeness: Array, H: Array, lags: int, found: Arr
 
 
 @jit
-def expect_numbers(X: Array, closeness: Array, H: Array, slopes: Array, logarithms: Array, values: Array) -> None:
-    """Add logarithms (n, s) of the products of factors of rows (n, d), and move values (n, k, s) along slopes (k, d).
+def expect_numbers(
+    X: Array, closeness: Array, H: Array, columns: Positions, slopes: Array, means: Array, variances: Array
+) -> None:
+    """Write means and variances (n, k) of columns (k,) beside rows (n, d), as `Expectation.predict` says.
 
-    They move by a, or by 25 / a where |a| > 5.
+    Columns of closeness 0 count for nothing. Healthy numbers move by a along slopes (k, d), or by 25 / a beyond 5.
     """
     n = H.shape[1]
-    product, away = np.empty(n), np.empty(n)
+    product, weights, away, values = np.empty(n), np.empty(n), np.empty(n), np.empty((len(columns), n))
     for i in range(len(X)):
         for s in range(n):
-            product[s] = 1.0
+            product[s], weights[s] = 1.0, 0.0
+        for k in range(len(columns)):
+            values[k] = H[columns[k]]
         for j in range(len(H)):
             if j % _FACTORS == 0:
-                _take_logarithms(product, logarithms[i], _FARTHEST)
+                _take_logarithms(product, weights, _FARTHEST)
             x, c, h = X[i, j], closeness[j], H[j]
             if math.isnan(x) or c == 0.0:
                 continue
@@ -227,22 +233,28 @@ def expect_numbers(X: Array, closeness: Array, H: Array, slopes: Array, logarith
             for s in range(n):
                 a = c * (x - h[s])
                 away[s] = a * (_NEAR * _NEAR / max(a * a, _NEAR * _NEAR))
-            for k in range(len(slopes)):
+            for k in range(len(columns)):
                 for s in range(n):
-                    values[i, k, s] += slopes[k, j] * away[s]
-        _take_logarithms(product, logarithms[i], 0.0)
+                    values[k, s] += slopes[k, j] * away[s]
+        _take_logarithms(product, weights, 0.0)
+        total = _weigh(weights)
+        for k in range(len(columns)):
+            mean = variance = 0.0
+            for s in range(n):
+                mean += weights[s] * values[k, s]
+            mean /= total
+            for s in range(n):
+                variance += weights[s] * (values[k, s] - mean) ** 2
+            means[i, k], variances[i, k] = mean, variance / total
+
+
+# Numbers farther off than this, in standard deviations, count as this far: their squares are finite.
+FARTHEST = 1e60
 
 
 @jit
 def sum_relation_terms(
-    rows: Array,
-    mean: Array,
-    scale: Array,
-    weights: Array,
-    inverse_squared_units: Array,
-    n: int,
-    farthest: float,
-    sums: Array,
+    rows: Array, mean: Array, scale: Array, weights: Array, inverse_squared_units: Array, n: int, sums: Array
 ) -> None:
     """Write the sums of the first `n` terms of rows (k, d) without gaps, as `relation.Relation` defines them.
 
@@ -253,7 +265,7 @@ def sum_relation_terms(
     standardised = np.empty(d)
     for i in range(len(rows)):
         for j in range(d):
-            standardised[j] = min(max((rows[i, j] - mean[j]) / scale[j], -farthest), farthest)
+            standardised[j] = min(max((rows[i, j] - mean[j]) / scale[j], -FARTHEST), FARTHEST)
         total = 0.0
         for j in range(n):
             residual = 0.0

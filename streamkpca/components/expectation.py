@@ -3,9 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core._loops import solve_among
 from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import one_blas_thread, squared_norms
-from streamkpca.components._loops import HALF_POWER, expect_numbers, measure_surprise
+from streamkpca.components._loops import expect_numbers, measure_surprise
 from streamkpca.rows.gaps import WIDEST_TOGETHER
 
 Columns = npt.NDArray[np.intp]
@@ -66,6 +67,7 @@ class Expectation:
         rows = (rows - self._mean) / self._unit
         self._columns = np.ascontiguousarray(rows.T)
         self._width, self._precision = _neighbourhood(rows)
+        self._closeness = 1.0 / self._width
 
     def surprise(self, rows: Array, lags: int, n_conditions: int = 0) -> Array:
         """Return how surprising each feature of n rows of lags * d numbers is, with its predecessors: (n, d), >= 0.
@@ -74,28 +76,23 @@ class Expectation:
         further columns at the end. Rows may have gaps.
         """
         found = np.empty((len(rows), (rows.shape[1] - n_conditions) // lags))
-        measure_surprise(self.standardise(rows), 1.0 / self._width, self._columns, lags, found)
+        measure_surprise(self.standardise(rows), self._closeness, self._columns, lags, found)
         return found
 
-    @one_blas_thread()
     def predict(self, rows: Array, columns: Columns) -> tuple[Array, Array]:
         """Return means and standard deviations (n, k) of some columns (k,) of n rows, given the others."""
-        slopes, left, width = np.zeros((len(columns), rows.shape[1])), np.ones(len(columns)), self._width[columns]
+        k, d = len(columns), rows.shape[1]
+        slopes, left, width = np.zeros((k, d)), np.ones(k), self._width[columns]
         if len(self._precision):
-            precision = self._precision[columns]
-            of_columns = np.linalg.inv(precision[:, columns])
-            slopes = -width[:, None] * (of_columns @ precision)
-            left = np.maximum(np.diag(of_columns), _RIDGE)
-        closeness = 1.0 / self._width
+            solved = np.hstack([-self._precision[columns], np.eye(k)])
+            if solve_among(self._precision, columns, solved):
+                slopes, left = width[:, None] * solved[:, :d], np.diagonal(solved[:, d:])
+        closeness = self._closeness.copy()
         closeness[columns] = 0.0
-        values = np.repeat(self._columns[columns][None], len(rows), axis=0)
-        logarithms = np.zeros((len(rows), values.shape[2]))
-        expect_numbers(self.standardise(rows), closeness, self._columns, slopes, logarithms, values)
-        weights = np.exp(-HALF_POWER * (logarithms - logarithms.min(axis=1)[:, None]))
-        weights = (weights / weights.sum(axis=1)[:, None])[:, None]
-        means, unit = (weights * values).sum(axis=2), self._unit[columns]
-        variances = (weights * (values - means[:, :, None]) ** 2).sum(axis=2)
-        return means * unit + self._mean[columns], np.sqrt(variances + left * width**2) * unit
+        means, variances = np.empty((2, len(rows), k))
+        expect_numbers(self.standardise(rows), closeness, self._columns, columns, slopes, means, variances)
+        unit = self._unit[columns]
+        return means * unit + self._mean[columns], np.sqrt(variances + np.maximum(left, _RIDGE) * width * width) * unit
 
     def standardise(self, rows: Array) -> Array:
         """Return rows (n, d) less the healthy mean, in healthy deviations."""

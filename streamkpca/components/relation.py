@@ -7,11 +7,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from streamkpca._core._loops import condition_precision, fill_expected
+from streamkpca._core._loops import condition_precision, fill_expected, solve_among
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import one_blas_thread
-from streamkpca.components._loops import sum_relation_terms
+from streamkpca.components._loops import FARTHEST, sum_relation_terms
 from streamkpca.kernels.views import FeatureView, UnitMatrix
 from streamkpca.rows.gaps import gaps_in
 
@@ -25,8 +25,6 @@ SMALLEST_UNIT = 0.01
 _ROUNDING = 1e-12
 # Parts of rows that are left out in turn, to be predicted by the others.
 _N_PARTS = 4
-# Numbers farther off than this, in standard deviations, count as this far: their squares are finite.
-_FARTHEST = 1e60
 
 
 class RowMoments(NamedTuple):
@@ -186,13 +184,12 @@ class Relation:
     def standardise(self, X: Array) -> Array:
         """Return rows (n, d) less the mean, over the scale; of size 1e60 at most."""
         with np.errstate(over="ignore"):
-            rows: Array = np.clip((X - self.mean) / self.scale, -_FARTHEST, _FARTHEST)
+            rows: Array = np.clip((X - self.mean) / self.scale, -FARTHEST, FARTHEST)
         return rows
 
     def residuals(self, X: Array) -> Array:
         """Return what the numbers of rows (n, d) differ from their predictions, in scales: (n, d), NaN in gaps."""
-        rows = self.standardise(X)
-        return np.where(np.isnan(rows), np.nan, self._predict(rows)[0])
+        return self._find_residuals(X)[0]
 
     def terms(self, X: Array) -> Array:
         """Return how surprising the numbers of rows (n, d) are, given the others: (n, d), finite, >= 0, 0 in gaps."""
@@ -205,25 +202,22 @@ class Relation:
         n_terms = len(self.mean) if n_terms is None else n_terms
         sums, missing = np.empty(len(X)), gaps_in(X)
         weights, squares = self._weights
-        sum_relation_terms(np.ascontiguousarray(X), self.mean, self.scale, weights, squares, n_terms, _FARTHEST, sums)
+        sum_relation_terms(np.ascontiguousarray(X), self.mean, self.scale, weights, squares, n_terms, sums)
         if missing is not None:
             has_gaps = missing.any(axis=1)
             sums[has_gaps] = self.terms(X[has_gaps])[:, :n_terms].sum(axis=1)
         return sums
 
     def predict(self, X: Array, columns: Positions) -> tuple[Array, Array]:
-        """Return means and standard deviations (n, k) of some columns (k,) of rows (n, d), given the others."""
-        rows, precision = self.standardise(X), self.precision[columns]
-        covariance = np.linalg.inv(precision[:, columns])
+        """Return means (n, k) and deviations (k,) of some columns (k,) of rows (n, d), given the others of each row."""
+        rows, completed = X.copy(), np.empty(X.shape)
+        rows[:, columns] = np.nan
+        fill_expected(rows, self.mean, self.scale, self.precision, completed)
         # The more columns are left out, the less the others say about each.
-        variance = self.deviations[columns] ** 2 + np.diagonal(covariance) - 1.0 / np.diagonal(self.precision)[columns]
-        deviation = np.broadcast_to(self.scale[columns] * np.sqrt(variance), (len(rows), len(columns)))
-        rows[:, columns] = 0.0
-        residuals = (rows @ precision.T) @ covariance
-        if gaps_in(rows) is not None:
-            rows[:, columns] = np.nan
-            residuals = self._predict(rows)[0][:, columns]
-        return self.mean[columns] - self.scale[columns] * residuals, deviation
+        covariance = np.eye(len(columns))
+        solve_among(self.precision, columns, covariance)
+        added = np.diagonal(covariance) - 1.0 / self.precision[columns, columns]
+        return completed[:, columns], self.scale[columns] * np.sqrt(self.deviations[columns] ** 2 + added)
 
     @cached_property
     def deviations(self) -> Array:
@@ -248,15 +242,12 @@ class Relation:
 
     def _squared_residuals(self, X: Array) -> tuple[Array, Array | float]:
         """Return squared residuals (n, d), NaN in gaps, and what gaps add to the squared units."""
+        residuals, variance = self._find_residuals(X)
+        return residuals * residuals, self._normal_quantile**2 * variance
+
+    def _find_residuals(self, X: Array) -> tuple[Array, Array | float]:
+        """Return the residuals (n, d) of rows, NaN in gaps, and the variances (n, d) that gaps add to them."""
         rows = self.standardise(X)
-        residuals, variance = self._predict(rows)
-        return np.where(np.isnan(rows), np.nan, residuals * residuals), self._normal_quantile**2 * variance
-
-    def _predict(self, rows: Array) -> tuple[Array, Array | float]:
-        """Return residuals (n, d) of standardised rows, and the variances (n, d) that gaps add to them.
-
-        A gap counts as 0, so its residual is the prediction with another sign.
-        """
         missing = gaps_in(rows)
         if missing is None:
             return self._residual_view.of(rows), 0.0
@@ -265,7 +256,7 @@ class Relation:
         fill_expected(np.ascontiguousarray(rows), np.zeros(d), np.ones(d), self.precision, completed)
         condition_precision(missing, self.precision, precision)
         residuals = self._residual_view.of(completed) * (own / precision)
-        return np.where(missing, -completed, residuals), np.maximum(1.0 / precision - 1.0 / own, 0.0)
+        return np.where(missing, np.nan, residuals), np.maximum(1.0 / precision - 1.0 / own, 0.0)
 
 
 def _unit_of(squares: Array, usual: float, quantile: float) -> float:

@@ -14,7 +14,8 @@ from streamkpca.export.c_learning import write_learning_file
 from streamkpca.export.c_text import CText, comment_of, comment_safe, enum_of, fill_template, read_template
 from streamkpca.export.device_state import RETURN_PERIOD
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.scales import DOUBLE_ROUNDING, N_LEVELS, SINGLE_ROUNDING, Scales, relation_text
+from streamkpca.export.scales import DOUBLE_ROUNDING, N_LEVELS, SINGLE_ROUNDING, fit_views, relation_text, tabulate
+from streamkpca.monitoring.rarity import Views
 
 _ACCURACY = {
     "double": "equal to Python's answers to 1e-12 of k(x, x), unless atoms nearly depend on each other.",
@@ -102,7 +103,7 @@ def to_c(
 def _write_answers(model: Any, name: str, dtype: str) -> str:
     """Write a file whose functions answer rows."""
     formula = formula_of(model, language="C")
-    source, scales = CText(dtype), Scales.of(model)
+    source, views = CText(dtype), fit_views(model)
     layout, own = write_kernel(source, formula), formula.own_value()
     (k, q), (s, d) = formula.projection.shape, formula.rows.shape
     # Row after row up to the diagonal, which is inverted, so that solving needs no division.
@@ -122,24 +123,25 @@ def _write_answers(model: Any, name: str, dtype: str) -> str:
     sizes = {"d": d, "q": q, "k": k, "s": s, "width": layout.width}
     uses, text = read_template("answers.c")
     answers, _, relation = text.partition("/* @relation@ */\n")
-    if scales is None:
+    if views is None:
         uses, relation = uses.partition("double kpca_rarity")[0], ""
     else:
-        relation = _write_relation(source, formula, scales) + source.convert(relation)
+        relation = _write_relation(source, formula, views) + source.convert(relation)
         sizes["n_levels"] = N_LEVELS
     uses = uses.replace("double", dtype).replace("kpca_d]", f"{d}]").replace("kpca_q]", f"{q}]")
     defined = source.convert("".join(f"#define kpca_{what} {value}\n" for what, value in definitions.items()))
     parts = {"tables": [defined, enum_of(sizes), *source.tables], "kernel": source.functions}
     body = fill_template(source.convert(answers), uses, parts) + relation
     uses, body = (part.replace("kpca_", f"{name}_") for part in (uses, body))
-    return _comment(source, formula, uses, n_stack=s + layout.width + (0 if scales is None else d)) + body
+    return _comment(source, formula, uses, n_stack=s + layout.width + (0 if views is None else d)) + body
 
 
-def _write_relation(source: CText, formula: Formula, scales: Scales) -> str:
+def _write_relation(source: CText, formula: Formula, views: Views) -> str:
     """Write the tables of the relation and of rarities; return the text of the functions that read them."""
     is_single = source.dtype == "float"
-    tables = scales.tables(formula.mean_value(), SINGLE_ROUNDING if is_single else DOUBLE_ROUNDING)
-    tables |= {"inverse_scales": 1.0 / scales.relation.scale, "mean": scales.relation.mean}
+    assert views.relation is not None
+    tables = tabulate(views, formula.mean_value(), SINGLE_ROUNDING if is_single else DOUBLE_ROUNDING)
+    tables |= {"inverse_scales": 1.0 / views.relation.scale, "mean": views.relation.mean}
     for what, table in tables.items():
         source.table(what, table)
     end = "f" if is_single else ""

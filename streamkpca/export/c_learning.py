@@ -21,7 +21,7 @@ from streamkpca.export.device_state import (
     place_of,
     values_of,
 )
-from streamkpca.export.scales import N_LEVELS, Scales, relation_text
+from streamkpca.export.scales import N_LEVELS, fit_views, relation_text
 from streamkpca.models.streaming import StreamingKernelPCA
 
 # A novel row raises the threshold by this share of itself. With it, the logarithm of a threshold wanders by some .06
@@ -43,8 +43,8 @@ def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
     record = encode(values_of(model, return_period=return_period))
     # As rounded, and refused where single precision cannot hold them.
     values = decode(record)
-    scales, source = Scales.of(model), CText("float")
-    assert scales is not None
+    views, source = fit_views(model), CText("float")
+    assert views is not None
     m, d = values["max_atoms"], values["n_features"]
     half_life, is_rbf = values["half_life"], values["kernel"] == RBF_KERNEL
     layout = layout_of(m, d)
@@ -67,7 +67,7 @@ def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
         "squared_fading": -np.expm1(-2.0 * np.log(2.0) / half_life) if half_life else 0.0,
         "tolerance": values["tolerance"],
         "least_residual": LEAST_RESIDUAL,
-        **device_tables(scales, values),
+        **device_tables(views, values),
     }
     begun = [field for field in MEMORY if not field.name.startswith(("candidate", "waiting"))]
     for what, number in numbers.items():

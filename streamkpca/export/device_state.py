@@ -26,10 +26,11 @@ from streamkpca.dictionary.moments import RowSums
 from streamkpca.dictionary.selection import Choice
 from streamkpca.export.layout import centre_of
 from streamkpca.export.model import formula_of
-from streamkpca.export.scales import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, Scales
+from streamkpca.export.scales import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, fit_views, tabulate
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.base import InUnits, Scaled
 from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.monitoring.rarity import Views
 from streamkpca.stream.state import record_pending
 from streamkpca.stream.summary import Summary
 
@@ -300,7 +301,7 @@ def values_of(
     if kind == LINEAR_KERNEL:
         # As shares of the mean, no power of an energy leaves the range of single precision.
         unit, scale = moments.energy / weight, scale * np.sqrt(unit * weight / moments.energy)
-    scales = Scales.of(model)
+    views = fit_views(model)
     constants: dict[str, Any] = {
         "kernel": kind,
         "max_atoms": m,
@@ -310,7 +311,7 @@ def values_of(
         "scale": scale,
         "unit": unit,
         "half_life": settings.half_life or 0.0,
-        "return_period": return_period if scales is None else return_period * scales.rarity_divisor,
+        "return_period": return_period if views is None else return_period * views.rarity_divisor,
         "tolerance": settings.tolerance,
     }
     if like is not None:
@@ -331,14 +332,15 @@ def values_of(
         if np.min(constants[name]) < np.finfo(np.float32).tiny:
             raise _beyond(name)
     if like is not None:
-        views = {name: like[name] for name in ("scales", "mean", "threshold")}
-        if scales is not None:
+        judged = {name: like[name] for name in ("scales", "mean", "threshold")}
+        if views is not None:
             # The relation of the device may be another one, but both know novelty in one kernel's units.
-            views["threshold"] = np.maximum(like["threshold"], _levels(scales, constants) * [1.0, 0.0])
-    elif scales is not None:
-        tables = b"".join(table.tobytes() for table in device_tables(scales, constants).values())
-        mean = (scales.relation.mean - constants["centre"]) * constants["scale"]
-        views = {"scales": zlib.crc32(tables), "mean": mean, "threshold": _levels(scales, constants)}
+            judged["threshold"] = np.maximum(like["threshold"], _levels(views, constants) * [1.0, 0.0])
+    elif views is not None:
+        assert views.relation is not None
+        tables = b"".join(table.tobytes() for table in device_tables(views, constants).values())
+        mean = (views.relation.mean - constants["centre"]) * constants["scale"]
+        judged = {"scales": zlib.crc32(tables), "mean": mean, "threshold": _levels(views, constants)}
     else:
         raise ValueError(
             f"expected a model with a sample of {LEAST_ROWS} rows or more, and of {MOST_FEATURES} features at "
@@ -347,7 +349,7 @@ def values_of(
         )
     return {
         **constants,
-        **views,
+        **judged,
         "n_atoms": n,
         "n_rows": [begun.n_rows % 2**32, begun.n_rows >> 32],
         "seed": 1,
@@ -376,18 +378,19 @@ def _leave_out_dependent(summary: Summary) -> Summary:
         summary = summary.apply_choice(Choice(weakest[:0], weakest), summary.basis.atoms[:0], weakest[:0], np.empty(0))
 
 
-def _levels(scales: Scales, constants: dict[str, Any]) -> Array:
+def _levels(views: Views, constants: dict[str, Any]) -> Array:
     """Return the novelty and the surprise (2,) above which a row is an alarm at first, as a device has them."""
-    place, relation = (view.level(float(constants["return_period"])) for view in scales.views)
+    place, relation = (scale.level(float(constants["return_period"])) for scale in views.scales)
     return np.maximum([place / constants["unit"], relation], SINGLE_ROUNDING)
 
 
-def device_tables(scales: Scales, constants: dict[str, Any]) -> dict[str, Array]:
+def device_tables(views: Views, constants: dict[str, Any]) -> dict[str, Array]:
     """Return the tables of `relation.c` for a device, in single precision; levels are shares of its own first ones."""
-    tables = scales.tables(float(constants["unit"]), SINGLE_ROUNDING)
-    tables["levels"] -= np.log(_levels(scales, constants) * [constants["unit"], 1.0])[:, None]
+    assert views.relation is not None
+    tables = tabulate(views, float(constants["unit"]), SINGLE_ROUNDING)
+    tables["levels"] -= np.log(_levels(views, constants) * [constants["unit"], 1.0])[:, None]
     with np.errstate(over="ignore"):
-        tables["inverse_scales"] = 1.0 / (scales.relation.scale * constants["scale"])
+        tables["inverse_scales"] = 1.0 / (views.relation.scale * constants["scale"])
         tables = {name: table.astype(np.float32) for name, table in tables.items()}
     for name, table in tables.items():
         if not np.isfinite(table).all():

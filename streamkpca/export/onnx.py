@@ -13,9 +13,10 @@ from streamkpca._version import __version__
 from streamkpca.errors import name_errors
 from streamkpca.export.layout import Layout
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.scales import DOUBLE_ROUNDING, Scales
+from streamkpca.export.scales import DOUBLE_ROUNDING, fit_views, tabulate
 from streamkpca.kernels.logarithms import log_values
 from streamkpca.kernels.program import Arithmetic, Base
+from streamkpca.monitoring.rarity import Views
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -92,8 +93,8 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
         "reconstruction_error": distances,
         "novelty": _novelty(graph, formula, bases) if formula.own_value() else distances,
     }
-    if (scales := Scales.of(model)) is not None:
-        answers |= _views(graph, formula, scales, rows, answers["novelty"])
+    if (views := fit_views(model)) is not None:
+        answers |= _views(graph, formula, views, rows, answers["novelty"])
     for name, answer in answers.items():
         graph.node("Cast", answer, output=name, to=element)
     return _finish(graph, formula, element, list(answers))
@@ -181,9 +182,10 @@ def _explained(graph: Graph, formula: Formula, values: str) -> str:
     return graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
 
 
-def _views(graph: Graph, formula: Formula, scales: Scales, rows: str, novelty: str) -> dict[str, str]:
+def _views(graph: Graph, formula: Formula, views: Views, rows: str, novelty: str) -> dict[str, str]:
     """Write the rarity (n,) of rows (n, d) with a novelty, and expected numbers and their terms (n, d)."""
-    relation = scales.relation
+    relation = views.relation
+    assert relation is not None
     away = graph.node("Div", graph.node("Sub", rows, relation.mean), relation.scale)
     away = graph.at_most(graph.at_least(away, -_FARTHEST), _FARTHEST)
     residuals = _product(graph, away, relation.precision / np.diagonal(relation.precision)[:, None])
@@ -191,10 +193,10 @@ def _views(graph: Graph, formula: Formula, scales: Scales, rows: str, novelty: s
     sizes = graph.node("Div", residuals, relation.units)
     terms = graph.node("Log", graph.node("Add", graph.node("Mul", sizes, sizes), 1.0))
     surprise = graph.node("ReduceSum", terms, np.array([1]), keepdims=0)
-    levels = scales.tables(formula.mean_value(), DOUBLE_ROUNDING)["levels"]
+    levels = tabulate(views, formula.mean_value(), DOUBLE_ROUNDING)["levels"]
     place, other = (_rank(graph, *view) for view in zip((novelty, surprise), levels, strict=True))
     rarer = graph.node("Where", graph.node("Greater", place, other), place, other)
-    rarity = graph.at_least(graph.node("Div", rarer, scales.rarity_divisor), 1.0)
+    rarity = graph.at_least(graph.node("Div", rarer, views.rarity_divisor), 1.0)
     return {"rarity": rarity, "expected": expected, "terms": terms}
 
 

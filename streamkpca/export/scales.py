@@ -1,15 +1,14 @@
 """How rare a row is and what is expected of its numbers, as tables of exports: the two views of a monitor."""
 
-from dataclasses import dataclass
 from importlib.resources import files
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 
 from streamkpca._core.arrays import Array
 from streamkpca.components.relation import Relation
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.rarity import RarityScale, find_rarity_divisor
+from streamkpca.monitoring.rarity import Views
 from streamkpca.stream.calibration import calibrate
 
 # Rarities 1, 2, 4, ... 32,768 whose scores are written: two numbers each for thirty bits.
@@ -28,52 +27,41 @@ _ENOUGH = 1000
 _LEAST_STEP = 0.5
 
 
-@dataclass(frozen=True, eq=False)
-class Scales:
-    """The relation of a stream's features, and how rare the scores of its rows are by both views; a value.
+def fit_views(model: object) -> Views | None:
+    """Fit both views of a model to its sampled rows without gaps, each scored as if it had not been seen.
 
-    By the rarer view, `rarity_divisor` times as many healthy rows are rare as by one.
+    None of a model without enough of these or with more than 256 features.
     """
+    if not isinstance(model, StreamingKernelPCA) or not model.reservoir_size:
+        return None
+    found = calibrate(model.state_, model.settings(), n_least=_ENOUGH)
+    is_whole = ~np.isnan(found.rows).any(axis=1)
+    rows = found.rows[is_whole]
+    if len(rows) < LEAST_ROWS or rows.shape[1] > MOST_FEATURES:
+        return None
+    relation, surprise = Relation.fit_in_parts(rows)
+    return Views.fit(relation, np.stack([found.novelty[is_whole], surprise]))
 
-    relation: Relation
-    views: tuple[RarityScale, RarityScale]
-    rarity_divisor: float
 
-    @classmethod
-    def of(cls, model: object) -> Self | None:
-        """Make the scales of sampled rows without gaps, each scored as if it had not been seen.
+def tabulate(views: Views, own: float, rounding: float) -> dict[str, Array]:
+    """Return the tables of the C text `relation.c`, but for how numbers are standardised.
 
-        None of a model without enough of these or with more than 256 features.
-        """
-        if not isinstance(model, StreamingKernelPCA) or not model.reservoir_size:
-            return None
-        found = calibrate(model.state_, model.settings(), n_least=_ENOUGH)
-        is_whole = ~np.isnan(found.rows).any(axis=1)
-        rows = found.rows[is_whole]
-        if len(rows) < LEAST_ROWS or rows.shape[1] > MOST_FEATURES:
-            return None
-        relation, surprise = Relation.fit_in_parts(rows)
-        scores = [found.novelty[is_whole], surprise]
-        place, other = (RarityScale.fit(score) for score in scores)
-        return cls(relation, (place, other), find_rarity_divisor([place, other], scores))
-
-    def tables(self, own: float, rounding: float) -> dict[str, Array]:
-        """Return the tables of the C text `relation.c`, but for how numbers are standardised.
-
-        `precision` is the lower triangle of the relation's, row after row, with the reciprocals of its diagonal.
-        `levels` (2, 16) are logarithms of scores, none below `rounding`, which novelty has in units of `own`, k(x, x).
-        """
-        precision = self.relation.precision.copy()
-        np.fill_diagonal(precision, 1.0 / np.diagonal(precision))
-        levels = np.array([[view.level(2.0**k) for k in range(N_LEVELS)] for view in self.views])
-        levels = np.log(np.maximum(levels, [[rounding * own], [rounding]]))
-        levels[:, -1] = np.maximum(levels[:, -1], levels[:, -2] + _LEAST_STEP)
-        return {
-            "precision": precision[np.tril_indices(len(precision))],
-            "inverse_units": 1.0 / self.relation.units,
-            "levels": levels,
-            "rarity_divisor": np.array([self.rarity_divisor]),
-        }
+    `precision` is the lower triangle of the relation's, row after row, with the reciprocals of its diagonal. `levels`
+    (2, 16) are logarithms of scores, none below `rounding`, which novelty has in units of `own`, k(x, x).
+    """
+    relation = views.relation
+    assert relation is not None
+    precision = relation.precision.copy()
+    np.fill_diagonal(precision, 1.0 / np.diagonal(precision))
+    levels = np.array([[scale.level(2.0**k) for k in range(N_LEVELS)] for scale in views.scales])
+    levels = np.log(np.maximum(levels, [[rounding * own], [rounding]]))
+    levels[:, -1] = np.maximum(levels[:, -1], levels[:, -2] + _LEAST_STEP)
+    return {
+        "precision": precision[np.tril_indices(len(precision))],
+        "inverse_units": 1.0 / relation.units,
+        "levels": levels,
+        "rarity_divisor": np.array([views.rarity_divisor]),
+    }
 
 
 def relation_text(number: str) -> str:

@@ -1,8 +1,8 @@
 """Monitoring: what a service runs on a stream of rows: rarities, alarms, events and lasting changes.
 
 monitor : the class `Monitor`
-judging : how rows become numbers, their scores by both views, and which are alarms or may be learned
-rarity : how rare scores are among healthy ones, and among all so far; `_loops` are the compiled loops
+judging : how rows become numbers, and which are alarms or may be learned
+rarity : the views of a row, and how rare it is among healthy rows, and all so far; `_loops` are the compiled loops
 learning : what is learned, what is held out, and the scales made of it
 state : the state of a monitor beside its model, and its record in a file
 causes : the features that explain an event

@@ -119,13 +119,11 @@ class Healthy(NamedTuple):
         They are what features are alone, and what they differ from their linear prediction.
         """
         d, related = self._split(rows)
-        with np.errstate(all="ignore"):
-            if self.relation is None:
-                found = [self.expectation.standardise(rows)[:, :d]]
-            else:
-                off = self.relation.residuals(related)[:, :d] / self.relation.deviations[:d]
-                found = [self.relation.standardise(related)[:, :d], off]
-        return [np.nan_to_num(distances) for distances in found]
+        if self.relation is None:
+            found = [self.expectation.standardise(rows)]
+        else:
+            found = [self.relation.standardise(related), self.relation.residuals(related) / self.relation.deviations]
+        return [np.where(np.isnan(distances), 0.0, distances)[:, :d] for distances in found]
 
     def surprise(self, rows: Array) -> Array:
         """Return how surprising features of rows (k, D) are beside similar rows, in about deviations: (k, d)."""
@@ -133,16 +131,22 @@ class Healthy(NamedTuple):
         # A feature may be surprising by its predecessors alone, where its own number is missing.
         return np.where(np.isnan(rows[:, : surprise.shape[1]]), 0.0, surprise)
 
-    def predict(self, rows: Array, features: Positions) -> tuple[Array, Array]:
-        """Return means and deviations (k, f) of features (f,) of rows (k, D), given the others at all lags."""
+    def compare(self, rows: Array, features: Positions) -> tuple[Array, Array, Array]:
+        """Compare features (f,) of rows (k, D) with what is expected of them, given the others at all lags.
+
+        Returns what is expected, its deviations, and how many of these the features are off, -1 in gaps: (k, f) each.
+        """
         (d, related), n = self._split(rows), len(features)
         columns = (features + d * np.arange(self.lags)[:, None]).ravel()
-        mean, deviation = (found[:, :n] for found in self.expectation.predict(rows, columns))
-        if self.relation is None:
-            return mean, deviation
-        linear, linear_deviation = (found[:, :n] for found in self.relation.predict(related, columns))
-        is_linear = linear_deviation.mean(axis=0) < deviation.mean(axis=0)
-        return np.where(is_linear, linear, mean), np.where(is_linear, linear_deviation, deviation)
+        with np.errstate(all="ignore"):
+            expected, spread = (found[:, :n] for found in self.expectation.predict(rows, columns))
+            if self.relation is not None:
+                linear, deviation = self.relation.predict(related, columns)
+                is_linear = deviation[:n] < spread.mean(axis=0)
+                expected = np.where(is_linear, linear[:, :n], expected)
+                spread = np.where(is_linear, deviation[:n], spread)
+            off = np.abs(rows[:, features] - expected) / spread
+        return expected, spread, np.where(off >= 0.0, off, -1.0)
 
     def _split(self, rows: Array) -> tuple[int, Array]:
         """Return how many features rows (k, D) have, and the rows without conditions."""
@@ -160,20 +164,21 @@ def find_causes(
     """
     rows = kept.rows
     distances = [*healthy.measure(rows), healthy.surprise(rows[:: -(-len(rows) // _MOST_COMPARED)])]
-    extremes = np.sum([np.log1p((each**2).max(axis=0)) for each in distances], axis=0)
+    extremes = sum(np.log1p((each * each).max(axis=0)) for each in distances)
     order = np.argsort(-extremes, kind="stable")
     ranking = tuple(names[j] if names else j for j in order.tolist())
-    if not extremes[order[0]]:
+    listed = order[:_MOST_CAUSES]
+    more = extremes[listed] - _USUAL
+    if more[0] == -_USUAL:
         return (), ranking
-    more = extremes[order[:_MOST_CAUSES]] - _USUAL
-    listed = order[:_MOST_CAUSES][more >= _LEAST_SHARE * more[0]] if more[0] > 0.0 else order[:1]
-    expected, spread, off = _deviate(rows, listed, healthy)
+    listed = listed[more >= _LEAST_SHARE * more[0]] if more[0] > 0.0 else listed[:1]
+    expected, spread, off = healthy.compare(rows, listed)
     # Features that only go with the first one are inside of their ranges once it is left out.
-    is_outside = (off >= RANGE).mean(axis=0) >= _LEAST_OUTSIDE
+    is_outside = (off >= RANGE).sum(axis=0) >= _LEAST_OUTSIDE * len(rows)
     is_outside[0] = True
     if not is_outside.all():
         listed = listed[is_outside]
-        expected, spread, off = _deviate(rows, listed, healthy)
+        expected, spread, off = healthy.compare(rows, listed)
     causes = []
     for k, (j, share) in enumerate(zip(listed.tolist(), extremes[listed] / extremes[listed].sum(), strict=True)):
         far = off[:, k]
@@ -183,14 +188,3 @@ def find_causes(
         values = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
         causes.append(Cause(names[j] if names else j, *values, int(kept.positions[since]), kept.times[since]))
     return tuple(causes), ranking
-
-
-def _deviate(rows: Array, features: Positions, healthy: Healthy) -> tuple[Array, Array, Array]:
-    """Return what is expected of features (f,) of rows (k, D), with which deviation, and how far they are off: (k, f).
-
-    Where a number is missing, it is off by -1.
-    """
-    with np.errstate(all="ignore"):
-        expected, spread = healthy.predict(rows, features)
-        off = np.abs(rows[:, features] - expected) / spread
-    return expected, spread, np.where(off >= 0.0, off, -1.0)

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from streamkpca._core.arrays import Array, Flags, Positions
+from streamkpca._core.concurrency import cached_property, replace_fields
 from streamkpca.monitoring.causes import MOST_ROWS, Cause, EventRows, Healthy
 from streamkpca.rows.times import Time, Times, time_of
 
@@ -19,8 +20,6 @@ _MOST_BINS = 512
 _MOST_NUMBERS = 200_000
 # Features, of those that explain events, by which these are alike.
 _LEADING = 2
-# What makes rows rare, by the view that finds them rarest.
-KINDS = ("place", "relation")
 # Numbers that are this many deviations from healthy ones, or fewer, say nothing about the kind of an event.
 _USUAL = 3.0
 # Two rows are alike if they differ by less than this share of the larger one.
@@ -91,6 +90,11 @@ class Event:
     ranking: tuple[str | int, ...] = ()
     feedback: str | None = None
     is_open: bool = True
+
+    @cached_property
+    def _likeness(self) -> tuple[Any, ...]:
+        """What events that are alike share."""
+        return self.kind, *((cause.feature, cause.direction) for cause in self.features[:_LEADING])
 
     def __str__(self) -> str:
         begin, rare = _write_place(self.start, self.start_time), f"once in {round_rarity(self.severity)} rows"
@@ -236,7 +240,7 @@ class EventLog(NamedTuple):
             event = Event(position, position + 1, 1, rarity, position, novelty, kind, position, time, time, time)
             return self._replace(current=event, rows=EventRows(np.array([position]), row[None], (time,)))
         rows = self.rows.add(event.n_alarms, position, row, time)
-        event = replace(event, end=position + 1, n_alarms=event.n_alarms + 1, end_time=time)
+        event = replace_fields(event, end=position + 1, n_alarms=event.n_alarms + 1, end_time=time)
         if rarity > event.severity:
             event = replace(event, severity=rarity, peak_row=position, peak=novelty, kind=kind, peak_time=time)
         return self._replace(current=event, rows=rows)
@@ -245,13 +249,11 @@ class EventLog(NamedTuple):
         """Tell whether the open event cannot go on with a row at this position."""
         return self.current is not None and position - self.current.end >= end_after
 
-    def explain(self, features: tuple[Cause, ...], ranking: tuple[str | int, ...]) -> Event:
+    def explain(self, event: Event, features: tuple[Cause, ...], ranking: tuple[str | int, ...]) -> Event:
         """Return the open event with its features, in the group of the first event that is like it."""
-        assert self.current is not None
-        event = replace(self.current, features=features, ranking=ranking)
-        own, first = _likeness(event), ranking[:1]
-        # Events that are alike are of one group. Most resemble one of the latest; the first feature tells most apart.
-        alike = (e.group for e in reversed(self.closed) if e.ranking[:1] == first and _likeness(e) == own)
+        event = replace(event, features=features, ranking=ranking)
+        # Events that are alike are of one group, and most resemble one of the latest.
+        alike = (other.group for other in reversed(self.closed) if other._likeness == event._likeness)
         return replace(event, group=next(alike, event.start)) if features else event
 
     def end(self, event: Event | None, most: int) -> Self:
@@ -264,7 +266,7 @@ class EventLog(NamedTuple):
         return self._replace(
             kept=kept[len(kept) - int(sizes.sum()) :],
             sizes=sizes,
-            closed=(*self.closed, replace(event, is_open=False))[-most:],
+            closed=(*self.closed, replace_fields(event, is_open=False))[-most:],
             current=None,
             n_closed=self.n_closed + 1,
             rows=None,
@@ -282,7 +284,7 @@ class EventLog(NamedTuple):
 
     def note(self, event: Event, feedback: str) -> Self:
         """Note what was said of a closed event."""
-        noted = (replace(e, feedback=feedback) if e.start == event.start else e for e in self.closed)
+        noted = (replace_fields(e, feedback=feedback) if e.start == event.start else e for e in self.closed)
         return self._replace(closed=tuple(noted))
 
 
@@ -325,11 +327,6 @@ def _signatures(rows: Array, healthy: Healthy) -> Array:
     distances = np.concatenate(healthy.measure(rows), axis=1)
     signatures: Array = np.sign(distances) * np.log1p(np.maximum(np.abs(distances) - _USUAL, 0.0))
     return signatures
-
-
-def _likeness(event: Event) -> tuple[Any, ...]:
-    """Return what events that are alike share."""
-    return event.kind, *((cause.feature, cause.direction) for cause in event.features[:_LEADING])
 
 
 def round_rarity(rarity: float) -> str:

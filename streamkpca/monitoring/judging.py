@@ -23,8 +23,6 @@ SHORTEST_CHUNK = 32
 _LONGEST_CHUNK = 128
 # A chunk has a row for each 16 so far, rounded down to a power of two.
 _ROWS_FOR_ONE = 16
-# Numbers of a row up to which each is predicted by the others, as that takes the square of their number.
-MOST_RELATED = 1024
 # 1 / (1 - quantile) is a whole number of rows only up to rounding.
 _ROUNDING = 1e-9
 # Rarity of the healthy row in the middle.
@@ -127,20 +125,18 @@ class Scorer(NamedTuple):
 
     def score(self, state: MonitorState, rows: Array, learns: bool) -> tuple[Array, Array]:
         """Score a segment of rows (n, D) by each view, (v, n), and return these scores and the smoothed ones."""
-        model, relation = state.model, state.predictor
-        scores = np.zeros((1 if relation is None else 2, len(rows)))
+        novelty = np.zeros(len(rows))
         # A model that learns has no novelty before its first refit.
-        if not learns or model.published is not None:
-            scores[0] = latest_axes(model, self.settings).novelty_by_row(rows)
-        if relation is not None:
-            # The numbers of the row itself, given all others, its predecessors among them.
-            scores[1] = relation.score(rows[:, : len(relation.mean)], len(relation.mean) // self.lags)
+        if not learns or state.model.published is not None:
+            novelty = latest_axes(state.model, self.settings).novelty_by_row(rows)
+        # The numbers of the row itself, given all others, its predecessors among them.
+        scores = state.views.score(novelty, self.leave_phases_out(rows), state.n_features)
         return scores, scores if self.smoothing is None else smooth(scores, state.last_scores, self.smoothing)
 
     def describe_healthy(self, state: MonitorState) -> Healthy:
         """Return what is known of healthy rows, by the model and their relation, if there is one."""
         expectation = latest_axes(state.model, self.settings).expectation
-        return Healthy(expectation, state.predictor, self.lags, n_phases(self.period))
+        return Healthy(expectation, state.views.relation, self.lags, n_phases(self.period))
 
 
 def find_chunk_length(n_rows: int) -> int:
@@ -176,21 +172,18 @@ def judge(
     were learned. A monitor that does not learn compares with these alone, not with the rows that came since. Rows like
     those of accepted events may be learned, those like confirmed ones are alarms; neither count among the rows so far.
     """
-    n, scales = len(rows), state.scales
-    is_fine = is_fault = none = np.zeros(n, dtype=bool)
+    n, scales = len(rows), state.views.scales
+    none, is_fine, is_fault = np.zeros((3, n), dtype=bool)
     if not scales:
         kinds = np.zeros(n, dtype=np.intp)
         return state, Verdict(np.ones(n), np.full(n, np.inf), none, kinds, none, ~none, none)
     is_reviewed = len(state.reviewed.rows) > 0
-    if is_reviewed:
-        is_fine, is_fault = _recognise(state, scorer, scores, rows)
-    counts, rarities, is_counted = state.counts.copy(), np.empty((len(scales), 2, n)), ~(is_fine | is_fault)
-    for scale, view, row, out in zip(scales, scores, counts, rarities, strict=False):
-        scale.rank(view, is_counted, row, out)
-    # Two views that differ are rare twice as often as one.
-    among_healthy, limited = np.maximum(rarities.max(axis=0) / state.rarity_divisor, 1.0)
-    rarity = limited if learns else among_healthy
-    kinds = rarities[:, 1 if learns else 0].argmax(axis=0)
+    if is_reviewed and len(compared := np.flatnonzero(state.views.rarity_of(scores) >= _LEAST_RARITY)):
+        healthy = scorer.describe_healthy(state)
+        is_fine[compared], is_fault[compared] = state.reviewed.recognise(rows[compared], healthy)
+    counts = state.counts.copy()
+    (among_healthy, limited), rarer = state.views.rank(scores, ~(is_fine | is_fault), counts)
+    rarity, kinds = (limited, rarer[1]) if learns else (among_healthy, rarer[0])
     least = threshold * (1.0 - _ROUNDING)
     # By rarity, rows of a change that lasts become common long before it can be told from an event.
     exceeds = among_healthy >= least
@@ -206,13 +199,3 @@ def judge(
         bound, is_alarm, thresholds = judge_by_bound(bound, rarity, threshold, is_fault)
     state = replace_fields(state, bound=bound, counts=counts if learns else state.counts)
     return state, Verdict(rarity, thresholds, is_alarm, kinds, exceeds, is_learnable, among_healthy > _MEDIAN)
-
-
-def _recognise(state: MonitorState, scorer: Scorer, scores: Array, rows: Array) -> tuple[Flags, Flags]:
-    """Tell which rows (n, D), of those that are rare, are like accepted events, and which like confirmed ones: (n,)."""
-    is_fine, is_fault = np.zeros((2, len(rows)), dtype=bool)
-    rarities = [scale.rarity_of(view) for scale, view in zip(state.scales, scores, strict=True)]
-    compared = np.flatnonzero(np.max(rarities, axis=0) / state.rarity_divisor >= _LEAST_RARITY)
-    if len(compared):
-        is_fine[compared], is_fault[compared] = state.reviewed.recognise(rows[compared], scorer.describe_healthy(state))
-    return is_fine, is_fault

@@ -9,9 +9,9 @@ from streamkpca._core.concurrency import replace_fields
 from streamkpca.components.relation import Relation
 from streamkpca.kernels import Kernel
 from streamkpca.monitoring.events import AlarmSum
-from streamkpca.monitoring.judging import MOST_RELATED, SHORTEST_CHUNK, YOUNG, Scorer, smooth
+from streamkpca.monitoring.judging import SHORTEST_CHUNK, YOUNG, Scorer, smooth
 from streamkpca.monitoring.periods import has_passed
-from streamkpca.monitoring.rarity import RarityScale, find_rarity_divisor
+from streamkpca.monitoring.rarity import MOST_RELATED, Views
 from streamkpca.monitoring.state import MonitorState, ScoredRows
 from streamkpca.stream import advance, calibrate, refit
 
@@ -118,35 +118,28 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
         return state
     if state.n_learned < YOUNG.n_refitted or state.model.scheduled is None:
         state = replace_fields(state, model=refit(state.model, scorer.settings))
-    held, predictor = scorer.leave_phases_out(state.held), None
+    held, relation = scorer.leave_phases_out(state.held), None
     if held.shape[1] <= MOST_RELATED and state.moments.weights.max() >= YOUNG.n_first:
-        predictor = Relation.fit(state.moments, held)
+        relation = Relation.fit(state.moments, held)
     # Scores of another relation are nothing to go on from.
-    state = replace_fields(state, predictor=predictor, last_scores=None)
+    state = replace_fields(state, views=Views(relation), last_scores=None, n_renewed=state.n_learned)
     segments = np.split(state.held, np.flatnonzero(np.diff(state.held_chunks)) + 1)
     scores = np.concatenate([scorer.score(state, rows, learns=True)[1] for rows in segments], axis=1)
-    return _make_scales(state, scores)
+    return replace_fields(state, views=Views.fit(relation, scores))
 
 
 def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
     """Take the first scales from a model that has learned rows: scores of rows that it leaves out in turn."""
     found = calibrate(state.model, scorer.settings, n_least=_ENOUGH)
-    related, predictor, scores = scorer.leave_phases_out(found.rows), None, found.novelty[None]
+    related, relation, scores = scorer.leave_phases_out(found.rows), None, found.novelty[None]
     if related.shape[1] <= MOST_RELATED and len(related) >= YOUNG.n_first:
-        predictor, surprise = Relation.fit_in_parts(related, related.shape[1] // scorer.lags)
+        relation, surprise = Relation.fit_in_parts(related, state.n_features)
         scores = np.stack([found.novelty, surprise])
-        state = replace_fields(state, predictor=predictor, moments=state.moments.add(related))
+        state = replace_fields(state, moments=state.moments.add(related))
     if scorer.smoothing is not None:
         segments = np.split(scores, np.flatnonzero(np.diff(found.runs)) + 1, axis=1)
         scores = np.concatenate([smooth(segment, None, scorer.smoothing) for segment in segments], axis=1)
-    return _make_scales(state, scores)
-
-
-def _make_scales(state: MonitorState, scores: Array) -> MonitorState:
-    """Make the scales of healthy rows by their scores (v, n)."""
-    scales = tuple(map(RarityScale.fit, scores))
-    divisor = find_rarity_divisor(scales, list(scores))
-    return replace_fields(state, scales=scales, rarity_divisor=divisor, n_renewed=state.n_learned)
+    return replace_fields(state, views=Views.fit(relation, scores), n_renewed=state.n_learned)
 
 
 def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:

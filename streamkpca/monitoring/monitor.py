@@ -20,11 +20,12 @@ from streamkpca.models.saving import SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.bound import FalseAlarmBound, renew_ratio
 from streamkpca.monitoring.causes import Cause, EventRows, find_causes
-from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog
+from streamkpca.monitoring.events import AlarmSum, Change, Event, EventLog
 from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, find_chunk_length, judge
 from streamkpca.monitoring.learning import accept_change, begin_with_model, learn, learn_chunk, renew
 from streamkpca.monitoring.parameters import PARAMETER_CHECKS, QUANTILE, check_features, is_ignored, is_short
 from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
+from streamkpca.monitoring.rarity import KINDS
 from streamkpca.monitoring.state import MonitorState, ScoredRows, record_state, restore_state
 from streamkpca.rows.times import Times, as_times, time_of, without_times
 from streamkpca.rows.validation import Rows, check_parts, feature_names, parts_of, round_to_single
@@ -427,7 +428,7 @@ class Monitor(SavedWithModel[MonitorState]):
             learned, width = monitor._learned, monitor._scorer.width(state.n_features)
             if monitor.false_alarms != (None if state.bound is None else state.bound.false_alarms):
                 raise ValueError("its bound is another one")
-            if learned is None and (state.n_learned or state.scales):
+            if learned is None and (state.n_learned or state.views.scales):
                 raise ValueError("it has learned rows, but its model has not")
             if learned is not None and learned.n_features != width:
                 raise ValueError("its model has another number of features")
@@ -564,8 +565,7 @@ class Monitor(SavedWithModel[MonitorState]):
             if state.log.is_over(first + i, self.end_after):
                 state = self._close(state, scorer)
             found = float(record.novelty[i]), float(record.rarity[i]), KINDS[kinds[i]]
-            log = state.log.add_alarm(first + i, rows[i], *found, time_of(record.time, i))
-            state = replace_fields(state, log=log)
+            state = replace_fields(state, log=state.log.add_alarm(first + i, rows[i], *found, time_of(record.time, i)))
         return state
 
     def _close(self, state: MonitorState, scorer: Scorer) -> MonitorState:
@@ -580,9 +580,9 @@ class Monitor(SavedWithModel[MonitorState]):
         if explained is state:
             return found
         event, rows, found = state.log.current, state.log.rows, None
-        if event is not None and rows is not None and state.scales and not is_short(event, self.min_duration):
+        if event is not None and rows is not None and state.views.scales and not is_short(event, self.min_duration):
             causes, ranking = find_causes(rows, scorer.describe_healthy(state), state.names)
-            found = None if is_ignored(causes, self.ignore) else state.log.explain(causes, ranking)
+            found = None if is_ignored(causes, self.ignore) else state.log.explain(event, causes, ranking)
         self._explained = (state, found)
         return found
 
@@ -607,7 +607,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
     def _threshold(self, state: MonitorState) -> float:
         """Return the rarity from which on rows are alarms, infinite before there is a scale."""
-        return 1.0 / (1.0 - self.quantile) if state.scales else math.inf
+        return 1.0 / (1.0 - self.quantile) if state.views.scales else math.inf
 
     def _check_rows(self, X: Any, time: Any, planned: Any) -> tuple[Rows, list[str] | None, Times | None, Flags, Flags]:
         """Return rows, the names of their features, their times, those after a gap in time, and those planned."""
@@ -664,7 +664,7 @@ def _describe_change(state: MonitorState, scorer: Scorer, accepts: bool) -> Chan
     start, start_time = state.alarm_sum.find_start(state.n_rows)
     log, features = state.log, tuple[Cause, ...]()
     rows = state.left_out if len(state.left_out) or log.rows is None else log.rows.rows
-    if len(rows) and state.scales:
+    if len(rows) and state.views.scales:
         kept = EventRows.of_run(rows, start, start_time)
         features, _ = find_causes(kept, scorer.describe_healthy(state), state.names)
     elif log.closed and log.closed[-1].end > start:

@@ -1,16 +1,21 @@
-"""Rarity: in how many healthy rows one as odd is found, the one scale of scores, thresholds and severities."""
+"""Rarity: in how many healthy rows one is as odd, by the views of a row: where it lies, how its numbers relate."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Flags
+from streamkpca._core.arrays import Array, Flags, Indices
 from streamkpca._core.concurrency import cached_property
+from streamkpca.components.relation import Relation
 from streamkpca.monitoring._loops import EXTRAPOLATED, rank_scores, take_logarithms
 
+KINDS = ("place", "relation")
+# Numbers of a row up to which each is predicted by the others, as that takes the square of their number.
+MOST_RELATED = 1024
+# Rarity at which both views are compared: low enough that many held-out rows reach it.
+_COMPARED = 20.0
 # Share of the highest healthy scores that may be of anomalies.
 _MOST_ANOMALIES = 0.125
 # Fewest scores that a gap is looked for in.
@@ -23,8 +28,6 @@ _DISTINCT = 0.5
 _TAIL = 0.9
 # Least step of a logarithm that makes rows e times rarer: where healthy scores agree in all digits, rounding does not.
 _LEAST_SLOPE = 0.5
-# Rarity at which both views are compared: low enough that many held-out rows reach it.
-_COMPARED = 20.0
 # A row is at most five times rarer than by rank among all rows: four of five of the rows as odd may be anomalies. On
 # ten families of real streams, four times put 0.043 of the healthy rows in alarm and touched 0.71 of the faults, six
 # times 0.061 and 0.75.
@@ -105,13 +108,44 @@ class RarityScale:
         return gross
 
 
-def find_rarity_divisor(scales: Sequence[RarityScale], scores: Sequence[Array]) -> float:
-    """Return how many times as many healthy rows are rare by the rarer view as by one: 1 to the number of views.
+@dataclass(frozen=True, eq=False)
+class Views:
+    """How rows are scored by each view, and how rare their scores are; a value.
 
-    From the scores (n,) of the rows that the scales were made of. Views that agree count once.
+    The views are `KINDS`, the second one only with a `relation`. `scales` (v) are those of healthy scores, none before
+    there are any. By the rarer view, `rarity_divisor` times as many healthy rows are rare as by one.
     """
-    rarest = np.max([scale.rarity_of(given) for scale, given in zip(scales, scores, strict=True)], axis=0)
-    return min(max(_COMPARED * float(np.mean(rarest >= _COMPARED)), 1.0), float(len(scales)))
+
+    relation: Relation | None = None
+    scales: tuple[RarityScale, ...] = ()
+    rarity_divisor: float = 1.0
+
+    @classmethod
+    def fit(cls, relation: Relation | None, scores: Array) -> Self:
+        """Take the scores (v, n) of healthy rows. Two views that agree count once, those that differ twice."""
+        views = cls(relation, tuple(map(RarityScale.fit, scores)))
+        n_rare = _COMPARED * float(np.mean(views.rarity_of(scores) >= _COMPARED))
+        return replace(views, rarity_divisor=min(max(n_rare, 1.0), float(len(scores))))
+
+    def score(self, novelty: Array, rows: Array, n_own: int) -> Array:
+        """Return the scores (v, n) of rows (n, R): their novelty (n,), and their first numbers given all others."""
+        return novelty[None] if self.relation is None else np.stack([novelty, self.relation.score(rows, n_own)])
+
+    def rarity_of(self, scores: Array) -> Array:
+        """Return in how many healthy rows one has such scores (v, n), by the rarer view: (n,), at least 1."""
+        rarities = [scale.rarity_of(view) for scale, view in zip(self.scales, scores, strict=True)]
+        rarity: Array = np.maximum(np.max(rarities, axis=0) / self.rarity_divisor, 1.0)
+        return rarity
+
+    def rank(self, scores: Array, is_counted: Flags, counts: Array) -> tuple[Array, Indices]:
+        """Return the rarities (2, n) of the next rows by the rarer view, and which view that is (2, n).
+
+        They are those among healthy rows, and these limited by the scores so far, see `RarityScale.rank`.
+        """
+        rarities = np.empty((len(self.scales), 2, len(is_counted)))
+        for scale, view, row, out in zip(self.scales, scores, counts, rarities, strict=False):
+            scale.rank(view, is_counted, row, out)
+        return np.maximum(rarities.max(axis=0) / self.rarity_divisor, 1.0), rarities.argmax(axis=0)
 
 
 def _logarithms(scores: Array) -> Array:

@@ -14,9 +14,9 @@ from streamkpca.components.relation import Relation, RowMoments
 from streamkpca.monitoring._loops import N_BINS
 from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause, EventRows
-from streamkpca.monitoring.events import KINDS, AlarmSum, Change, Event, EventLog, ReviewedEvents
+from streamkpca.monitoring.events import AlarmSum, Change, Event, EventLog, ReviewedEvents
 from streamkpca.monitoring.periods import time_passed
-from streamkpca.monitoring.rarity import RarityScale
+from streamkpca.monitoring.rarity import KINDS, RarityScale, Views
 from streamkpca.rows.times import Time
 from streamkpca.stream import State
 
@@ -31,23 +31,21 @@ class ScoredRows(NamedTuple):
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """Return the rows of all parts, one part or more."""
-        columns: Any = zip(*parts, strict=True)
-        return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, columns))
+        return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
 class MonitorState:
     """The state of a monitor and its model; replaced as a whole.
 
-    `scales` are those of the place and, once numbers are predicted, of the relation, and `counts` (v, N_BINS + 1) how
-    many scores there were in each bin. `moments` are those of the learned rows, and `predictor` is the relation that
-    they had when the scales were made. `log` has the events, and `reviewed` those that a user has reviewed.
-    `held` (m, D) are rows held out, in chunks of the numbers `held_chunks` (m,), and `left_out` (k, D) rows not learned
-    since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row, the latest first, and
-    `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores` are the latest smoothed
-    ones of each view, and `waiting` parts of the present chunk. By the rarer view, `rarity_divisor` times as many
-    healthy rows are rare as by one. Of the recent rows, `share_odder` are odder than the healthy row in the middle, and
-    `share_rare` too rare to be learned. `n_before` rows were learned before the change that was accepted last.
+    `views` say how rows are scored and how rare they are, and `counts` (v, N_BINS + 1) how many scores by each view
+    there were in each bin. `moments` are those of the learned rows, `log` has the events, and `reviewed` those that a
+    user has reviewed. `held` (m, D) are rows held out, in chunks of the numbers `held_chunks` (m,), and `left_out`
+    (k, D) rows not learned since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row,
+    the latest first, and `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores`
+    are the latest smoothed ones of each view, and `waiting` parts of the present chunk. Of the recent rows,
+    `share_odder` are odder than the healthy row in the middle, and `share_rare` too rare to be learned. `n_before` rows
+    were learned before the change that was accepted last.
     """
 
     n_features: int
@@ -59,8 +57,7 @@ class MonitorState:
     moments: RowMoments
     log: EventLog
     reviewed: ReviewedEvents
-    scales: tuple[RarityScale, ...] = ()
-    predictor: Relation | None = None
+    views: Views = field(default_factory=Views)
     alarm_sum: AlarmSum = field(default_factory=AlarmSum)
     change: Change | None = None
     n_rows: int = 0
@@ -68,7 +65,6 @@ class MonitorState:
     n_renewed: int = 0
     n_before: int = 0
     n_chunks: int = 0
-    rarity_divisor: float = 1.0
     share_odder: float = 0.5
     share_rare: float = 0.0
     last_scores: Array | None = None
@@ -112,13 +108,14 @@ def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bo
     lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": d * lags, "c": N_BINS + 1}
     context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
     state: MonitorState = restore_part(_STATE, record, context)
-    log, run, n_views = state.log, state.alarm_sum, 1 + (state.predictor is not None)
+    log, run, scales = state.log, state.alarm_sum, state.views.scales
+    n_views = 1 + (state.views.relation is not None)
     rows, opened = log.rows, [] if log.current is None else [log.current]
     last = max([run.start, state.change.detected if state.change else 0, *(e.end for e in (*log.closed, *opened))])
     holds = {
         "there are too many or too few names": len(state.names or range(d)) == d,
-        "a scale has no scores": all(len(scale.logs) for scale in state.scales),
-        "a relation has no scale, or a scale no relation": len(state.scales) in (0 if n_views == 1 else 2, n_views),
+        "a scale has no scores": all(len(scale.logs) for scale in scales),
+        "a relation has no scale, or a scale no relation": len(scales) in (0 if n_views == 1 else 2, n_views),
         "there is a score too many or too few": state.last_scores is None or len(state.last_scores) == n_views,
         "the open event has no rows, or too many times": len(opened) == (rows is not None)
         and (rows is None or 0 < len(rows.rows) == len(rows.times)),
@@ -141,20 +138,21 @@ _STATE = whole_of(
         last_scores / <f8? / s / >= 0
         counts / <f8 / {len(KINDS)}c / >= 0
         time_passed / real / / >= 0
-        rarity_divisor / real / / >= 1
         share_odder share_rare / real / / >= 0
         first_time last_time / time?
         context / <f8? / Ld / or NaN
         held / <f8 / mD / or NaN
         held_chunks / <i8 / m
         left_out / <f8 / kD / or NaN
-    RarityScale: scales*
+    Views: views
+        rarity_divisor / real / / >= 1
+    RarityScale: views.scales*
         logs / <f8 / n / ascending
     RowMoments: moments
         weights / <f8 / vv / >= 0
         means / <f8 / vR
         scatter / <f8 / RR / symmetric
-    Relation: predictor?
+    Relation: views.relation?
         mean / <f8 / R
         scale units / <f8 / R / > 0
         precision / <f8 / RR / symmetric
@@ -213,6 +211,7 @@ _STATE = whole_of(
     """,
     (
         MonitorState,
+        Views,
         RarityScale,
         RowMoments,
         Relation,

@@ -91,15 +91,18 @@ def test_surprise_is_that_of_the_densities(seed, f, lags, n_conditions):
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), d=st.integers(2, 60), k=st.integers(1, 2))
-def test_values_move_by_deviations_that_are_not_too_large(seed, d, k):
+def test_expected_numbers_are_those_of_the_densities_moved_by_deviations_that_are_not_too_large(seed, d, k):
     rows, closeness, healthy = draw_rows(seed, 3, d)
-    slopes = np.random.default_rng(seed).normal(size=(k, d))
+    columns, slopes = np.arange(k), np.random.default_rng(seed).normal(size=(k, d))
     # Far numbers between gaps at even distances.
     closeness[::8], rows[0] = 0.0, 1e100
-    logarithms, moved = np.zeros((3, len(healthy))), np.zeros((3, k, len(healthy)))
-    expect_numbers(rows, closeness, np.ascontiguousarray(healthy.T), slopes, logarithms, moved)
-    for x, logarithm, values in zip(rows, logarithms, moved, strict=True):
-        np.testing.assert_allclose(-2.5 * logarithm, log_densities(x, closeness, healthy).sum(axis=1), rtol=1e-9)
+    means, variances = np.empty((2, 3, k))
+    expect_numbers(rows, closeness, np.ascontiguousarray(healthy.T), columns, slopes, means, variances)
+    for x, mean, variance in zip(rows, means, variances, strict=True):
+        logs = log_densities(x, closeness, healthy).sum(axis=1)
+        weights = np.exp(logs - np.logaddexp.reduce(logs))
         apart = np.nan_to_num(closeness * (x - healthy))
         away = np.where(np.abs(apart) <= 5.0, apart, 25.0 / np.where(apart == 0.0, 1.0, apart))
-        np.testing.assert_allclose(values, slopes @ away.T, rtol=1e-9, atol=1e-9)
+        values = healthy[:, columns] + away @ slopes.T
+        np.testing.assert_allclose(mean, weights @ values, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(variance, weights @ (values - mean) ** 2, rtol=1e-7, atol=1e-7)

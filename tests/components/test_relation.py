@@ -108,6 +108,24 @@ def test_residuals_are_those_of_ridge_regressions_on_the_others_that_are_there(s
             assert residuals[i, j] == pytest.approx(ridge_residual(standard, rows_standard[i], j), abs=1e-8)
 
 
+@given(SEEDS, st.integers(1, 3), st.integers(1, 3), st.booleans())
+def test_several_numbers_are_predicted_by_the_others_that_are_there(seed, k, n_others, has_gaps):
+    known, rows = correlated_rows(seed, 60, k + n_others), 3.0 * correlated_rows(seed, 20, k + n_others)
+    rows = with_gaps(rows, seed) if has_gaps else rows
+    relation, columns = relation_of(known), np.random.default_rng(seed).permutation(k + n_others)[:k]
+    means, deviations = relation.predict(rows, columns)
+    covariance = np.linalg.inv(relation.precision)
+    for row, found in zip((rows - relation.mean) / relation.scale, means, strict=True):
+        there = np.setdiff1d(np.flatnonzero(~np.isnan(row)), columns)
+        weights = np.linalg.solve(covariance[np.ix_(there, there)], row[there])
+        standard = (found - relation.mean[columns]) / relation.scale[columns]
+        np.testing.assert_allclose(standard, covariance[np.ix_(columns, there)] @ weights, rtol=1e-6, atol=1e-6)
+    # The deviation of one alone is that of its residuals.
+    alone = (relation.scale * relation.deviations)[columns]
+    np.testing.assert_allclose(relation.predict(rows, columns[:1])[1], alone[:1])
+    assert (deviations >= 0.999 * alone).all()
+
+
 def test_terms_compare_residuals_with_their_quantile_over_healthy_rows():
     known, healthy, rows = (correlated_rows(0)[part] for part in (slice(20), slice(20, 50), slice(50, 60)))
     relation = relation_of(known, healthy)

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA
-from streamkpca.export.scales import Scales
+from streamkpca.export.scales import fit_views
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, RationalQuadratic
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def test_rarity_and_expected_numbers_are_those_of_a_monitors_views(d, dtype, bui
     rows = (np.sin(angle + np.arange(d)) + 0.1 * drawn_rows(0, 3000, d)) * [100.0, 1.0, 0.01, 7.0][:d] + 50.0
     rows = rows.astype(np.float32).astype(np.float64)
     model = streamed(RBF("spread").in_units("std"), rows[:2000])
-    relation, tolerance = Scales.of(model).relation, {"float": 1e-4, "double": 1e-11}[dtype]
+    relation, tolerance = fit_views(model).relation, {"float": 1e-4, "double": 1e-11}[dtype]
     (exported,) = build(Case(model, dtype))
     broken = rows[2000:2200] + 200.0 * np.eye(d)[0]
     asked = np.concatenate([rows[2000:], broken, [[1e30, 0.0, -1e30, 0.0][:d]]])

@@ -13,7 +13,7 @@ from on_a_device import FLAGS, started
 
 from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.export import device_state, to_c
-from streamkpca.export.scales import Scales
+from streamkpca.export.scales import fit_views
 from streamkpca.kernels import RBF, Laplacian, Linear
 from streamkpca.monitoring import Monitor
 
@@ -38,7 +38,7 @@ def taught(rows, kernel=NARROW, **settings):
 def reference_of(model):
     """Return the reference of a device that begins with a model."""
     values = device_state.decode(device_state.encode(device_state.values_of(model)))
-    return ReferenceDevice(values, device_state.device_tables(Scales.of(model), values))
+    return ReferenceDevice(values, device_state.device_tables(fit_views(model), values))
 
 
 def lost_on_arrival(state):
@@ -137,7 +137,7 @@ def test_numbers_that_break_the_relation_are_named_with_what_is_expected(make):
     angle = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, 3000)
     rows = np.sin(angle[:, None] + np.arange(6)) + 0.05 * np.random.default_rng(1).normal(size=(3000, 6))
     device = make(taught(1000.0 * rows + 5000.0, RBF("spread").in_units("std"), max_atoms=32, half_life=None))
-    relation, broken = Scales.of(device.model).relation, 1000.0 * rows[:300] + 5000.0
+    relation, broken = fit_views(device.model).relation, 1000.0 * rows[:300] + 5000.0
     columns = np.arange(300) % 6
     broken[np.arange(300), columns] += 500.0
     most, expected, terms = device.explain(broken)

@@ -5,7 +5,7 @@ import pytest
 from exports import rarity_of
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.export.scales import SINGLE_ROUNDING, Scales
+from streamkpca.export.scales import SINGLE_ROUNDING, fit_views, tabulate
 from streamkpca.kernels import RBF
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def test_fresh_rows_are_as_rare_as_the_scales_say(kind):
 
 def test_levels_ascend_and_stay_above_rounding():
     model = StreamingKernelPCA(2, max_atoms=16).partial_fit(np.round(rows_of("rounded")))
-    levels = Scales.of(model).tables(2.0, SINGLE_ROUNDING)["levels"]
+    levels = tabulate(fit_views(model), 2.0, SINGLE_ROUNDING)["levels"]
     assert (np.diff(levels) >= 0.0).all()
     assert (np.diff(levels)[:, -1] >= 0.5).all()
     assert (levels[0] >= np.log(2.0 * SINGLE_ROUNDING)).all()
@@ -44,8 +44,8 @@ def test_sampled_rows_with_gaps_do_not_count():
     gapped[np.random.default_rng(0).random(len(rows)) < 0.5, 1] = np.nan
     settings = {"max_atoms": 32, "on_missing": "marginal"}
     whole, half = (StreamingKernelPCA(2, **settings).partial_fit(given) for given in (rows, gapped))
-    n_whole, n_half = (len(Scales.of(model).views[1].logs) for model in (whole, half))
+    n_whole, n_half = (len(fit_views(model).scales[1].logs) for model in (whole, half))
     assert 0.3 * n_whole < n_half < 0.7 * n_whole
     gapped[:, 1] = np.nan
     gapped[0] = 0.0
-    assert Scales.of(StreamingKernelPCA(2, **settings).partial_fit(gapped)) is None
+    assert fit_views(StreamingKernelPCA(2, **settings).partial_fit(gapped)) is None

@@ -124,8 +124,8 @@ def test_the_record_has_all_parts():
         "change.start",
         "change.features",
         "waiting.stacked",
-        "scales",
-        "predictor.precision",
+        "views.scales",
+        "views.relation.precision",
         "alarm_sum.excess",
     } <= set(state)
     assert len(state["left_out"])
@@ -165,7 +165,7 @@ def test_parts_that_make_no_sense_are_refused_or_harmless(name):
         (["parameters", "period"], 24),
         (["state", "last_time"], "now"),
         (["state", "n_features"], -3),
-        (["state", "scales", 0, "logs"], np.array([2.0, 1.0])),
+        (["state", "views.scales", 0, "logs"], np.array([2.0, 1.0])),
         (["state", "log.current.features"], -3),
         (["state", "change.features", 0, "direction"], "sideways"),
         (["state", "change.features", 0, "feature"], -1),

@@ -11,7 +11,7 @@ from streams_to_watch import normal_rows, small_model
 
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.events import AlarmSum
-from streamkpca.monitoring.rarity import RarityScale, find_rarity_divisor
+from streamkpca.monitoring.rarity import RarityScale, Views
 
 
 def scale_of(logs):
@@ -73,11 +73,10 @@ def test_isolated_anomalies_among_healthy_scores_are_left_out_and_a_value_that_r
 
 
 def test_views_that_agree_count_once_and_independent_ones_twice():
-    scores = list(np.random.default_rng(0).exponential(size=(2, 2000)))
-    one, other = map(RarityScale.fit, scores)
-    assert find_rarity_divisor([one], scores[:1]) == 1.0
-    assert find_rarity_divisor([one, one], [scores[0], scores[0]]) == 1.0
-    assert 1.7 <= find_rarity_divisor([one, other], scores) <= 2.0
+    scores = np.random.default_rng(0).exponential(size=(2, 2000))
+    assert Views.fit(None, scores[:1]).rarity_divisor == 1.0
+    assert Views.fit(None, scores[[0, 0]]).rarity_divisor == 1.0
+    assert 1.7 <= Views.fit(None, scores).rarity_divisor <= 2.0
 
 
 # Healthy rows
