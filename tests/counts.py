@@ -22,17 +22,17 @@ PACKAGE = ROOT / "streamkpca"
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
     "(top)": 665,
-    "_core": 755,
+    "_core": 739,
     "adapters": 355,
     "changes": 637,
     "checkpoint": 595,
     "cli": 1_403,
-    "components": 1_658,
+    "components": 1_657,
     "dictionary": 1_262,
     "export": 1_224,
     "kernels": 1_652,
     "models": 1_282,
-    "monitoring": 1_513,
+    "monitoring": 1_512,
     "plots": 386,
     "rows": 485,
     "stream": 1_343,
@@ -43,9 +43,9 @@ LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 0,
     "lines of code": sum(LINES.values()),
-    "lines of docstrings": 6_513,
-    "lines of several constants": 7,
-    "lines of tests": 21_516,
+    "lines of docstrings": 6_508,
+    "lines of several constants": 3,
+    "lines of tests": 20_437,
     "words to avoid": 7,
 }
 
