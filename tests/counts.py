@@ -22,20 +22,20 @@ PACKAGE = ROOT / "streamkpca"
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
     "(top)": 665,
-    "_core": 739,
+    "_core": 732,
     "adapters": 355,
     "changes": 637,
-    "checkpoint": 595,
+    "checkpoint": 593,
     "cli": 1_403,
-    "components": 1_656,
-    "dictionary": 1_262,
+    "components": 1_644,
+    "dictionary": 1_263,
     "export": 1_224,
-    "kernels": 1_652,
-    "models": 1_282,
+    "kernels": 1_648,
+    "models": 1_281,
     "monitoring": 1_513,
     "plots": 386,
-    "rows": 485,
-    "stream": 1_343,
+    "rows": 481,
+    "stream": 1_346,
     "tables": 1_753,
 }
 # Counts over the whole package, and over the manual for words.
@@ -43,9 +43,9 @@ LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 0,
     "lines of code": sum(LINES.values()),
-    "lines of docstrings": 6_508,
+    "lines of docstrings": 6_500,
     "lines of several constants": 3,
-    "lines of tests": 20_437,
+    "lines of tests": 20_435,
     "words to avoid": 7,
 }
 

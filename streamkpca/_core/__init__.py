@@ -3,7 +3,6 @@
 jit : the decorator of all compiled loops.
 linalg : OpenBLAS on one thread, the product A^T A without the interpreter lock, and triangular factors.
 reservoir : positions of rows in a stream, and a weighted random sample of it.
-cusum : Page's cumulative sum.
 parameters : checks of parameters.
 concurrency : the write lock of a model, and a cached property that takes no lock.
 files : replace a file as a whole or not at all; lock it.

@@ -4,7 +4,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamkpca._core.cusum import Cusum
 from streamkpca._core.reservoir import Draws, Reservoir
 from streamkpca.checkpoint.fields import AnyArray, whole_of
 from streamkpca.components.snapshot import Snapshot
@@ -13,9 +12,8 @@ from streamkpca.dictionary.moments import Moments, ProjectionLoss, RecordedMomen
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, RowDistribution
-from streamkpca.stream.blocks import RowBuffer
-from streamkpca.stream.state import State
-from streamkpca.stream.summary import ResidualTrend, SearchSchedule, Summary
+from streamkpca.stream.state import RowBuffer, State
+from streamkpca.stream.summary import Cusum, ResidualTrend, SearchSchedule, Summary
 
 
 def _state(kernel: Kernel, names: list[str] | None, settling: RowBuffer | None, **rest: Any) -> State:

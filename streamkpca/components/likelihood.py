@@ -1,18 +1,23 @@
-"""The Gaussian model behind the weights, c ~ N(0, sigma^2 I + Phi^T W Phi), in two forms of the same likelihood.
+"""The Gaussian model behind the weights, c ~ N(0, sigma^2 I + Phi^T W Phi), and its maximum by coordinate ascent.
 
-`statistics` computes it by features, in O(r^3) for r coordinates; `GramModel` by inner products of the k active
-candidates, in O(k^3). Everything is in units of the noise variance, so that C = I + Phi^T W Phi. With
+`statistics` computes its likelihood by features, in O(r^3) for r coordinates; `GramModel` by inner products of the k
+active candidates, in O(k^3). Everything is in units of the noise variance, so that C = I + Phi^T W Phi. With
 A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T, the derivative by weight i is (Q_ii - A_ii) / 2.
+
+Weights come one at a time and then together. `CandidateGram` keeps the inner products of the few active candidates with
+all others, `ActiveSet` is the model with weights for some of them, `newton_refine` brings these to their maximum, and
+`coordinate_ascent` decides which candidates have a weight.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
-from scipy.linalg.lapack import dpotrf, dtrtri
+from scipy.linalg import blas, cholesky, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.concurrency import cached_property
+from streamkpca.components._loops import ascend, step_gains
 from streamkpca.errors import SparsityError
 
 # The smallest eigenvalue of a covariance in these units is 1. A Cholesky factor, and solutions by it, may be
@@ -163,3 +168,283 @@ class GramModel:
         roots = np.sqrt(self.weights)[:, None]
         product: Array = self._inverse @ (roots * columns) / roots
         return product
+
+
+# Up to this many active candidates, inner products with them are cheaper than features.
+_FEW = 128
+# Active candidates for each coordinate up to which inner products with them are cheaper than features, too.
+_FEW_OF = 0.5
+# Generous for the rounding of sums of a few hundred products.
+_ROUNDING = 64.0 * float(np.finfo(float).eps)
+
+
+class CandidateGram:
+    """Rows of K = Phi Phi^T and T = Phi S Phi^T, computed when first needed, their diagonals, and the trace of S.
+
+    With p candidates and r coordinates O(p r^2) for the diagonal of T, O(k r (p + r)) for k rows.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        features, second_moment = problem.features, problem.second_moment
+        p = len(features)
+        self.problem = problem
+        self.squares = np.einsum("ij,ij->i", features, features)
+        # Only the diagonal of Phi S Phi^T is wanted, and a triangle of S gives it for half of the product.
+        half = blas.dtrmm(1.0, second_moment.T, features.T, lower=1).T
+        self.energies = 2.0 * np.einsum("ij,ij->i", half, features) - np.square(features) @ np.diagonal(second_moment)
+        self.trace = float(np.trace(second_moment))
+        self._position = np.full(p, -1)
+        self._gram, self._moment_gram = np.empty((0, p)), np.empty((0, p))
+
+    def rows(self, candidates: Indices) -> tuple[Array, Array]:
+        """Return the rows of K and T for k candidates, each (k, p)."""
+        missing = candidates[self._position[candidates] < 0]
+        if missing.size:
+            features = self.problem.features
+            new = features[missing]
+            self._position[missing] = len(self._gram) + np.arange(len(missing))
+            self._gram = np.vstack([self._gram, new @ features.T])
+            self._moment_gram = np.vstack([self._moment_gram, new @ self.problem.second_moment @ features.T])
+        positions = self._position[candidates]
+        return self._gram[positions], self._moment_gram[positions]
+
+    def with_weights(self, weights: Array) -> "ActiveSet":
+        """Return the model with these weights (p,), few of them not zero."""
+        active = np.flatnonzero(weights)
+        model = None
+        if active.size <= max(_FEW, _FEW_OF * self.problem.features.shape[1]):
+            gram, moment_gram = self.rows(active)
+            model = GramModel(gram[:, active], moment_gram[:, active], weights[active])
+        return ActiveSet(self, active, weights[active], model if model and model.is_reliable else None)
+
+
+class ActiveSet:
+    """The model with weights (k,) for the candidates at `active` (k,): its likelihood, and how any weight changes it.
+
+    `model` is None where inner products cost or lose too much. Everything then comes from triangular factors, in
+    O(r^3 + p r^2).
+    """
+
+    def __init__(self, candidates: CandidateGram, active: Indices, weights: Array, model: GramModel | None) -> None:
+        self.active, self._active_weights = active, weights
+        self._candidates, self.model = candidates, model
+        self._loses_digits = False
+
+    @property
+    def weights(self) -> Array:
+        """Weights of all candidates, shape (p,)."""
+        weights = np.zeros(len(self._candidates.squares))
+        weights[self.active] = self._active_weights
+        return weights
+
+    @cached_property
+    def log_likelihood(self) -> float:
+        """Mean log-likelihood but for its constant."""
+        if self.model:
+            return self.model.gain - 0.5 * self._candidates.trace
+        return self._statistics.unit_log_likelihood
+
+    def refine(self, least_gain: float) -> "ActiveSet":
+        """Maximise over the weights that are not zero, ignoring gains below this; some may become zero."""
+        if not self.model:
+            return self
+        kept, model = newton_refine(self.model, least_gain)
+        return ActiveSet(self._candidates, self.active[kept], model.weights, model)
+
+    def diagonals(self, least_gain: float) -> tuple[Array, Array]:
+        """Compute the diagonals of A and Q (p,), which decide what changing any one weight gains.
+
+        With X and V of `GramModel.solve` these are K_ii - K_i . X_i and T_ii - (T_i + V_i) . X_i: O(p k^2). The gain of
+        a new weight is (x - log(1 + x)) / 2 with x = Q_ii / A_ii - 1 > 0, so an error of x near 0 costs its square.
+        Where the differences lose too many digits to tell gains above `least_gain` from those below, everything is
+        computed anew from triangular factors.
+        """
+        squares, energies = self._candidates.squares, self._candidates.energies
+        if not self.active.size:
+            return squares.copy(), energies.copy()
+        if not self.model:
+            return self._statistics.diagonal_A, self._statistics.diagonal_Q
+        gram, moment_gram = self._candidates.rows(self.active)
+        X, V = self.model.solve(gram, moment_gram)
+        a = squares - np.einsum("ij,ij->j", gram, X)
+        q = energies - np.einsum("ij,ij->j", moment_gram + V, X)
+        # Entries of X may be large where active candidates resemble each other.
+        reach = np.sqrt(squares[self.active] + energies[self.active]) @ np.abs(X)
+        lost = _ROUNDING * (squares + energies + reach * reach)
+        lost[self.active] = 0.0
+        self._loses_digits = not (lost * lost <= least_gain * a * np.abs(a)).all()
+        if self._loses_digits:
+            return self._statistics.diagonal_A, self._statistics.diagonal_Q
+        A, Q = self.model.scaled_matrices
+        a[self.active] = A.diagonal() / self.model.weights
+        q[self.active] = Q.diagonal() / self.model.weights
+        return a, q
+
+    def matrices(self, newcomers: Indices) -> tuple[Array, Array]:
+        """Compute A and Q among the active and n newcomers, (k + n, k + n), in the way `diagonals` last did."""
+        working, k = np.concatenate([self.active, newcomers]), self.active.size
+        if not self.model or self._loses_digits:
+            found = self._statistics
+            half = found.half_solved[working]
+            return half @ half.T, found.moment_solved[working] @ found.solved[working].T
+        # Indexing would give arrays in Fortran order, for which the loop would be compiled again.
+        gram, moment_gram = (rows.take(working, axis=1) for rows in self._candidates.rows(working))
+        if not k:
+            return gram, moment_gram
+        X, V = self.model.solve(gram[:k], moment_gram[:k])
+        across_A, across_Q = self.model.explain_away(gram[:k]), self.model.explain_away(V)
+        A = gram - gram[:k].T @ X
+        Q = moment_gram - moment_gram[:k].T @ X - X.T @ V
+        A[:k], A[:, :k] = across_A, across_A.T
+        Q[:k], Q[:, :k] = across_Q, across_Q.T
+        scales = np.sqrt(self.model.weights)
+        A[:k, :k], Q[:k, :k] = (matrix / np.outer(scales, scales) for matrix in self.model.scaled_matrices)
+        return A, Q
+
+    @cached_property
+    def _statistics(self) -> Statistics:
+        return statistics(self._candidates.problem, self.weights)
+
+
+_MOST_NEWTON_STEPS = 16
+_MOST_HALVINGS = 6
+# Where candidates depend on each other the curvature is singular, and the gradient along that direction is rounding.
+_RIDGE = 1e-8
+
+
+def newton_refine(model: GramModel, least_gain: float) -> tuple[Indices, GramModel]:
+    """Maximise over all weights of a reliable model together until a step promises no more than `least_gain`.
+
+    Returns the positions of the weights that are still positive, and a reliable model of these whose likelihood is not
+    below the first one's.
+
+    Notes
+    -----
+    With A and Q scaled by W^1/2 on both sides, the derivatives by relative changes of the weights are
+
+        gradient (Q_ii - A_ii) / 2,  curvature -(A o (Q - A / 2))_ij
+
+    (o: entry by entry). Where the negated curvature is indefinite, its expectation under the model, for which Q = A,
+    takes its place (Fisher's scoring). A step is halved until it raises the likelihood. O(k^3) a step.
+    """
+    kept = np.arange(len(model.weights))
+    for _ in range(_MOST_NEWTON_STEPS):
+        if not kept.size:
+            break
+        step, promised = _relative_step(model)
+        if not promised > least_gain:
+            break
+        for halvings in range(_MOST_HALVINGS):
+            proposal = model.weights * np.maximum(1.0 + 0.5**halvings * step, 0.0)
+            remaining = np.flatnonzero(proposal)
+            block = np.ix_(remaining, remaining)
+            proposed = GramModel(model.gram[block], model.moment_gram[block], proposal[remaining])
+            if proposed.gain > model.gain:
+                break
+        else:
+            break
+        kept, model = kept[remaining], proposed
+    return kept, model
+
+
+def _relative_step(model: GramModel) -> tuple[Array, float]:
+    """Return Newton's step, relative to the weights, and the gain that it promises."""
+    A, Q = model.scaled_matrices
+    gradient = 0.5 * (Q.diagonal() - A.diagonal())
+    for curvature in (A * (Q - 0.5 * A), 0.5 * A * A):
+        curvature.flat[:: len(A) + 1] *= 1.0 + _RIDGE
+        factor, failed = dpotrf(curvature)
+        if not failed:
+            step = dpotrs(factor, gradient)[0]
+            return step, 0.5 * float(gradient @ step)
+    return np.zeros_like(gradient), 0.0
+
+
+_MOST_STEPS = 512
+# At least this many candidates are chosen at a time.
+_FEWEST_NEWCOMERS = 8
+# Steps that gain a smaller share of the best are left to Newton's method, or to a later round.
+_WORTHWHILE = 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightFit:
+    """Sparse weights (p,), none negative, and how they were found.
+
+    `trace` holds the mean log-likelihood of a data point at the start and after each round; it never decreases.
+    `converged` says that nothing worth the tolerance was left to gain. Optimisers take and return weights in units of
+    the noise variance, and leave the constant of the likelihood out.
+    """
+
+    weights: Array
+    trace: Array
+    converged: bool
+
+    @property
+    def active(self) -> Indices:
+        """Positions of the weights that are not zero, ascending."""
+        return np.flatnonzero(self.weights)
+
+
+def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max_rounds: int) -> WeightFit:
+    """Maximise over one weight at a time, always the one that gains most, and over all that are not zero together.
+
+    Converged when no change of a single weight gains more than `tolerance`, relative to max(1, |likelihood|).
+
+    Notes
+    -----
+    With C_-i the covariance without candidate i, s_i = phi_i^T C_-i^-1 phi_i and q_i = phi_i^T C_-i^-1 S C_-i^-1 phi_i,
+    the likelihood as a function of w_i alone has its one maximum at (q_i - s_i) / s_i^2, or at zero if q_i <= s_i.
+
+    Each round computes the gain of changing any one weight, takes at most 512 steps among the candidates that have a
+    weight and as many that gain most, and brings the weights that are not zero to their maximum by Newton's method.
+    Steps that gain little beside the best are left to a later round, which judges by a better model. Gains are always
+    judged on freshly computed numbers, so rounding cannot accumulate. Steps that turn out to have lowered the
+    likelihood are taken back, and an eighth of them tried; when a single step lowers it, only rounding is left to gain.
+
+    A start pays O(p r^2) once, and O(r (p + r)) for each candidate that is tried; then a Newton step costs O(k^3) for k
+    weights and the gains O(p k^2). With more than 128 weights and more than half as many as coordinates, Newton's
+    method is left out; then, and where inner products lose their digits, the gains cost O(r^3 + p r^2).
+    """
+    candidates = CandidateGram(problem)
+    current = candidates.with_weights(weights)
+    trace, most_steps, converged = [current.log_likelihood], _MOST_STEPS, False
+    while True:
+        least_gain = tolerance * max(1.0, abs(trace[-1]))
+        gains = np.empty(len(weights))
+        step_gains(*current.diagonals(least_gain), current.weights, gains)
+        best_gain = float(gains.max())
+        converged = best_gain <= least_gain
+        if converged or len(trace) > max_rounds:
+            break
+        # Where Newton's method does not apply, the steps have to gain everything.
+        worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.model else least_gain
+        weights, steps = _ascend(current, gains, worthwhile, least_gain, most_steps)
+        proposed = candidates.with_weights(weights)
+        if steps and proposed.log_likelihood >= trace[-1]:
+            current = proposed.refine(worthwhile)
+            trace.append(current.log_likelihood)
+            most_steps = min(2 * most_steps, _MOST_STEPS)
+        elif steps <= 1:
+            converged = True
+            break
+        else:
+            most_steps = max(1, steps // 8)
+    return WeightFit(current.weights, np.array(trace), converged)
+
+
+def _ascend(
+    current: ActiveSet, gains: Array, worthwhile: float, least_gain: float, most_steps: int
+) -> tuple[Array, int]:
+    """Take at most this many worthwhile steps among the active and the candidates that gain most."""
+    others = gains.copy()
+    others[current.active] = 0.0
+    best = np.argsort(-others, kind="stable")[: max(_FEWEST_NEWCOMERS, current.active.size)]
+    newcomers = best[others[best] > least_gain]
+    working, weights = np.concatenate([current.active, newcomers]), current.weights
+    A, Q = current.matrices(newcomers)
+    moving, p = weights[working], len(working)
+    changes, U, V = np.empty(most_steps), np.empty((most_steps, p)), np.empty((most_steps, p))
+    steps = ascend(A, Q, A.diagonal().copy(), Q.diagonal().copy(), moving, worthwhile, changes, U, V)
+    weights[working] = moving
+    return weights, steps

@@ -13,7 +13,7 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca.components._loops import FARTHEST, sum_relation_terms
 from streamkpca.kernels.views import FeatureView, UnitMatrix
-from streamkpca.rows.gaps import gaps_in
+from streamkpca.rows.validation import gaps_in
 
 # Added to the variances of standardised columns; 0.1 costs 0.008 of the average precision on families of real streams.
 _RIDGE = 0.01

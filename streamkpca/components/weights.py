@@ -11,7 +11,7 @@ import numpy as np
 
 from streamkpca._core.arrays import Array
 from streamkpca.components import likelihood
-from streamkpca.components.ascent import WeightFit, coordinate_ascent
+from streamkpca.components.likelihood import WeightFit, coordinate_ascent
 from streamkpca.components.spectrum import leading_eigenpairs, leading_sum
 
 Optimiser = Literal["coordinate", "fixed_point", "em"]

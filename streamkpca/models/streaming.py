@@ -24,8 +24,7 @@ from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, warn_of_empty_axes
 from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.rows import validation
-from streamkpca.rows.bad_rows import without_bad_rows
-from streamkpca.rows.validation import Names
+from streamkpca.rows.validation import Names, without_bad_rows
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import PARAMETERS, Settings
 from streamkpca.stream.state import State, check_continued, latest_axes, totals_and_sample

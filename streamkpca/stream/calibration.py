@@ -8,8 +8,7 @@ import numpy as np
 from streamkpca._core import linalg
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.reservoir import origins_of
-from streamkpca.components.novelty import NoveltyScore
-from streamkpca.components.snapshot import Snapshot
+from streamkpca.components.snapshot import NoveltyScore, Snapshot
 from streamkpca.dictionary._loops import GAIN, choose_greedily
 from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import State, latest_axes, totals_and_sample

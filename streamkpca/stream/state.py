@@ -2,7 +2,7 @@
 
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 
@@ -18,12 +18,88 @@ from streamkpca.dictionary.moments import RecordedMoments, RowSums
 from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.errors import RowError, SparsityError, SparsityWarning, name_errors, warn
 from streamkpca.kernels import Kernel
-from streamkpca.rows.gaps import ColumnSums, gaps_in
-from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
-from streamkpca.stream.blocks import RowBuffer
+from streamkpca.rows.gaps import ColumnSums
+from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, gaps_in, parts_of
 from streamkpca.stream.parameters import Settings
 from streamkpca.stream.step import advance_block, shrink, totals_after
 from streamkpca.stream.summary import Summary
+
+# Pieces of a buffer, beyond which they are united: each call that adds a row copies the list of them.
+_MOST_PIECES = 256
+
+
+class RowBuffer(NamedTuple):
+    """Rows and weights in the pieces, (k, d) and (k,), that they came in; the first piece may be empty. A value."""
+
+    n_rows: int
+    row_pieces: tuple[Array, ...]
+    weight_pieces: tuple[Array, ...]
+
+    @classmethod
+    def empty(cls, n_features: int, dtype: str = "float64") -> Self:
+        """Return a buffer without rows that stores them in this precision."""
+        return cls.of(np.empty((0, n_features), dtype=dtype), np.empty(0))
+
+    @classmethod
+    def of(cls, rows: Array, weights: Array) -> Self:
+        """Return a buffer of these rows (n, d), kept in their precision, and weights (n,), which are not copied."""
+        return cls(len(rows), (rows,), (weights,))
+
+    @property
+    def rows(self) -> Array:
+        """The rows in double precision, (n_rows, d)."""
+        return self.kept_rows.astype(np.float64, copy=False)
+
+    @property
+    def kept_rows(self) -> Array:
+        """The rows in the precision that they are stored in, (n_rows, d)."""
+        return np.concatenate(self.row_pieces)
+
+    @property
+    def weights(self) -> Array:
+        """The weights of the rows, (n_rows,)."""
+        return np.concatenate(self.weight_pieces)
+
+    def join(self, rows: Array, weights: Array | float) -> Self:
+        """Append copies of rows (n, d) and of their weights (n,), or one weight for all."""
+        if not len(rows):
+            return self
+        begun = self if len(self.row_pieces) < _MOST_PIECES else self.of(self.kept_rows, self.weights)
+        kept, counts = rows.astype(self.row_pieces[0].dtype, order="C"), np.empty(len(rows))
+        counts[:] = weights
+        return type(self)(self.n_rows + len(rows), (*begun.row_pieces, kept), (*begun.weight_pieces, counts))
+
+    def decay(self, factor: float, *, least: float = 0.0) -> Self:
+        """Multiply all weights by `factor`; those above 0 stay at least `least`."""
+        weights = self.weights
+        return self.of(self.kept_rows, np.where(weights > 0.0, np.maximum(factor * weights, least), 0.0))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Equal models have equal pickles, however their rows were cut.
+        return type(self).of, (self.kept_rows, self.weights)
+
+
+class BlockCutter:
+    """Pending rows and new ones, (n, d) and (n,), cut into `n_blocks` full blocks and a rest, mostly views."""
+
+    def __init__(self, pending: RowBuffer, rows: Rows, weights: Array, block_size: int) -> None:
+        self.n_blocks = (pending.n_rows + len(rows)) // block_size
+        self._rows, self._weights, self._size = rows, weights, block_size
+        self._n_missing = block_size - pending.n_rows
+        self._first = rows[: self._n_missing], np.ascontiguousarray(weights[: self._n_missing])
+        if pending.n_rows:
+            self._first = (
+                np.concatenate([pending.rows, self._first[0]]),
+                np.concatenate([pending.weights, self._first[1]]),
+            )
+
+    def block(self, number: int) -> tuple[Array, Array]:
+        """Return the rows and weights of a block; those of number `n_blocks` are the rest."""
+        if number == 0:
+            return self._first
+        start = self._n_missing + (number - 1) * self._size
+        piece = slice(start, start + self._size)
+        return self._rows[piece], np.ascontiguousarray(self._weights[piece])
 
 
 class Provisional(NamedTuple):

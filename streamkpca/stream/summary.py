@@ -1,6 +1,7 @@
 """The summary, an immutable value: all that is kept of the rows of full blocks.
 
-`SearchSchedule` and `ResidualTrend` are the parts of it that tell when a block is searched for atoms.
+A `Block` is compared with its atoms and recorded. `SearchSchedule` and `ResidualTrend` are the parts of it that tell
+when a block is searched for atoms.
 """
 
 import math
@@ -11,13 +12,74 @@ import numpy as np
 
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import replace_fields
-from streamkpca._core.cusum import Cusum
 from streamkpca._core.reservoir import Reservoir, arrival_times, shift_positions
-from streamkpca.dictionary.basis import AtomStats, Basis
-from streamkpca.dictionary.moments import Moments, RecordedMoments
+from streamkpca.dictionary.basis import AtomStats, Basis, Projected
+from streamkpca.dictionary.moments import Moments, RecordedMoments, RowSums
 from streamkpca.dictionary.selection import Choice
 from streamkpca.rows.gaps import ColumnSums
-from streamkpca.stream.blocks import Block
+
+
+class Block:
+    """Rows (B, d) of decayed weights (B,), compared with the atoms of a basis.
+
+    Attributes
+    ----------
+    rows, weights : ndarray
+    sums : RowSums
+        Sums of kernel values against the atoms if `Basis.is_well_conditioned`, else of coordinates.
+    unexplained : float
+        Energy of the block outside the span, without the variance of gaps; rounding may make it negative.
+
+    As c(x) = L^-1 k_Z(x), sums over kernel values are enough: the product with L^-1 is computed once for many blocks,
+    which saves a third of the work. The block leaves sum a k(x,x) - <K^-1, sum a k_Z k_Z^T> unexplained. If rounding
+    would matter, coordinates are summed at once. O(B m (d + m)).
+    """
+
+    def __init__(self, basis: Basis, rows: Array, weights: Array) -> None:
+        self.rows, self.weights = rows, weights
+        self._basis = basis
+        self._kernel_rows, self._row_energy, spread = basis.compare(rows)
+        # The account holds what is expected of k(x, x), but no atom could explain the variance of what is missing.
+        energy, apart = (self._row_energy + spread, spread) if len(spread) else (self._row_energy, None)
+        if basis.is_well_conditioned:
+            self.sums = RowSums.of(self._kernel_rows, energy, weights, apart)
+            recorded = float(np.vdot(basis.precision, self.sums.second))
+        else:
+            coordinates = basis.coordinates(self._kernel_rows.copy())
+            self.sums = RowSums.of(coordinates, energy, weights, apart)
+            recorded = float(np.trace(self.sums.second))
+        self.unexplained = self.sums.energy - recorded - self.sums.spread
+
+    @property
+    def mean_residual(self) -> float:
+        """Weighted mean of the rows' squared distances to the span; never negative."""
+        return max(self.unexplained, 0.0) / self.sums.total_weight
+
+    def is_current_for(self, basis: Basis) -> bool:
+        """Tell whether the basis still has the atoms that this block was compared with."""
+        return self._basis.factor is basis.factor and self._basis.distribution is basis.distribution
+
+    def project(self) -> Projected:
+        """Return the rows' coordinates, O(B m^2)."""
+        return Projected(self.rows, self._row_energy, self._basis.coordinates(self._kernel_rows.copy()))
+
+
+class Cusum(NamedTuple):
+    """Page's cumulative sum [1]_ of what observations exceed an allowance by: a `total` that never falls below zero.
+
+    It was zero before the last `n` observations, which are all that it knows of.
+
+    .. [1] E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954.
+    """
+
+    total: float = 0.0
+    n: int = 0
+
+    def add(self, excess: float, n: int = 1) -> Self:
+        """Add the sum over n observations that all exceed the allowance, or all fall below it."""
+        total = max(self.total + excess, 0.0)
+        return type(self)(total, self.n + n if total > 0.0 else 0)
+
 
 # Drifts of less than half a standard deviation are tolerated. With a threshold of ten, a stream of independent blocks
 # gives a false alarm about once in 10^5 blocks (Siegmund's approximation of the average run length,

@@ -3,7 +3,9 @@
 They return new states and change none, so a call that is refused or fails changes nothing.
 """
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
@@ -19,9 +21,10 @@ from streamkpca.dictionary.moments import RecordedMoments
 from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel
 from streamkpca.rows.validation import LARGEST_WEIGHT, Rows, as_sample_weight
-from streamkpca.stream.blocks import Block, BlockCutter, BlockPrefetcher, RowBuffer
 from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import (
+    BlockCutter,
+    RowBuffer,
     State,
     axes,
     begin_summary,
@@ -35,7 +38,14 @@ from streamkpca.stream.state import (
     settle_kernel,
 )
 from streamkpca.stream.step import advance_block, move_atoms, record_block, shrink
-from streamkpca.stream.summary import LEAST_DECAYED_WEIGHT, LEAST_TOTAL_WEIGHT, Summary, clamp_decay, decay_weights
+from streamkpca.stream.summary import (
+    LEAST_DECAYED_WEIGHT,
+    LEAST_TOTAL_WEIGHT,
+    Block,
+    Summary,
+    clamp_decay,
+    decay_weights,
+)
 
 # Rows between two refits for each atom: a refit of m atoms takes as long as recording 10 m rows.
 _ROWS_PER_ATOM = 128
@@ -359,6 +369,34 @@ def _with_blocks(
             if publish and state.n_rows - state.n_rows_at_refit >= interval:
                 state = publish_axes(state, settings)
     return state
+
+
+class BlockPrefetcher:
+    """Prepares the next blocks in `n_threads` threads, while the present one records those before.
+
+    Blocks are recorded in the stream's order, so no bit depends on the number of threads. A block is dropped if the
+    atoms change after it was prepared.
+    """
+
+    def __init__(self, n_threads: int) -> None:
+        self._n_ahead = 2 * n_threads
+        self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
+        self._blocks: deque[Future[Block]] = deque()
+
+    def close(self) -> None:
+        """Wait for the blocks that have begun, and drop the rest."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+    def block(self, number: int, last: int, prepare: Callable[[int], Block]) -> Block | None:
+        """Return the block of this number, which rises by one each call, or None if it was not prepared.
+
+        Blocks up to `last` are then prepared ahead; `prepare` compares the block of a number with the present atoms.
+        """
+        if self._pool and last > number:
+            for ahead in range(number + len(self._blocks), min(last, number + self._n_ahead) + 1):
+                self._blocks.append(self._pool.submit(prepare, ahead))
+        return self._blocks.popleft().result() if self._blocks else None
 
 
 def _advance_all(state: State, rows: Rows, weights: Array, settings: Settings, kernel: Kernel) -> State:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.components.novelty import NoveltyScore
+from streamkpca.components.snapshot import NoveltyScore
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
 LOCAL = [

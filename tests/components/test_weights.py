@@ -13,7 +13,7 @@ from tipping import (
     scatter_matrices,
 )
 
-from streamkpca.components import ascent as weight_optimisers
+from streamkpca.components import likelihood as weight_optimisers
 from streamkpca.components import weights as weights_module
 from streamkpca.components.weights import OPTIMISERS, fit_weights
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca._core.cusum import Cusum
+from streamkpca.stream.summary import Cusum
 
 
 @given(st.lists(st.integers(-5, 9), max_size=60))

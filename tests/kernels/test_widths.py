@@ -7,8 +7,7 @@ from scipy.spatial.distance import pdist
 from sklearn.svm import SVC
 
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
-from streamkpca.kernels.contrast import contrast, permute_features
-from streamkpca.kernels.widths import typical_distance
+from streamkpca.kernels.widths import contrast, permute_features, typical_distance
 
 # Typical distances
 

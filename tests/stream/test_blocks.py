@@ -19,10 +19,10 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments, RecordedMoments
 from streamkpca.kernels import RBF
 from streamkpca.stream import transitions as stream
-from streamkpca.stream.blocks import BlockPrefetcher, RowBuffer
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.state import State, begin_summary
+from streamkpca.stream.state import RowBuffer, State, begin_summary
 from streamkpca.stream.step import record_block
+from streamkpca.stream.transitions import BlockPrefetcher
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 WEIGHTS = np.random.default_rng(1).uniform(0.5, 2.0, 200)

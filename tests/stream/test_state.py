@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from comparisons import bits_of_stream as bits
 
-from streamkpca.components import novelty, snapshot
+from streamkpca.components import snapshot
 from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
@@ -123,8 +123,7 @@ def test_what_is_published_is_ready_for_single_rows(monkeypatch):
     def refuse(*arguments):
         raise AssertionError("a single row had to wait for preparations")
 
-    for module in (snapshot, novelty):
-        monkeypatch.setattr(module, "PreparedKernel", refuse)
+    monkeypatch.setattr(snapshot, "PreparedKernel", refuse)
     published = stream.published
     np.testing.assert_allclose(published.transform(ROWS[:1]), published.transform(ROWS[:9])[:1])
     np.testing.assert_allclose(published.reconstruction_error(ROWS[:1]), published.reconstruction_error(ROWS[:9])[:1])

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from streamkpca.components.ascent import CandidateGram, newton_refine
-from streamkpca.components.likelihood import GramModel, Problem
+from streamkpca.components.likelihood import CandidateGram, GramModel, Problem, newton_refine
 
 
 @pytest.mark.parametrize("seed", range(3))
