@@ -460,7 +460,8 @@ class InUnits(Kernel):
                     f"feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but "
                     f"the limit is {views.FARTHEST:g}; give in_units larger units"
                 )
-        super().check_range(X)
+        if self.kernel.has_units:
+            self.kernel.check_range(self._view(X))
 
     def check_width(self, d: int) -> None:
         """Refuse rows with more or fewer features than there are units, or more than "whitened" can bear."""

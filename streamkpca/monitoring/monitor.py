@@ -223,7 +223,8 @@ class Monitor(SavedWithModel[MonitorState]):
         self.min_duration, self.ignore = min_duration, ignore
         if self.false_alarms is not None and self.quantile != QUANTILE:
             raise ValueError("expected false_alarms or quantile but got both; with false_alarms, leave quantile out")
-        self._check_learns()
+        if self.learn == "none":
+            self._check_learned()
         if self._learned is not None:
             check_stacked(self._learned, self.period, self.lags)
         self._answers: MonitorRecord | None = None
@@ -611,7 +612,8 @@ class Monitor(SavedWithModel[MonitorState]):
 
     def _check_rows(self, X: Any, time: Any, planned: Any) -> tuple[Rows, list[str] | None, Times | None, Flags, Flags]:
         """Return rows, the names of their features, their times, those after a gap in time, and those planned."""
-        self._check_learns()
+        if self.learn == "none":
+            self._check_learned()
         if type(X) is not np.ndarray or time is not None:
             X, time = without_times(X, time)
         state, settings = self._state, self.model.settings()
@@ -649,10 +651,10 @@ class Monitor(SavedWithModel[MonitorState]):
                 raise ValueError(f"expected planned as {n:,} booleans, one a row, but got {got}")
         return rows, names, times, breaks, is_planned
 
-    def _check_learns(self) -> None:
-        """Refuse to score by a model that has learned too few rows for a threshold, and will learn no more."""
+    def _check_learned(self) -> None:
+        """Refuse a model that has learned too few rows for a threshold, and will learn no more."""
         n = 0 if self._learned is None else self._learned.n_rows
-        if self.learn == "none" and n < YOUNG.n_first:
+        if n < YOUNG.n_first:
             raise ValueError(
                 f"learn='none' needs a model that has learned {YOUNG.n_first} rows or more, but it has seen {n}; call "
                 "its partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"

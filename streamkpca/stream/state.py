@@ -432,7 +432,8 @@ def check_range(state: State, rows: Rows, weights: Array | float) -> None:
     down, or choose a bounded kernel such as RBF
     """
     kernel = state.kernel if state.summary is None else state.summary.basis.kernel
-    if kernel.is_stationary and not state.n_rows and (kernel.is_settled or not kernel.has_units):
+    is_first = state.summary is None and not state.n_rows
+    if is_first and kernel.is_stationary and (kernel.is_settled or not kernel.has_units):
         # k(x, x) is the same for all rows and widths, so one row is checked: nested exponentials may be too large.
         origin = np.zeros((1, state.n_features))
         check_energy(kernel.settled(origin).program.diagonal(origin))
