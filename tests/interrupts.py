@@ -2,7 +2,6 @@
 
 import linecache
 import sys
-from collections import Counter
 from pathlib import Path
 
 import streamkpca
@@ -42,26 +41,11 @@ def interrupted_at(moment, kind, act):
     return False
 
 
-def reached_lines(act):
-    """List the lines of this package that a function reaches, as files and numbers, in this order."""
+def count_lines(act):
+    """Count the lines of this package that a function reaches."""
     found = []
     _traced(act, found.append)
-    return found
-
-
-def first_moments(lines, times):
-    """List the moments (from 1) at which a line is reached for the first times, and for the last.
-
-    Loops reach most lines over and over. To interrupt each of these moments takes the square of the lines.
-    """
-    before, last = Counter[tuple[str, int]](), dict[tuple[str, int], int]()
-    moments = set[int]()
-    for moment, place in enumerate(lines, 1):
-        if before[place] < times:
-            moments.add(moment)
-        before[place] += 1
-        last[place] = moment
-    return sorted(moments | set(last.values()))
+    return len(found)
 
 
 def _traced(act, reached):

@@ -425,23 +425,6 @@ def test_times_of_messages_ascend_and_are_not_in_the_future(service):
     assert service.counts["rows"] == 6
 
 
-@given(
-    st.sampled_from(GARBAGE)
-    | st.lists(st.none() | st.floats() | st.integers() | st.booleans()).map(lambda x: json.dumps(x).encode())
-)
-def test_payloads_are_rows_or_refused(payload):
-    try:
-        row = example.row_of(payload, 3)
-    except ValueError:
-        return
-    values = json.loads(payload)
-    assert row.shape == (3,)
-    assert all(type(value) in (int, float, type(None)) for value in values)
-    assert [float("nan") if value is None else value for value in values] == pytest.approx(
-        row.tolist(), rel=0, abs=0, nan_ok=True
-    )
-
-
 # The numbers of messages, beside sets that remember everything
 
 

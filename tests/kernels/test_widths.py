@@ -7,7 +7,7 @@ from scipy.spatial.distance import pdist
 from sklearn.svm import SVC
 
 from streamkpca.kernels import RBF, Laplacian, Linear, Matern, Polynomial, RationalQuadratic, Sigmoid
-from streamkpca.kernels.widths import contrast, permute_features, typical_distance
+from streamkpca.kernels.widths import contrast, least_change, permute_features, typical_distance
 
 # Typical distances
 
@@ -161,6 +161,18 @@ def test_far_away_nothing_underflows():
     narrow = RBF(50.0)
     assert narrow.matrix(X[:100], X[100:]).min() == 0.0
     assert 0.5 <= contrast(narrow.program, permute_features(X, None)) <= 1.0
+
+
+def test_the_first_width_that_is_nearly_the_best_is_taken():
+    # Nine tenths of 0.45 lie half-way between the contrasts of two widths, of which the second is enough.
+    assert least_change(np.array([0.7, 0.8, 1.01, 0.95, 0.9]) - 0.001, 10**9) == pytest.approx(1.75, abs=0.01)
+    assert least_change(np.array([0.94, 0.8, 0.95]), 10**6) == 0.0
+    assert least_change(np.array([0.5, 0.5, 0.5]), 100) == 0.0
+    # Areas below one half are chance, and no reason to leave the usual width.
+    assert least_change(np.array([0.487, 0.49, 0.506]), 512) == 0.0
+    # With few rows, chance makes such differences.
+    assert least_change(np.array([0.7, 0.75, 0.8]), 10**9) == pytest.approx(1.4, abs=0.01)
+    assert least_change(np.array([0.7, 0.75, 0.8]), 6) == 0.0
 
 
 # What the rule finds

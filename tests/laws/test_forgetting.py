@@ -41,21 +41,6 @@ def test_a_half_life_is_weighting(data, X, case, half_life):
     )
 
 
-@given(st.data(), rows(min_rows=4, max_rows=60, offsets=False), kernel_cases())
-def test_a_clock_of_ones_own_is_weighting(data, X, case):
-    factors = data.draw(st.lists(st.sampled_from([1.0, 0.5, 0.9, 1e-3]), min_size=3, max_size=3))
-    model = streaming_model(3, kernel=case.kernel, block_size=8, **EXACT)
-    a = np.empty(0)
-    for part, factor in zip(np.array_split(X, 3), factors, strict=True):
-        model.partial_fit(part).forget(factor)
-        a = np.append(a, np.ones(len(part))) * factor
-    exact = KernelPCA(3, kernel=case.kernel).fit(X, sample_weight=a)
-    scale = float(case.kernel.diagonal(X).max())
-    assert model.refit().total_weight_ == pytest.approx(a.sum())
-    atol = 1e-8 * scale + rounding_of(model)
-    np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=0, atol=atol)
-
-
 @pytest.mark.parametrize("half_life", [1e-300, 1e-3, 1e300])
 def test_the_shortest_and_the_longest_memory(half_life):
     X = np.random.default_rng(0).normal(size=(500, 2))

@@ -159,19 +159,6 @@ def test_rows_of_which_less_was_seen_are_alarms_more_rarely():
     assert shares[-1] < 0.5 * shares[0]
 
 
-def test_gaps_teach_what_the_others_say():
-    """On a curved sheet with a fifth of the cells gone, the axes are those of all cells."""
-    rng = np.random.default_rng(0)
-    u = rng.uniform(-1.0, 1.0, size=(4000, 2))
-    X = np.column_stack([u[:, 0], u[:, 1], u[:, 0] * u[:, 1], u[:, 0] + u[:, 1], u[:, 0] - u[:, 1], u[:, 0] ** 2])
-    table = np.where(rng.random(X.shape) < 0.2, np.nan, X)
-    settings = {"kernel": kernels.RBF(0.3), "max_atoms": 64}
-    whole, found = model_of(3, **settings).partial_fit(X), model_of(3, **settings).partial_fit(table)
-    np.testing.assert_allclose(found.eigenvalues_, whole.eigenvalues_, rtol=0.15)
-    error = model_of(3, **settings).partial_fit(table).impute(table)[np.isnan(table)] - X[np.isnan(table)]
-    assert np.sqrt(np.mean(error**2)) < 0.35 * X.std()
-
-
 def test_a_circle_is_completed_on_the_circle():
     """The expected number is the centre of the circle, where nothing was ever; the nearest atom knows better."""
     angle = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, 4000)

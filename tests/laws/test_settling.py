@@ -181,15 +181,6 @@ def test_a_merge_makes_the_scale_of_young_streams_final():
     assert revived(merged).to_bytes() == merged.to_bytes()
 
 
-def test_young_streams_with_other_scales_are_refused():
-    X = growing_rows(5, 100)
-    first, second = made(kernels.RBF()).partial_fit(X[:50]), made(kernels.RBF()).partial_fit(50.0 * X[50:])
-    before = first.to_bytes(), second.to_bytes()
-    with pytest.raises(ValueError, match=r"pass kernel=first\.kernel_ to the others"):
-        first.merge(second)
-    assert (first.to_bytes(), second.to_bytes()) == before
-
-
 @pytest.mark.parametrize(("own", "others"), [(10, 10), (10, 4), (3, 1)])
 def test_streams_of_pending_rows_are_joined_and_stay_young(own, others):
     X = growing_rows(5, 200)

@@ -6,9 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from strategies import FEWER, budgets, cuts, kernel_cases, rows, streaming_model, weights_for
 
 from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels
 from streamkpca.monitoring import Monitor
@@ -18,36 +15,6 @@ ROWS = np.random.default_rng(0).normal(size=(400, 3))
 
 def revived(model):
     return StreamingKernelPCA.from_bytes(model.to_bytes())
-
-
-@pytest.mark.slow
-@FEWER
-@given(
-    st.data(),
-    rows(max_rows=70),
-    kernel_cases(),
-    budgets(),
-    st.sampled_from([None, 3.0, 40.0]),
-    st.sampled_from(["float64", "float64", "float32"]),
-)
-def test_saving_and_loading_changes_nothing(data, X, case, budget, half_life, dtype):
-    weights = data.draw(weights_for(len(X)))
-    settings = {**budget, "kernel": case.kernel, "half_life": half_life, "refit_every": 16, "dtype": dtype}
-    never, stopped = (streaming_model(3, **settings) for _ in range(2))
-    start = 0
-    for size in data.draw(cuts(len(X))):
-        piece = slice(start, start + size)
-        part = None if weights is None else weights[piece]
-        never.partial_fit(X[piece], sample_weight=part)
-        stopped = revived(stopped).partial_fit(X[piece], sample_weight=part)
-        start += size
-    assert stopped.to_bytes() == never.to_bytes()
-    again = revived(stopped)
-    assert again.to_bytes() == never.to_bytes()
-    np.testing.assert_array_equal(again.transform(X), never.transform(X))
-    np.testing.assert_array_equal(again.score_samples(X), never.score_samples(X))
-    np.testing.assert_array_equal(again.refit().eigenvalue_bounds_, never.refit().eigenvalue_bounds_)
-    assert again.to_bytes() == never.to_bytes()
 
 
 @pytest.mark.parametrize(
