@@ -45,7 +45,7 @@ LIMITS = {
     "lines of code": sum(LINES.values()),
     "lines of docstrings": 6_500,
     "lines of several constants": 3,
-    "lines of tests": 20_435,
+    "lines of tests": 20_340,
     "words to avoid": 7,
 }
 
