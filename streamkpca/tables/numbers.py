@@ -1,6 +1,7 @@
 """Cells of text as numbers: marks before decimals and between thousands, units, and words for on and off."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from streamkpca._core.arrays import Array
 
 Bools = npt.NDArray[np.bool_]
 
+# Patterns of the marks before decimals, and between thousands.
+_MARKS = {",": (",", "."), ".": (r"\.", ",")}
 # How tables spell that a value is missing.
 MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 # Between thousands, beside points and commas: apostrophes, and spaces of several widths.
@@ -45,7 +48,7 @@ class Form(NamedTuple):
 @cache
 def _number(decimal: str) -> str:
     """Make the pattern of a number and its unit; commas or points between thousands have three digits after each."""
-    mark, between = (",", ".") if decimal == "," else (r"\.", ",")
+    mark, between = _MARKS[decimal]
     whole = rf"(?:\d{{1,3}}(?:[{between}{_SPACES}]\d{{3}})+|\d+)"
     # Classes of all letters would take 20 ms to compile.
     unit = r"[^\s\d!-$&-@\[-`{-~][^\s!-$&-\-:-@\[-`{-~]{0,11}"
@@ -55,7 +58,7 @@ def _number(decimal: str) -> str:
 @cache
 def _decimals(decimal: str) -> str:
     """Make the pattern of a number that has this mark before its decimals for sure, not between thousands."""
-    mark, between = (",", ".") if decimal == "," else (r"\.", ",")
+    mark, between = _MARKS[decimal]
     return (
         rf"^[-+{_MINUS}]?(?:[\d{between}{_SPACES}]*{mark}(?:\d{{1,2}}|\d{{4,}}|\d*[eE].*)(?:[^\d,.].*)?|0?{mark}\d+.*)$"
     )
@@ -82,8 +85,8 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
     if not texts:
         return [Form()] * len(columns)
     # All cells at once, as there may be very many columns.
-    cells = trim(pyarrow.concat_arrays(list(texts.values())))
-    owner = np.repeat(np.arange(len(texts)), [len(one) for one in texts.values()])
+    cells, n = trim(pyarrow.concat_arrays(list(texts.values()))), len(columns[0])
+    owner = np.repeat(np.arange(len(texts)), n)
 
     def count(is_so: Any) -> npt.NDArray[np.int64]:
         return np.bincount(owner[is_so.fill_null(False).to_numpy(zero_copy_only=False)], minlength=len(texts))
@@ -93,34 +96,29 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
     if decimal is None and delimiter != "," and not points.any():
         # Where no number has a point, commas with three digits after them stand before decimals, too.
         decimal = "," if commas.any() or count(compute.match_substring_regex(cells, r"\d,\d")).any() else "."
-        is_comma = np.full(len(texts), decimal == ",")
-    elif decimal is None:
+    is_comma = np.full(len(texts), decimal == ",")
+    if decimal is None:
         is_comma = np.where(commas == points, commas.any() and not points.any(), commas > points)
-    else:
-        is_comma = np.full(len(texts), decimal == ",")
     n_known, n_words = count(cells.is_valid()), count(compute.is_in(compute.utf8_lower(cells), value_set=_WORD_LIST))
     n_numbers = np.where(is_comma, *(count(found[mark].is_valid()) for mark in ",."))
     n_units = np.where(is_comma, *(count(compute.not_equal(found[mark].field("unit"), "")) for mark in ",."))
     forms: list[Form | None] = [Form()] * len(columns)
     for c, j in enumerate(texts):
-        mark, first = "," if is_comma[c] else ".", int(np.searchsorted(owner, c))
+        mark = "," if is_comma[c] else "."
+        mine, read = (one.slice(c * n, n) for one in (cells, found[mark]))
         if n_words[c] > n_numbers[c] and 2 * n_words[c] >= n_known[c]:
-            seen = compute.unique(cells.slice(first, len(texts[j]))).drop_null().to_pylist()
+            seen = compute.unique(mine).drop_null().to_pylist()
             words = {_WORDS[word.lower()]: word for word in reversed(seen) if word.lower() in _WORDS}
             forms[j] = Form(words=(words.get(0.0, "0"), words.get(1.0, "1")))
             continue
-        forms[j] = Form(mark)
-        part = found[mark].slice(first, len(texts[j]))
-        if n_units[c]:
-            units = compute.value_counts(part.filter(part.is_valid()).field("unit")).to_pylist()
-            units.sort(key=lambda one: -one["counts"])
-            main = next(one["values"] for one in units if one["values"])
-            forms[j] = Form(mark, main) if len(units) <= _MOST_UNITS else None
+        units = compute.value_counts(read.drop_null().field("unit")).to_pylist() if n_units[c] else []
+        units.sort(key=lambda one: -one["counts"])
+        is_number = len(units) <= _MOST_UNITS
         if 2 * n_numbers[c] < n_known[c]:
-            others = cells.slice(first, len(texts[j]))
-            statuses = compute.unique(others.filter(compute.and_(others.is_valid(), part.is_null())))
-            is_sensor = n_numbers[c] > _LEAST_NUMBERS * n_known[c] and len(statuses) <= _MOST_STATUSES
-            forms[j] = forms[j] if is_sensor else None
+            statuses = compute.unique(mine.filter(compute.and_(mine.is_valid(), read.is_null())))
+            is_number &= n_numbers[c] > _LEAST_NUMBERS * n_known[c] and len(statuses) <= _MOST_STATUSES
+        unit = next((one["values"] for one in units if one["values"]), "")
+        forms[j] = Form(mark, unit) if is_number else None
     return forms
 
 
@@ -129,13 +127,11 @@ def read_numbers(cells: Any, form: Form) -> tuple[Array, Bools | None]:
     if not pyarrow.types.is_string(cells.type):
         return _finite(cells.cast(pyarrow.float64(), safe=False))
     if not form.words and not form.unit:
-        try:
+        with suppress(pyarrow.ArrowInvalid):
             if form.decimal == ".":
                 return _finite(cells.cast(pyarrow.float64()))
             if not compute.any(compute.match_substring(cells, ".")).as_py():
                 return _finite(compute.replace_substring(cells, ",", ".").cast(pyarrow.float64()))
-        except pyarrow.ArrowInvalid:
-            pass
     texts = trim(cells)
     if form.words:
         place = compute.index_in(compute.utf8_lower(texts), value_set=_WORD_LIST)
@@ -143,7 +139,7 @@ def read_numbers(cells: Any, form: Form) -> tuple[Array, Bools | None]:
     else:
         found = compute.extract_regex(compute.replace_substring(texts, _MINUS, "-"), _number(form.decimal))
         digits = compute.if_else(found.is_valid(), found.field("number"), None)
-        digits = compute.replace_substring_regex(digits, f"[{'.' if form.decimal == ',' else ','}{_SPACES}]", "")
+        digits = compute.replace_substring_regex(digits, f"[{_MARKS[form.decimal][1]}{_SPACES}]", "")
         numbers = compute.replace_substring(digits, form.decimal, ".").cast(pyarrow.float64())
         units = found.field("unit").dictionary_encode()
         factors = pyarrow.array([_convert(unit, form.unit) for unit in units.dictionary.to_pylist()], pyarrow.float64())
