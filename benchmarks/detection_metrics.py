@@ -1,7 +1,4 @@
-"""What alarms are worth: volume under the precision-recall surface, delay, false alarms, segments covered.
-
-Average precision and the area under the ROC curve are in `streamkpca.cli.reports`.
-"""
+"""What scores and alarms are worth: areas under curves, volume under a surface, delay, false alarms, segments."""
 
 from dataclasses import dataclass
 
@@ -9,6 +6,37 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+
+
+def auroc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
+    """Return the area under the ROC curve: how often an anomalous row (label not 0) scores above a healthy one.
+
+    Ties count half; NaN unless both kinds occur.
+
+    >>> auroc([0, 0, 1, 1], [1.0, 2.0, 2.0, 3.0])
+    0.875
+    """
+    anomalous = np.asarray(labels) != 0
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    # Ties have the mean of their ranks.
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    n = int(anomalous.sum())
+    n_pairs = n * (len(ranks) - n)
+    return float((ranks[anomalous].sum() - n * (n + 1) / 2) / n_pairs) if n_pairs else float("nan")
+
+
+def average_precision(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
+    """Return the mean precision over all anomalous rows (label not 0), each at the threshold that just finds it.
+
+    Rows of equal score are found together; NaN without any.
+
+    >>> average_precision([1, 0, 1], [3.0, 2.0, 1.0])
+    0.8333333333333333
+    """
+    anomalous = np.asarray(labels) != 0
+    _, level = np.unique(-np.asarray(scores, dtype=np.float64), return_inverse=True)
+    hits, found = np.cumsum(np.bincount(level, weights=anomalous)), np.cumsum(np.bincount(level))
+    return float(np.diff(hits, prepend=0.0) @ (hits / found) / hits[-1]) if anomalous.any() else float("nan")
 
 
 def segments(labels: npt.ArrayLike) -> npt.NDArray[np.intp]:

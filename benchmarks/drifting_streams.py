@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 from common import Array, Figures, find_files, make_table, run, standardise, time_call
+from detection_metrics import auroc
 from peers import choose_peers, find_fifth_neighbour
 
-from streamkpca.cli.reports import auroc
 from streamkpca.monitoring import Monitor
 
 N_STREAMS = {"whole": None, "quick": 3, "tiny": 1}

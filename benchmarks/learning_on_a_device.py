@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 from common import Array, Figures, make_table, run
+from detection_metrics import average_precision
 from real_streams import Stream, read_families
 from scipy.cluster.vq import kmeans2
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.cli.reports import average_precision
 from streamkpca.export import from_device, to_c
 from streamkpca.export.device_state import MEMORY, layout_of
 

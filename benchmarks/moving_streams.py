@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 from common import Array, Figures, make_table, run
+from detection_metrics import average_precision
 from real_streams import Stream, read_families
 
-from streamkpca.cli.reports import average_precision
 from streamkpca.monitoring import Monitor
 
 FAMILIES = ("batadal", "cmapss", "cover", "jumpstarter2", "asd", "smd", "tep")

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 from common import Array, Figures, Sheet, find_files, make_table, run, standardise, time_call
+from detection_metrics import auroc
 from peers import Peer, choose_peers
 
 from streamkpca import OutlierDetector, StreamingKernelPCA
-from streamkpca.cli.reports import auroc
 
 # The highest mean of the 26 methods of Livernoche et al. on 43 clean tables.
 BEST_PUBLISHED = 84.7

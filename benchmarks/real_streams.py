@@ -26,11 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 from common import Array, Figures, find_files, make_table, run, show, standardise
-from detection_metrics import segments, vus_pr
+from detection_metrics import average_precision, segments, vus_pr
 from peers import Peer, choose_peers
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.cli.reports import average_precision
 from streamkpca.monitoring import Monitor
 
 # Rows of train that a server's monitor sees, and streams of a family in a run.

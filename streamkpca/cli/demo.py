@@ -7,7 +7,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca.cli.decisions import write_line
+from streamkpca.cli.reading import write_line
 from streamkpca.tables import Writer
 
 SENSORS = ("speed", "flow", "pressure", "power", "temperature")

@@ -14,7 +14,6 @@ import numpy as np
 
 from streamkpca import plots
 from streamkpca.cli.console import printable
-from streamkpca.cli.reports import auroc, average_precision
 from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
 from streamkpca.monitoring.events import round_rarity
 from streamkpca.tables import Batch, Table
@@ -214,19 +213,15 @@ class Found:
         """Return how well labelled faults are found; nothing without labels."""
         if not self._labels or self._labels[0] is None:
             return {}
-        is_fault, rarity = np.concatenate(self._labels) != 0, np.concatenate([one.rarity for one in self._records])
+        is_fault = np.concatenate(self._labels) != 0
         is_alarm = np.concatenate([one.is_alarm for one in self._records])
         edges = np.flatnonzero(np.diff(is_fault, prepend=False, append=False)).reshape(-1, 2)
-        measures = {
+        return {
             "labelled_rows": int(is_fault.sum()),
             "labelled_faults": len(edges),
             "faults_with_an_alarm": sum(bool(is_alarm[first:end].any()) for first, end in edges),
             "alarms_in_other_rows": float(is_alarm[~is_fault].mean()) if not is_fault.all() else None,
         }
-        if 0 < is_fault.mean() < 1:
-            measures["area_under_roc_curve"] = auroc(is_fault, rarity)
-            measures["average_precision"] = average_precision(is_fault, rarity)
-        return measures
 
     def draw(self) -> Any:
         """Draw the features of the worst events over time with what was expected of them, and below all rarities."""

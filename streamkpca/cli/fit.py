@@ -1,16 +1,19 @@
 """The work of fit."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_json
-from streamkpca.cli.models import Autosave, check_target, n_learned, read_saved
+from streamkpca.cli.models import Autosave, check_target, model_facts, n_learned, read_saved, show_model
 from streamkpca.cli.options import MODEL_PARAMETERS, refuse_given
-from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, make_model, open_tables, tell_bad
-from streamkpca.cli.reports import model_facts, show_model
+from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, open_tables, tell_bad
+from streamkpca.errors import text_of
+from streamkpca.kernels import kernel_from
 
 
 def fit(
@@ -32,7 +35,7 @@ def fit(
     saved = read_saved(model, fitted=False, alone=True) if model and resume and Path(model).exists() else None
     if saved:
         refuse_given(MODEL_PARAMETERS, f"the model in {model} keeps the parameters that it began with")
-    learner = saved.model if saved else make_model(options)
+    learner = saved.model if saved else _make_model(options)
     if save_every is None:
         save_every = FOLLOW_SECONDS if options["follow"] else math.inf
     autosave = Autosave(model, save_every, saved)
@@ -64,3 +67,15 @@ def fit(
         if model:
             click.echo(f"Model: {model}")
     signals.leave_if_stopped(f"after {n_learned(learner):,} rows")
+
+
+def _make_model(options: Mapping[str, Any]) -> StreamingKernelPCA:
+    """Make the unfitted model that a command's options describe."""
+    try:
+        kernel = kernel_from(options["kernel"])
+    except ValueError as error:
+        raise ValueError(f"--kernel: {text_of(error)}") from None
+    # Scales in numbers belong to the units in which rows are given.
+    if not kernel.has_units and not kernel.is_settled:
+        kernel = kernel.in_units("std")
+    return StreamingKernelPCA(**{name: options[name] for name in MODEL_PARAMETERS} | {"kernel": kernel})

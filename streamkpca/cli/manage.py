@@ -10,12 +10,22 @@ from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import print_facts, print_json, printable, write_value
-from streamkpca.cli.events import list_events
-from streamkpca.cli.models import Saved, check_target, is_among, read_saved, with_notes
-from streamkpca.cli.options import refuse_given
-from streamkpca.cli.reports import list_facts, model_facts, show_model
+from streamkpca.cli.events import Facts, list_events
+from streamkpca.cli.models import (
+    NOTES,
+    Saved,
+    check_target,
+    is_among,
+    model_facts,
+    n_learned,
+    read_saved,
+    show_model,
+    with_notes,
+)
+from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.compilation import cache_folder, warmup
 from streamkpca.errors import text_of
+from streamkpca.kernels import Kernel
 
 # No device has room for more.
 _LARGEST_STATE = 2**26
@@ -26,14 +36,20 @@ _LEAST_RARITY = 200.0
 def info(model: str, as_json: bool) -> None:
     """Show what a saved model has learned, and what was saved beside it."""
     saved = read_saved(model, fitted=False)
-    facts = list_facts(saved)
+    learner, monitor, beside, columns = saved.model, saved.monitor, saved.extra, saved.reading.columns
+    facts: Facts = model_facts(learner, columns, saved.n_columns) if n_learned(learner) else {"rows": 0}
+    facts["monitor"] = monitor and {name: getattr(monitor, name) for name in MONITOR_PARAMETERS}
+    facts["learned_from"] = list(saved.places)
+    is_named = isinstance(beside, dict)
+    facts["extra"] = {name: value for name, value in beside.items() if name != NOTES} if is_named else beside
+    parameters = learner.get_params(deep=False)
+    parameters = {name: repr(one) if isinstance(one, Kernel) else one for name, one in parameters.items()}
     if as_json:
-        print_json(facts)
+        print_json(facts | {"parameters": parameters})
         return
-    parameters = facts.pop("parameters")
     show_model(facts)
     print_facts("Parameters", parameters)
-    if saved.monitor and (events := list_events(saved.monitor, saved.reading.columns)):
+    if monitor and (events := list_events(monitor, columns)):
         click.echo("\n  ".join(["\nThe rarest events, and those accepted or confirmed", *events]))
 
 

@@ -1,4 +1,4 @@
-"""Models in files: read, saved while learning goes on, and never lost between two processes."""
+"""Models in files: read, saved while learning goes on, never lost between two processes; and what they have learned."""
 
 import os
 import time
@@ -9,14 +9,18 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import click
+import numpy as np
 
 from streamkpca import StreamingKernelPCA, load
+from streamkpca.cli.console import print_facts
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.periods import n_features_of
 from streamkpca.tables import Batch, Reading, Table
 
 # Key of the command's own notes in what is saved beside a model.
 NOTES: Final = "command"
+# Variances below this share of the largest are rounding.
+_ROUNDING = 1e-12
 # A model that learns a file a day must not grow for ever.
 _MOST_PLACES = 1000
 
@@ -115,7 +119,7 @@ class Autosave:
         self._n_new += len(batch.rows)
         if not self.reading.columns:
             known = table.reading if table.reader.named else table.reading._replace(columns=(), wide=None)
-            self.reading = known._replace(gaps={name: ones for name, ones in table.look.sentinels.items() if ones})
+            self.reading = known._replace(gaps=table.look.sentinels)
         elif table.reading.time:
             self.reading = self.reading._replace(time=table.reading.time, time_format=table.reading.time_format)
         if batch.position is not None:
@@ -181,3 +185,33 @@ def is_among(path: str, files: Sequence[str]) -> bool:
         or (os.path.exists(path) and os.path.exists(file) and os.path.samefile(path, file))
         for file in files
     )
+
+
+def model_facts(model: StreamingKernelPCA, columns: Sequence[str] = (), n_columns: int | None = None) -> dict[str, Any]:
+    """Return what a fitted model has learned as JSON has it; rows have `n_columns`, by default all that it sees."""
+    return {
+        "rows": model.n_samples_seen_,
+        "rows_rejected": model.n_rows_rejected_,
+        "columns": n_columns or model.n_features_in_,
+        "column_names": list(columns),
+        "kernel": repr(model.kernel_),
+        "atoms": model.n_atoms_,
+        "moved_atoms": int(np.count_nonzero(model.atom_rows_ < 0)),
+        "active_atoms": model.n_active_,
+        "components": int(np.count_nonzero(model.eigenvalues_ > _ROUNDING * model.eigenvalues_.max(initial=0.0))),
+        "total_weight": model.total_weight_,
+        "noise_variance": model.noise_variance_,
+        "unexplained_energy_ratio": model.unexplained_energy_ratio_,
+        "drift_detected": model.drift_detected_,
+        "last_drift_row": model.last_drift_row_,
+        "eigenvalues": model.eigenvalues_.tolist(),
+        "eigenvalue_bounds": model.eigenvalue_bounds_.tolist(),
+        "explained_variance_ratio": model.explained_variance_ratio_.tolist(),
+    }
+
+
+def show_model(facts: Mapping[str, Any], **more: Any) -> None:
+    """Print what a model has learned, given as `model_facts` returns it, and `more` facts."""
+    # The command leaves bad rows out before the model sees them: no count, unless the model has one from elsewhere.
+    hidden = {"eigenvalues", "eigenvalue_bounds", *([] if facts.get("rows_rejected") else ["rows_rejected"])}
+    print_facts("Learned", {name: fact for name, fact in facts.items() if name not in hidden} | more)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import click
@@ -27,67 +27,66 @@ MONITOR_PARAMETERS = ("quantile", "false_alarms", "period", "lags", "smoothing",
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-def _read_names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    del context, option
-    return None if value is None else tuple(filter(None, map(str.strip, next(csv.reader([value]), ()))))
+def _by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """Make the callback of an option whose text a function reads."""
+    return lambda _, __, text: None if text is None else read(text)
 
 
-def _read_list(context: click.Context, option: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
-    """Read names, or with `--gaps` numbers; "none" is an empty list."""
-    if value is None or value == "none":
-        return None if value is None else ()
-    names = _read_names(context, option, value)
+def _read_names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, next(csv.reader([text]), ()))))
+
+
+def _read_list(text: str) -> tuple[str, ...]:
+    return () if text == "none" else _read_names(text)
+
+
+def _read_gaps(text: str) -> tuple[float, ...]:
     try:
-        return tuple(map(float, names or ())) if option.name == "gaps" else names
+        return () if text == "none" else tuple(map(float, _read_names(text)))
     except ValueError:
-        raise click.BadParameter(f"expected numbers, as in -999,-9999, or none, but got {value!r}.") from None
+        raise click.BadParameter(f"expected numbers, as in -999,-9999, or none, but got {text!r}.") from None
 
 
-def _read_key(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, str | None] | None:
-    del context, option
-    name, has_key, key = (value or "").partition("=")
-    return None if value is None else (name, key if has_key else None)
+def _read_mark(text: str) -> str:
+    return "\t" if text == r"\t" else text
 
 
-def _read_period(context: click.Context, option: click.Parameter, value: str | None) -> int | float | None:
-    del context, option
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h|d|w)?", value)
+def _read_key(text: str) -> tuple[str, str | None]:
+    name, has_key, key = text.partition("=")
+    return name, key if has_key else None
+
+
+def _read_period(text: str) -> int | float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h|d|w)?", text)
     if not found:
-        raise click.BadParameter(f"expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got {value!r}.")
+        raise click.BadParameter(f"expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got {text!r}.")
     number, unit = found.groups()
     # With a decimal point, these are seconds, as they are told again.
     return int(number) if unit is None and "." not in number else float(number) * _SECONDS[unit or "s"]
 
 
-def _read_rate(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    del context, option
+def _read_rate(text: str) -> float:
     try:
-        return None if value is None else float(Fraction(value))
+        return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
-        raise click.BadParameter(f"expected a rate, as in 1/10000 or 1e-4, but got {value!r}.") from None
+        raise click.BadParameter(f"expected a rate, as in 1/10000 or 1e-4, but got {text!r}.") from None
 
 
-def _reader(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str], Any]:
-    """Make the function that reads a model's parameter: a number in its range, or a word; ``none`` is None."""
-
-    def read(context: click.Context, option: click.Parameter, value: str) -> Any:
-        word = None if value == "none" else value
-        if word in parameter.words:
-            return word
-        for kind in parameter.numbers:
-            with suppress(ValueError):
-                number = kind(value)
-                break
-        else:
-            raise click.BadParameter(f"expected {option.metavar} but got {value!r}.")
-        try:
-            return parameter.check_value(number)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return read
+def _read_parameter(parameter: Parameter, metavar: str, text: str) -> Any:
+    """Read a model's parameter: a number in its range, or a word; ``none`` is None."""
+    word = None if text == "none" else text
+    if word in parameter.words:
+        return word
+    for kind in parameter.numbers:
+        with suppress(ValueError):
+            number = kind(text)
+            break
+    else:
+        raise click.BadParameter(f"expected {metavar} but got {text!r}.")
+    try:
+        return parameter.check_value(number)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def refuse_given(names: Collection[str], why: str) -> None:
@@ -114,12 +113,12 @@ def _option_of(parameter: Parameter) -> Decorator:
         return click.option(f"--{name}/--no-{name}", parameter.name, default=default, help=parameter.help)
     if parameter.choices:
         return click.option(*names, default=default, type=click.Choice(parameter.choices), help=parameter.help)
-    words = ["none" if word is None else word for word in parameter.words]
+    metavar = "|".join([parameter.unit, *("none" if word is None else word for word in parameter.words)])
     return click.option(
         *names,
         default="none" if default is None else str(default),
-        metavar="|".join([parameter.unit, *words]),
-        callback=None if parameter.name == "kernel" else _reader(parameter),
+        metavar=metavar,
+        callback=None if parameter.name == "kernel" else _by(partial(_read_parameter, parameter, metavar)),
         help=parameter.help,
     )
 
@@ -128,8 +127,10 @@ parameter_options = _group(*map(_option_of, MODEL_PARAMETERS.values()))
 # What the monitor checks is not checked here.
 monitor_options = _group(
     click.option("--quantile", type=float, default=0.99, help="Share of normal rows without alarm."),
-    click.option("--false-alarms", metavar="RATE", callback=_read_rate, help="Most in healthy rows, as 1/10000."),
-    click.option("--period", metavar="ROWS|TIME", callback=_read_period, help="Length of a cycle: 144 rows, 1d, 24h."),
+    click.option("--false-alarms", metavar="RATE", callback=_by(_read_rate), help="Most in healthy rows, as 1/10000."),
+    click.option(
+        "--period", metavar="ROWS|TIME", callback=_by(_read_period), help="Length of a cycle: 144 rows, 1d, 24h."
+    ),
     click.option("--lags", type=int, default=1, help="Rows scored together, in time order."),
     click.option("--smoothing", type=float, help="Weight of the newest score in their mean."),
     click.option(
@@ -138,23 +139,22 @@ monitor_options = _group(
     click.option("--accept-after", type=int, help="Rare rows after which a change is learned."),
 )
 table_options = _group(
-    click.option("--columns", metavar="A,B,...", callback=_read_names, help="Columns to read."),
-    click.option("--drop", metavar="A,B,...", callback=_read_names, help="Columns to leave out."),
-    click.option("--time", metavar="A[,B]", callback=_read_names, help="Column of times, or of day and hour."),
+    click.option("--columns", metavar="A,B,...", callback=_by(_read_names), help="Columns to read."),
+    click.option("--drop", metavar="A,B,...", callback=_by(_read_names), help="Columns to leave out."),
+    click.option("--time", metavar="A[,B]", callback=_by(_read_names), help="Column of times, or of day and hour."),
     click.option("--time-format", metavar="FORMAT", help="As %d.%m.%Y %H:%M, number, s, ms, us or ns."),
-    click.option("--by", metavar="A[=KEY]", callback=_read_key, help="Column of machines: a monitor each, or one."),
+    click.option(
+        "--by", metavar="A[=KEY]", callback=_by(_read_key), help="Column of machines: a monitor each, or one."
+    ),
     click.option("--wide", metavar="A", help="Column of tags: a column for each."),
     click.option(
-        "--differences", metavar="A,B,...|none", callback=_read_list, help="Counters, read by their differences."
+        "--differences", metavar="A,B,...|none", callback=_by(_read_list), help="Counters, read by their differences."
     ),
-    click.option("--gaps", metavar="NUMBERS|none", callback=_read_list, help="Numbers that stand for gaps."),
+    click.option("--gaps", metavar="NUMBERS|none", callback=_by(_read_gaps), help="Numbers that stand for gaps."),
     click.option("--on-bad-rows", type=click.Choice(("raise", "skip")), help="Stop at them, or leave them out."),
     click.option("--header/--no-header", default=None, help="CSV: whether names stand above rows."),
     click.option(
-        "--delimiter",
-        metavar="CHAR",
-        callback=lambda _, __, value: "\t" if value == r"\t" else value,
-        help=r"CSV: mark between cells, as ';' or '\t'.",
+        "--delimiter", metavar="CHAR", callback=_by(_read_mark), help=r"CSV: mark between cells, as ';' or '\t'."
     ),
     click.option("--decimal", type=click.Choice((".", ",")), help="CSV: mark before decimals."),
     click.option("--chunk-rows", type=COUNT, metavar="N", default=4096, help="Most rows read at a time."),

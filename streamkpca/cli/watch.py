@@ -1,5 +1,6 @@
 """The work of watch and score: a monitor goes through the rows of a file, and events and lasting changes are told."""
 
+import io
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -10,17 +11,27 @@ from urllib.parse import quote
 
 import click
 
+from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
-from streamkpca.cli.decisions import tell_look, write_command
 from streamkpca.cli.events import Facts, Found, describe, event_of, tell, tell_list
 from streamkpca.cli.models import Autosave, Saved, check_target, is_among, read_saved
 from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
-from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, list_machines, open_tables, tell_bad
-from streamkpca.cli.reports import check_picture, write_picture
+from streamkpca.cli.reading import (
+    FOLLOW_SECONDS,
+    at,
+    bad_facts,
+    each_batch,
+    list_machines,
+    open_tables,
+    tell_bad,
+    tell_look,
+    write_command,
+)
 from streamkpca.monitoring import Monitor, MonitorRecord
 from streamkpca.monitoring.monitor import LASTING
 from streamkpca.tables import Batch, Table, Writer
 
+_ENDINGS = (".png", ".svg", ".pdf")
 _MANY_ALARMS = 0.1
 # A row with those before it has at most this number of numbers, which cost 134 MB in 256 atoms.
 _MOST_NUMBERS = 2**16
@@ -107,7 +118,7 @@ def _go_through(
     """Let a monitor score the rows of a file, and learn those that are to be learned; tell what it finds."""
     plot, as_json, follows = options["plot"], options["as_json"], options["follow"]
     if plot:
-        check_picture(plot, inputs)
+        _check_picture(plot, inputs)
     # One pass does not come back, so a bad row must not stop it.
     options["on_bad_rows"] = options["on_bad_rows"] or "skip"
     tables = open_tables(
@@ -145,11 +156,26 @@ def _go_through(
     if tells:
         _conclude(found, as_json=as_json, follows=follows)
     if plot and found.n_rows:
-        write_picture(found.draw(), plot)
+        _write_picture(found.draw(), plot)
     for what, name in (("Picture", plot), ("Results", options["save"]), ("Model", keeper.path)):
         if tells and name and not as_json:
             click.echo(f"{what}: {name}")
     signals.leave_if_stopped(f"after {found.n_rows:,} rows")
+
+
+def _check_picture(path: str, inputs: Sequence[str]) -> None:
+    """Refuse, before the work begins, a picture in an unknown format or over an input."""
+    if Path(path).suffix.lower() not in _ENDINGS:
+        raise click.UsageError(f"{path}: pictures are written as {', '.join(_ENDINGS)}; end the name in one of these")
+    check_target(path, inputs)
+
+
+def _write_picture(figure: Any, path: str) -> None:
+    """Write a picture in the format of the name's ending; the file before stays if that fails."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=Path(path).suffix.lower().removeprefix("."), dpi=150)
+    with replace_file(path, mode=SHARED) as file:
+        file.write(drawn.getvalue())
 
 
 def _check_context(monitor: Monitor, table: Table) -> None:

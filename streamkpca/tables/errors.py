@@ -50,5 +50,6 @@ def drop_hint(name: str) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """List the first of some names."""
-    return ", ".join([*map(short, names[:_SHOWN_NAMES]), *["..."][: len(names) > _SHOWN_NAMES]])
+    """List the first of some names, and count the others."""
+    n_more = len(names) - _SHOWN_NAMES
+    return write_names(map(short, names[:_SHOWN_NAMES]), ", ") + f" and {n_more:,} more" * (n_more > 0)

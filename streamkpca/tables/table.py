@@ -1,7 +1,7 @@
 """A table in batches of numbers: its format is found, and its parts become blocks of rows."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from streamkpca._core.arrays import Array
 from streamkpca.tables.bad_rows import BadRows
 from streamkpca.tables.binary_formats import ArrowReader, NpyReader, ParquetReader
 from streamkpca.tables.blocks import Block, choose_key, cut, sort_by_time, subtract_counters, widen
-from streamkpca.tables.columns import Asked, Look, Reading, Sample, choose_columns
+from streamkpca.tables.columns import Asked, Sample, choose_columns
 from streamkpca.tables.errors import TableError, reading_errors
 from streamkpca.tables.formats import OTHER_WIDTH, Counts, Part, Reader
 from streamkpca.tables.numbers import Bools, Form, read_numbers
@@ -78,21 +78,32 @@ class Table:
     that were left out so far.
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        reading: Reading,
-        forms: Mapping[str, Form | None],
-        look: Look,
-        asked: Asked,
-        *,
-        sorts: bool,
-    ) -> None:
-        self.path, self.notes, self.unit = reader.source.name, reader.source.notes, reader.unit
-        self.reader, self.reading, self._forms, self.look, self._asked = reader, reading, forms, look, asked
-        self.names, self.key, self.sorts = reading.columns, asked.by and asked.by[1], sorts
-        self.bad = BadRows(reader, reading, asked)
-        self._start, self._is_utc = asked.start, look.is_utc
+    def __init__(self, path: str, asked: Asked) -> None:
+        source = Source(path, follow=asked.follow)
+        self.path, self.notes, self._start = source.name, source.notes, asked.start
+        with reading_errors(self.path):
+            self.reader = _open_reader(source, asked)
+            sample = Sample(self.reader, decimal=asked.decimal)
+            # Steps between numbers may be larger than any number.
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.reading, self.look = choose_columns(sample, asked)
+            # Tags may come one after the other, each with all its times.
+            can_sort, least = source.rereadable and not asked.follow, 0.0 if self.reading.wide else _MOST_BACK
+            self.sorts = asked.looks and self.look.back > (least if can_sort else _MOST_BACK)
+            if self.sorts and not can_sort:
+                what = "its rows are not in order of time; only a file that is complete is put in order"
+                raise TableError(f"{self.path}: {what}; write it to a file, and leave --follow out")
+            try:
+                if self._start is not None:
+                    self.reader.check_start(self._start)
+            except TableError as error:
+                if not asked.follow:
+                    raise
+                self.notes.append(f"{error}; reading it from its beginning")
+                self._start = None
+        self.unit, self.names, self.key = self.reader.unit, self.reading.columns, asked.by and asked.by[1]
+        self._forms, self._asked, self._is_utc = sample.forms, asked, self.look.is_utc
+        self.bad = BadRows(self.reader, self.reading, asked)
         self._latest, self._n_silences = None, 0
 
     def clock(self, time: Any) -> str | float:
@@ -233,29 +244,7 @@ def open_table(path: str, **options: Any) -> Table:
     >>> table.bad.n_read, dict(table.bad.kinds), dict(table.bad.odd_cells)
     (4, {'other number of cells': 1}, {'y': 1})
     """
-    asked = Asked(**options)
-    source = Source(path, follow=asked.follow)
-    with reading_errors(source.name):
-        reader = _open_reader(source, asked)
-        sample = Sample(reader, decimal=asked.decimal)
-        # Steps between numbers may be larger than any number.
-        with np.errstate(over="ignore", invalid="ignore"):
-            reading, look = choose_columns(sample, asked)
-        # Tags may come one after the other, each with all its times.
-        can_sort, is_long = source.rereadable and not asked.follow, reading.wide is not None
-        sorts = asked.looks and (look.back > _MOST_BACK or (is_long and can_sort and look.back > 0.0))
-        if sorts and not can_sort:
-            what = "its rows are not in order of time; only a file that is complete is put in order"
-            raise TableError(f"{source.name}: {what}; write it to a file, and leave --follow out")
-        try:
-            if asked.start is not None:
-                reader.check_start(asked.start)
-        except TableError as error:
-            if not asked.follow:
-                raise
-            source.notes.append(f"{error}; reading it from its beginning")
-            asked = asked._replace(start=None)
-    return Table(reader, reading, sample.forms, look, asked, sorts=sorts)
+    return Table(path, Asked(**options))
 
 
 def _open_reader(source: Source, asked: Asked) -> Reader:

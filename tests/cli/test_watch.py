@@ -430,9 +430,6 @@ def test_labels_measure_how_well_faults_are_found(folder, X):
     assert fact(output, "labelled rows") == "20"
     assert (fact(output, "labelled faults"), fact(output, "faults with an alarm")) == ("1", "1")
     assert float(fact(output, "alarms in other rows")) < 0.05
-    assert float(fact(output, "area under roc curve")) > 0.99
-    # Some of the first rows, of which a young monitor knows little, are as rare.
-    assert float(fact(output, "average precision")) > 0.5
 
 
 def test_a_picture_shows_what_the_monitor_finds(folder, X, monkeypatch):

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 METRICS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "detection_metrics.py"))
 segments, vus_pr, judge_alarms = METRICS["segments"], METRICS["vus_pr"], METRICS["judge_alarms"]
+auroc, average_precision = METRICS["auroc"], METRICS["average_precision"]
 
 
 def made(count, runs):
@@ -76,3 +80,19 @@ def test_alarms_are_counted():
     assert math.isnan(healthy.delay)
     assert math.isnan(healthy.covered)
     assert healthy.false_events == 0.5
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(-3, 3)), min_size=2, max_size=60))
+def test_areas_under_curves_agree_with_scikit_learn(pairs):
+    labels, scores = (np.array(column) for column in zip(*pairs, strict=True))
+    if labels.any():
+        assert average_precision(labels, scores) == pytest.approx(average_precision_score(labels, scores))
+    if labels.any() and not labels.all():
+        assert auroc(labels, scores) == pytest.approx(roc_auc_score(labels, scores))
+
+
+def test_without_both_kinds_of_rows_there_is_no_area():
+    assert np.isnan(auroc([0, 0], [1, 2]))
+    assert np.isnan(auroc([1, 1], [1, 2]))
+    assert np.isnan(average_precision([0, 0], [1, 2]))
+    assert average_precision([1, 1], [1, 2]) == 1
