@@ -25,7 +25,7 @@ LINES = {
     "_core": 732,
     "adapters": 355,
     "changes": 637,
-    "checkpoint": 593,
+    "checkpoint": 589,
     "cli": 1_367,
     "components": 1_644,
     "dictionary": 1_263,
@@ -35,7 +35,7 @@ LINES = {
     "monitoring": 1_515,
     "plots": 386,
     "rows": 481,
-    "stream": 1_347,
+    "stream": 1_341,
     "tables": 1_738,
 }
 # Counts over the whole package, and over the manual for words.
@@ -43,9 +43,9 @@ LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 0,
     "lines of code": sum(LINES.values()),
-    "lines of docstrings": 6_500,
+    "lines of docstrings": 6_476,
     "lines of several constants": 3,
-    "lines of tests": 20_340,
+    "lines of tests": 20_314,
     "words to avoid": 7,
 }
 

@@ -13,7 +13,7 @@ from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, RowDistribution
 from streamkpca.stream.state import RowBuffer, State
-from streamkpca.stream.summary import Cusum, ResidualTrend, SearchSchedule, Summary
+from streamkpca.stream.summary import ResidualTrend, SearchSchedule, Summary
 
 
 def _state(kernel: Kernel, names: list[str] | None, settling: RowBuffer | None, **rest: Any) -> State:
@@ -96,12 +96,8 @@ STATE: Final = whole_of(
     ResidualTrend: summary.trend
         n_blocks / integer / / >= 0
         level / real
-        variance / real / / >= 0
+        variance rise fall / real / / >= 0
         signalled / flag
-    Cusum: summary.trend.rise
-    Cusum: summary.trend.fall
-        total / real / / >= 0
-        n / integer / / >= 0
     ColumnSums: summary.column_sums?
         origin / <f8 / d
         sums / <f8 / 3P / weights >= 0
@@ -131,5 +127,5 @@ STATE: Final = whole_of(
         scale / <f8 / d / >= 0
         precision / <f8 / E / symmetric
     """,
-    (_state, _buffer, _reservoir, _snapshot, Summary, SearchSchedule, ResidualTrend, Cusum, *_CLASSES),
+    (_state, _buffer, _reservoir, _snapshot, Summary, SearchSchedule, ResidualTrend, *_CLASSES),
 )

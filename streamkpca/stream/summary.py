@@ -64,23 +64,6 @@ class Block:
         return Projected(self.rows, self._row_energy, self._basis.coordinates(self._kernel_rows.copy()))
 
 
-class Cusum(NamedTuple):
-    """Page's cumulative sum [1]_ of what observations exceed an allowance by: a `total` that never falls below zero.
-
-    It was zero before the last `n` observations, which are all that it knows of.
-
-    .. [1] E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954.
-    """
-
-    total: float = 0.0
-    n: int = 0
-
-    def add(self, excess: float, n: int = 1) -> Self:
-        """Add the sum over n observations that all exceed the allowance, or all fall below it."""
-        total = max(self.total + excess, 0.0)
-        return type(self)(total, self.n + n if total > 0.0 else 0)
-
-
 # Drifts of less than half a standard deviation are tolerated. With a threshold of ten, a stream of independent blocks
 # gives a false alarm about once in 10^5 blocks (Siegmund's approximation of the average run length,
 # exp(2 k (h + 1.166)) / (2 k^2)).
@@ -97,29 +80,31 @@ _LEAST_DEVIATION = 1e-9
 
 @dataclass(frozen=True)
 class ResidualTrend:
-    """Page's test of the share of each block's energy that the atoms leave unexplained, see `Cusum`.
+    """Page's test [1]_ of the share of each block's energy that the atoms leave unexplained.
 
     `level` and `variance` are the mean and the variance of the shares of `n_blocks` since the level began, `rise` and
-    `fall` sum up standardised deviations, and `signalled` tells whether the last level ended with a rise.
+    `fall` sum up standardised deviations, never below zero, and `signalled` tells whether the last level ended with a
+    rise.
 
     With z the block's deviation from the level in standard deviations, between blocks or as the spread within a block
     predicts, the rise is that of z - 1/2; it signals at 10. A fall ends the level without a signal. The level is
-    estimated from the stream [1]_.
+    estimated from the stream [2]_.
 
-    .. [1] D. V. Hinkley, "Inference about the change-point from cumulative sum tests", Biometrika 58, 1971.
+    .. [1] E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954.
+    .. [2] D. V. Hinkley, "Inference about the change-point from cumulative sum tests", Biometrika 58, 1971.
     """
 
     n_blocks: int = 0
     level: float = 0.0
     variance: float = 0.0
-    rise: Cusum = field(default_factory=Cusum)
-    fall: Cusum = field(default_factory=Cusum)
+    rise: float = 0.0
+    fall: float = 0.0
     signalled: bool = False
 
     @property
     def strength(self) -> float:
         """The upward sum as a share of the threshold: 0 is no rise, 1 a signal."""
-        return self.rise.total / _THRESHOLD
+        return self.rise / _THRESHOLD
 
     @property
     def is_fresh(self) -> bool:
@@ -132,9 +117,9 @@ class ResidualTrend:
         step = min(max((share - self.level) / deviation, -_LARGEST_STEP), _LARGEST_STEP)
         if self.n_blocks < _FIRST_BLOCKS:
             return self._learn(share)
-        rise, fall = self.rise.add(step - _ALLOWANCE), self.fall.add(-step - _ALLOWANCE)
-        if max(rise.total, fall.total) >= _THRESHOLD:
-            return type(self)(n_blocks=1, level=share, signalled=rise.total >= _THRESHOLD)
+        rise, fall = (max(total, 0.0) for total in (self.rise + (step - _ALLOWANCE), self.fall + (-step - _ALLOWANCE)))
+        if max(rise, fall) >= _THRESHOLD:
+            return type(self)(n_blocks=1, level=share, signalled=rise >= _THRESHOLD)
         # An outlier moves the level by no more than the largest step.
         return replace_fields(self._learn(self.level + step * deviation), rise=rise, fall=fall)
 
