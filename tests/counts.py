@@ -35,7 +35,7 @@ LINES = {
     "monitoring": 1_515,
     "plots": 386,
     "rows": 481,
-    "stream": 1_341,
+    "stream": 1_337,
     "tables": 1_738,
 }
 # Counts over the whole package, and over the manual for words.
@@ -45,7 +45,7 @@ LIMITS = {
     "lines of code": sum(LINES.values()),
     "lines of docstrings": 6_476,
     "lines of several constants": 3,
-    "lines of tests": 20_314,
+    "lines of tests": 20_312,
     "words to avoid": 7,
 }
 

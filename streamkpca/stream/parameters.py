@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Parameter:
     """A parameter of `StreamingKernelPCA`; the estimator, River's classes and the command read it here.
 
-    `check(value)` returns the checked value. `words` are values beside numbers. The command reads text as
-    one of `numbers`, or offers `choices`; `unit` and `help` appear in its help.
-    `can_change`: within a stream. `concerns_axes`: it decides the axes and nothing else.
+    `check(value)` returns the checked value. `words` are values beside numbers. The command reads text as one of
+    `numbers`, or offers `choices`; `unit` and `help` appear in its help. `concerns_axes`: it decides the axes and
+    nothing else.
     """
 
     name: str
@@ -33,7 +33,6 @@ class Parameter:
     numbers: tuple[type[int] | type[float], ...] = (int,)
     words: tuple[str | None, ...] = ()
     choices: tuple[str, ...] = ()
-    can_change: bool = True
     concerns_axes: bool = False
 
     def check_value(self, value: Any) -> Any:
@@ -49,12 +48,10 @@ def _check_kernel(value: Any) -> "Kernel":
     return kernel_from(value)
 
 
-def _choice(
-    name: str, choices: tuple[str, ...], *, help: str, can_change: bool = True, concerns_axes: bool = False
-) -> Parameter:
+def _choice(name: str, choices: tuple[str, ...], *, help: str, concerns_axes: bool = False) -> Parameter:
     """Make a parameter that is one of some words, the first by default."""
     check = partial(checks.check_choice, name, choices=choices)
-    return Parameter(name, choices[0], check, help, choices=choices, can_change=can_change, concerns_axes=concerns_axes)
+    return Parameter(name, choices[0], check, help, choices=choices, concerns_axes=concerns_axes)
 
 
 # A search compares all rows of a block with each other, in a matrix of at most 128 MiB.
@@ -62,7 +59,6 @@ _LARGEST_BLOCK = 4096
 
 _share = partial(checks.check_real, least=0.0, most=1.0, open_above=True)
 _axes_only = partial(Parameter, concerns_axes=True)
-_fixed = partial(Parameter, can_change=False)
 
 # In the order of the estimator's signature.
 PARAMETERS = (
@@ -70,7 +66,7 @@ PARAMETERS = (
         "n_components", 10, checks.check_n_components, unit="N|SHARE", numbers=(int, float),
         help="Principal components; a share such as 0.95: as many as explain that share of the variance.",
     ),
-    _fixed("kernel", "rbf", _check_kernel, unit="KERNEL", help="A name such as rbf, or a kernel as JSON."),
+    Parameter("kernel", "rbf", _check_kernel, unit="KERNEL", help="A name such as rbf, or a kernel as JSON."),
     Parameter(
         "max_atoms", 256, partial(checks.check_integer, "max_atoms", least=1), unit="N", words=(None,),
         help="Most atoms; none: as many as the tolerance needs.",
@@ -99,7 +95,7 @@ PARAMETERS = (
         "half_life", None, partial(checks.check_real, "half_life", least=0.0, open_below=True), unit="ROWS",
         numbers=(float,), words=(None,), help="Rows after which a row's weight has halved; none: never.",
     ),
-    _fixed(
+    Parameter(
         "block_size", 512, partial(checks.check_integer, "block_size", least=2, most=_LARGEST_BLOCK), unit="ROWS",
         help="Rows learned at a time.",
     ),
@@ -107,7 +103,7 @@ PARAMETERS = (
         "refit_every", "auto", partial(checks.check_integer, "refit_every", least=1), unit="ROWS", words=("auto",),
         help="Rows between two refits; auto: 128 for each atom, at least 16384.",
     ),
-    _fixed(
+    Parameter(
         "reservoir_size", 512, partial(checks.check_integer, "reservoir_size", least=0), unit="ROWS",
         help="Rows of the random sample from which the threshold of alarms comes; 0: no sample.",
     ),
@@ -116,12 +112,12 @@ PARAMETERS = (
         "on_missing", ("raise", "skip", "marginal"),
         help="Rows with gaps (NaN): as --on-bad-rows says, leave them out, or use what they have.",
     ),
-    _fixed(
+    Parameter(
         "random_state", 0, partial(checks.check_integer, "random_state", least=0, most=None), unit="SEED",
         words=(None,), help="Seed of that sample; none: a new one each time.",
     ),
     _choice(
-        "dtype", ("float64", "float32"), can_change=False,
+        "dtype", ("float64", "float32"),
         help="Precision in which rows are kept; float32 halves the memory that they take.",
     ),
 )  # fmt: skip

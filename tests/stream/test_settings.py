@@ -23,9 +23,7 @@ def test_the_estimator_has_the_parameters_of_the_table_in_their_order():
         assert parameter.name == "kernel" or value == parameter.default
 
 
-def test_parameters_that_cannot_change_are_those_that_a_stream_begins_with():
-    fixed = {parameter.name for parameter in PARAMETERS if not parameter.can_change}
-    assert fixed == {"kernel", "block_size", "reservoir_size", "random_state", "dtype"}
+def test_parameters_that_concern_the_axes_alone_are_told():
     assert {parameter.name for parameter in PARAMETERS if parameter.concerns_axes} == {
         "n_components", "noise_variance", "n_active", "axes",
     }  # fmt: skip
