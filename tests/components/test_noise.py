@@ -11,7 +11,6 @@ from streamkpca.components.weights import (
     fewest_that_hold,
     fit_weights,
     least_noise_variance,
-    noise_variance_for,
 )
 
 
@@ -30,19 +29,6 @@ def test_least_noise_is_positive():
     noise = least_noise_variance(np.zeros((3, 3)))
     assert noise > 0.0
     assert not fit_weights(np.eye(3), np.zeros((3, 3)), noise).weights.any()
-
-
-def test_search_with_a_start_begins_at_its_noise():
-    features, second_moment = draw_problem(0)
-    cold = noise_variance_for(7, *fits(features, second_moment))
-    for factor, steps in ((1.0, 0), (0.97**2, -2)):
-        start = cold.fit.weights, cold.noise_variance * factor
-        found = noise_variance_for(7, *fits(features, second_moment), start=start)
-        assert found.exact
-        assert len(found.fit.active) == 7
-        assert abs(np.log(found.noise_variance / start[1]) / np.log(0.97)) <= abs(steps) + 1e-6
-    far = cold.fit.weights, cold.noise_variance * 1e-4
-    assert noise_variance_for(7, *fits(features, second_moment), start=far).noise_variance == cold.noise_variance
 
 
 class Spans:

@@ -92,24 +92,6 @@ def test_a_loop_with_an_underscore_serves_loops_and_refuses_python():
 
 
 @jitted
-def test_loops_still_compile_where_nothing_can_be_cached(monkeypatch):
-    njit, asked = numba.njit, []
-
-    def refuse(*arguments, **options):
-        asked.append(options)
-        if options.get("cache"):
-            # Numba raises this on decoration, before anything is compiled.
-            raise RuntimeError("cannot cache function 'add_up': no locator available for file 'nowhere'")
-        return njit(*arguments, **options)
-
-    monkeypatch.setattr(numba, "njit", refuse)
-    assert jit(add_up)(np.ones(4)) == 4.0
-    cached, plain = asked
-    assert cached.pop("cache") is True
-    assert plain == cached
-
-
-@jitted
 @pytest.mark.engines
 def test_a_package_in_a_read_only_folder_works(tmp_path, monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
