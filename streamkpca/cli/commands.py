@@ -167,7 +167,7 @@ def fleet(**given: Any) -> None:
     type=click.FloatRange(2.0, 10_000.0),
     default=100.0,
     metavar="ROWS",
-    help="C, with --learns: one alarm in so many healthy rows.",
+    help="C, with --learns: one alarm in this number of healthy rows.",
 )
 @click.option("--name", default="streamkpca", metavar="PREFIX", help="C: prefix of the functions.")
 def export(**given: Any) -> None:

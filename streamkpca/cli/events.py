@@ -121,7 +121,7 @@ class Found:
         return min(self.n_rows, _MOST_BY_CHANCE)
 
     def is_shown(self, event: Event) -> bool:
-        """Tell whether an event is rare enough to be shown: by its rarest row, or as it goes on for so many alarms.
+        """Tell whether an event is rare enough to be shown: by its rarest row, or by the number of its alarms.
 
         Half of the events have more alarms than the usual one, so each further such number of alarms is half as likely.
         The root of that is counted, so that about two events are shown by chance, however long they may be.

@@ -23,7 +23,7 @@ _USUAL = 3.0 * math.log1p(2.5**2)
 _LEAST_SHARE = 0.5
 # Share of an event's alarms at which a listed feature, but for the first, is outside of its range.
 _LEAST_OUTSIDE = 0.25
-# Deviations from which on a feature is said to be wrong: healthy ones are two off in one alarm of twenty.
+# Deviations from which on a feature counts as wrong: healthy ones are two off in one alarm of twenty.
 _CERTAIN = 3.0
 DIRECTIONS = ("above", "below")
 

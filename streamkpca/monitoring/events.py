@@ -42,7 +42,7 @@ class Event:
         Positions of the first alarm and of the row after the last one, counted from the first row of the monitor.
     n_alarms : int
     severity : float
-        Rarity of its rarest row: once in so many healthy rows.
+        Rarity of its rarest row: the number of healthy rows in which one is as odd.
     peak_row, peak : int and float
         Position of this row, and its novelty.
     kind : {"place", "relation"}

@@ -60,7 +60,7 @@ YOUNG = YoungPolicy()
 
 
 class Verdict(NamedTuple):
-    """What is said of rows (n,): their rarity, from which on they are alarms, and what follows from it.
+    """The verdict on rows (n,): their rarity, from which on they are alarms, and what follows from it.
 
     `kinds` are the places, in `KINDS`, of the views that find them rarest; `exceeds` are those as rare as an alarm
     among the healthy ones alone, `is_learnable` those that may be learned, and `is_odder` those rarer than half of the

@@ -109,7 +109,7 @@ class Look(NamedTuple):
 
     times: the first and the last, in UTC if `is_utc`; step: the usual one. back: share of the rows that are earlier
     than the one before. machines: their column, their names, and, if they may be tags, the numbers beside their
-    value. left_out: columns that nobody asked for, by the reason. constants: columns of one value. gaps: share of
+    value. left_out: columns that are not read, by the reason. constants: columns of one value. gaps: share of
     missing values where there are any. sentinels: numbers that stand for gaps, and occur.
     """
 
