@@ -9,13 +9,14 @@ numbers, that number is known to fewer digits.
 import naive
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import (
     FEWER,
     LINEAR,
     KernelCase,
     drifting_rows,
+    generators,
     local_cases,
     rbf_cases,
     small_samples,
@@ -31,6 +32,9 @@ pytestmark = pytest.mark.slow
 
 SETTINGS = {"max_atoms": 6, "tolerance": 1e-3, "block_size": 16}
 BOTH = pytest.mark.parametrize("atoms", ["rows", "moved"])
+
+# Long streams, which take the twin half a second each.
+FEWEST = settings(max_examples=settings.default.max_examples // 5)
 
 
 def streamed(X, weights, case, settings, **more):
@@ -126,6 +130,26 @@ def test_agrees_for_kernels_of_finite_rank(case, rank, max_atoms, atoms):
     X = np.random.default_rng(5).normal(size=(120, 8)) * np.linspace(0.3, 1.5, 8)
     oracle = naive.learn(X, np.ones(len(X)), case.function, **settings)
     assert_agree(streamed(X, None, case, settings), oracle, X[:20] + 0.1, center=True, rank=rank)
+
+
+@BOTH
+@FEWEST
+@given(generators(), st.sampled_from([None, 50.0]), st.sampled_from([None, 10]), st.booleans())
+def test_agrees_after_two_passes(atoms, rng, half_life, sampled_rows_per_atom, center):
+    X, case = rng.normal(size=(100, 2)), KernelCase(kernels.RBF(0.3), naive.rbf(0.3))
+    weights = rng.uniform(0.5, 2.0, 100)
+    settings = {**SETTINGS, "atoms": atoms, "half_life": half_life}
+    with small_samples(sampled_rows_per_atom):
+        model = streaming_model(4, kernel=case.kernel, center=center, **settings)
+        model.fit(X, sample_weight=weights)
+        oracle = naive.fit(X, weights, case.function, **settings)
+        assert_agree(model, oracle, X[:20] + 0.1, center=center)
+
+        # The stream continues from there: the statistics of every atom now count all rows.
+        later = rng.normal(size=(48, 2)) + 2.0
+        for start in range(0, 48, 16):
+            oracle.advance(later[start : start + 16], np.ones(16))
+        assert_agree(model.partial_fit(later).refit(), oracle, X[:20] + 0.1, center=center)
 
 
 @BOTH

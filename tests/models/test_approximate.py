@@ -89,23 +89,3 @@ def test_the_seed_decides_the_pools():
     ]
     assert fits[0].atom_origins_.tolist() == fits[1].atom_origins_.tolist() != fits[2].atom_origins_.tolist()
     np.testing.assert_array_equal(fits[0].atoms_, fits[1].atoms_)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"max_atoms": 0}, ValueError, "max_atoms must be at least 1"),
-        ({"atoms": "fixed"}, ValueError, "atoms must be one of 'moved', 'rows', got 'fixed'"),
-        ({"criterion": "best"}, ValueError, "criterion must be one of 'residual', 'original', got 'best'"),
-        ({"n_candidates": 0}, ValueError, "n_candidates must be at least 1"),
-        ({"tolerance": 1.0}, ValueError, r"tolerance must be a finite number in \[0, 1\)"),
-        ({"random_state": -1}, ValueError, "random_state must be at least 0"),
-    ],
-)
-def test_invalid_parameters_are_refused_and_leave_the_model(options, error, message):
-    rows = rows_of(0, 20)
-    model = ApproximateKernelPCA(3, kernel=KERNEL).fit(rows)
-    before = model.transform(rows)
-    with pytest.raises(error, match=rf"ApproximateKernelPCA\.fit: {message}"):
-        model.set_params(**options).fit(rows)
-    np.testing.assert_array_equal(model.transform(rows), before)

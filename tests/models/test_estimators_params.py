@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, SparsityError, StreamingKernelPCA
 from streamkpca.kernels import RBF, Linear, Matern, Polynomial
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3))
@@ -73,6 +73,32 @@ def test_unknown_arguments_are_refused_with_what_to_write_instead(arguments, adv
     for kind in ESTIMATORS:
         with pytest.raises(TypeError, match=f"^{kind.__name__}: .*{advice}"):
             kind(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "error", "message"),
+    [
+        (SparseKernelPCA, {"optimiser": "newton"}, ValueError, "optimiser must be one of 'coordinate', 'fixed_"),
+        (SparseKernelPCA, {"optimiser": None}, TypeError, "optimiser must be one of"),
+        (SparseKernelPCA, {"noise_variance": 1e-30}, SparsityError, "noise_variance=1e-30 is below .*, the rounding"),
+        (SparseKernelPCA, {"n_active": 3, "noise_variance": 0.1}, ValueError, "both decide"),
+        (SparseKernelPCA, {"kernel": RBF(0.3).on(7)}, ValueError, "uses column 7 but got rows with 3 features"),
+        (ApproximateKernelPCA, {"max_atoms": 0}, ValueError, "max_atoms must be at least 1"),
+        (ApproximateKernelPCA, {"atoms": "fixed"}, ValueError, "atoms must be one of 'moved', 'rows', got 'fixed'"),
+        (ApproximateKernelPCA, {"criterion": "best"}, ValueError, "criterion must be one of 'residual', 'original'"),
+        (ApproximateKernelPCA, {"n_candidates": 0}, ValueError, "n_candidates must be at least 1"),
+        (ApproximateKernelPCA, {"tolerance": 1.0}, ValueError, r"tolerance must be a finite number in \[0, 1\)"),
+        (ApproximateKernelPCA, {"random_state": -1}, ValueError, "random_state must be at least 0"),
+    ],
+)
+def test_a_fit_that_is_refused_leaves_the_model_of_the_last(kind, options, error, message):
+    model = kind(3, kernel=RBF(0.3)).fit(ROWS)
+    before = model.transform(ROWS)
+    with pytest.raises(error, match=message) as caught:
+        model.set_params(**options).fit(ROWS)
+    assert str(caught.value).startswith(f"{kind.__name__}.fit: ") or error is SparsityError
+    np.testing.assert_array_equal(model.transform(ROWS), before)
+    assert model.active_.any()
 
 
 # Containers of projections
