@@ -128,7 +128,7 @@ def info(**given: Any) -> None:
 
 @click.command()
 @click.argument("model", metavar="MODEL", type=options.FILE)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.FILE)
+@options.files_argument
 @click.option("--out", required=True, type=options.FILE, help="Save the merged model here.")
 def merge(**given: Any) -> None:
     """Make one model of several.
@@ -143,7 +143,7 @@ def merge(**given: Any) -> None:
 
 @click.command()
 @click.argument("model", metavar="MODEL", type=options.FILE)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.FILE)
+@options.files_argument
 @options.json_option
 def fleet(**given: Any) -> None:
     """Find the odd machines of a fleet.

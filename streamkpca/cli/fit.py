@@ -9,7 +9,7 @@ import click
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.cli.console import Signals, print_json
-from streamkpca.cli.models import Autosave, check_target, model_facts, n_learned, read_saved, show_model
+from streamkpca.cli.models import Autosave, Saved, check_target, model_facts, n_learned, read_saved, show_model
 from streamkpca.cli.options import MODEL_PARAMETERS, refuse_given
 from streamkpca.cli.reading import FOLLOW_SECONDS, at, bad_facts, each_batch, open_tables, tell_bad
 from streamkpca.errors import text_of
@@ -32,30 +32,25 @@ def fit(
         check_target(model, files)
     if not resume:
         refuse_given({"from_start"}, "without --resume there is no model to continue")
-    saved = read_saved(model, fitted=False, alone=True) if model and resume and Path(model).exists() else None
-    if saved:
+    if model and resume and Path(model).exists():
+        saved = read_saved(model, fitted=False, alone=True)
         refuse_given(MODEL_PARAMETERS, f"the model in {model} keeps the parameters that it began with")
-    learner = saved.model if saved else _make_model(options)
+    else:
+        saved = Saved(_make_model(options))
+    learner = saved.model
     if save_every is None:
         save_every = FOLLOW_SECONDS if options["follow"] else math.inf
-    autosave = Autosave(model, save_every, saved)
+    autosave = Autosave(model, save_every, saved, learner)
     signals, n_before = Signals(), n_learned(learner)
-    tables = open_tables(
-        files,
-        options,
-        saved=saved,
-        on_missing=learner.on_missing,
-        places={} if from_start else autosave.places,
-    )
+    tables = open_tables(files, options, saved._replace(places={}) if from_start else saved)
     with signals.handle():
         for table, batch in each_batch(tables, options["chunk_rows"], signals, "learning"):
             with at(table, batch):
                 learner.partial_fit(batch.numbers)
             autosave.note(table, batch)
-            autosave.save_if_due(learner)
         if n_learned(learner):
             learner.refit()
-            autosave.save(learner)
+            autosave.save()
     tell_bad(tables)
     n_new = n_learned(learner) - n_before
     if as_json:

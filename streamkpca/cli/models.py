@@ -97,16 +97,15 @@ def _reading_of(notes: Any) -> Reading:
 class Autosave:
     """The file of a model that learns: when it is saved, and the notes beside it. A `path` of None saves nothing.
 
-    The file is not replaced if another process has saved a model there since it was opened. `before` is the model that
-    goes on. A monitor that was saved with a model is only kept if it is what learns, as its thresholds belong to one
-    state of the model.
+    The file is not replaced if another process has saved a model there since it was opened. `learner` is what is saved,
+    the model or the monitor that `saved` holds or goes on with. A monitor that was saved with a model is only kept if
+    it is what learns, as its thresholds belong to one state of the model.
     """
 
-    def __init__(self, path: str | None, seconds: float, before: Saved | None) -> None:
+    def __init__(self, path: str | None, seconds: float, saved: Saved, learner: StreamingKernelPCA | Monitor) -> None:
         self.path, self._seconds, self._known = path, seconds, path and _state_of(path)
-        self.reading = before.reading if before else Reading()
-        self.places = dict(before.places) if before else {}
-        self._extra = before.extra if before and before.extra is not None else {}
+        self._learner, self.reading, self.places = learner, saved.reading, dict(saved.places)
+        self._extra = {} if saved.extra is None else saved.extra
         if path and not isinstance(self._extra, dict):
             raise ValueError(
                 f"{path}: expected the object saved beside the model (extra) to be a dictionary, to which notes "
@@ -115,7 +114,7 @@ class Autosave:
         self._n_new, self._saved_at = 0, time.monotonic()
 
     def note(self, table: Table, batch: Batch) -> None:
-        """Note the columns, and up to where the table was learned."""
+        """Note the columns, and up to where the table was learned; save the model if enough seconds have passed."""
         self._n_new += len(batch.rows)
         if not self.reading.columns:
             known = table.reading if table.reader.named else table.reading._replace(columns=(), wide=None)
@@ -128,28 +127,25 @@ class Autosave:
             self.places[key] = batch.position
             while len(self.places) > _MOST_PLACES:
                 del self.places[next(iter(self.places))]
+        if self._n_new and time.monotonic() - self._saved_at >= self._seconds:
+            self.save()
 
-    def save(self, learner: StreamingKernelPCA | Monitor) -> None:
+    def save(self) -> None:
         """Save the model in place of its last file, which stays if writing fails."""
         self._n_new, self._saved_at = 0, time.monotonic()
         if self.path is None:
             return
         target, extra = Path(os.path.realpath(self.path)), with_notes(self._extra, self.reading, self.places)
         if _state_of(self.path) in (None, self._known):
-            learner.save(self.path, extra)
+            self._learner.save(self.path, extra)
             self._known = _state_of(self.path)
             return
         kept = target.with_name(f"{target.stem}-{os.getpid()}{target.suffix}")
-        learner.save(str(kept), extra)
+        self._learner.save(str(kept), extra)
         raise ValueError(
             f"{self.path}: another process has saved a model there since this one began; to lose neither, this one's "
             f"model was saved as {kept}; let one process at a time learn into a file"
         )
-
-    def save_if_due(self, learner: StreamingKernelPCA | Monitor) -> None:
-        """Save the model if rows were noted since the last time, and enough seconds have passed."""
-        if self._n_new and time.monotonic() - self._saved_at >= self._seconds:
-            self.save(learner)
 
 
 def _state_of(path: str) -> tuple[int, int, int, int] | None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from fractions import Fraction
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import click
@@ -25,11 +25,6 @@ MONITOR_PARAMETERS = ("quantile", "false_alarms", "period", "lags", "smoothing",
 
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
-
-
-def _by(read: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """Make the callback of an option whose text a function reads."""
-    return lambda _, __, text: None if text is None else read(text)
 
 
 def _read_names(text: str) -> tuple[str, ...]:
@@ -68,7 +63,7 @@ def _read_period(text: str) -> int | float:
 def _read_rate(text: str) -> float:
     try:
         return float(Fraction(text))
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ArithmeticError):
         raise click.BadParameter(f"expected a rate, as in 1/10000 or 1e-4, but got {text!r}.") from None
 
 
@@ -118,7 +113,7 @@ def _option_of(parameter: Parameter) -> Decorator:
         *names,
         default="none" if default is None else str(default),
         metavar=metavar,
-        callback=None if parameter.name == "kernel" else _by(partial(_read_parameter, parameter, metavar)),
+        type=str if parameter.name == "kernel" else lambda text: _read_parameter(parameter, metavar, text),
         help=parameter.help,
     )
 
@@ -127,10 +122,8 @@ parameter_options = _group(*map(_option_of, MODEL_PARAMETERS.values()))
 # What the monitor checks is not checked here.
 monitor_options = _group(
     click.option("--quantile", type=float, default=0.99, help="Share of normal rows without alarm."),
-    click.option("--false-alarms", metavar="RATE", callback=_by(_read_rate), help="Most in healthy rows, as 1/10000."),
-    click.option(
-        "--period", metavar="ROWS|TIME", callback=_by(_read_period), help="Length of a cycle: 144 rows, 1d, 24h."
-    ),
+    click.option("--false-alarms", metavar="RATE", type=_read_rate, help="Most in healthy rows, as 1/10000."),
+    click.option("--period", metavar="ROWS|TIME", type=_read_period, help="Length of a cycle: 144 rows, 1d, 24h."),
     click.option("--lags", type=int, default=1, help="Rows scored together, in time order."),
     click.option("--smoothing", type=float, help="Weight of the newest score in their mean."),
     click.option(
@@ -139,23 +132,17 @@ monitor_options = _group(
     click.option("--accept-after", type=int, help="Rare rows after which a change is learned."),
 )
 table_options = _group(
-    click.option("--columns", metavar="A,B,...", callback=_by(_read_names), help="Columns to read."),
-    click.option("--drop", metavar="A,B,...", callback=_by(_read_names), help="Columns to leave out."),
-    click.option("--time", metavar="A[,B]", callback=_by(_read_names), help="Column of times, or of day and hour."),
+    click.option("--columns", metavar="A,B,...", type=_read_names, help="Columns to read."),
+    click.option("--drop", metavar="A,B,...", type=_read_names, help="Columns to leave out."),
+    click.option("--time", metavar="A[,B]", type=_read_names, help="Column of times, or of day and hour."),
     click.option("--time-format", metavar="FORMAT", help="As %d.%m.%Y %H:%M, number, s, ms, us or ns."),
-    click.option(
-        "--by", metavar="A[=KEY]", callback=_by(_read_key), help="Column of machines: a monitor each, or one."
-    ),
+    click.option("--by", metavar="A[=KEY]", type=_read_key, help="Column of machines: a monitor each, or one."),
     click.option("--wide", metavar="A", help="Column of tags: a column for each."),
-    click.option(
-        "--differences", metavar="A,B,...|none", callback=_by(_read_list), help="Counters, read by their differences."
-    ),
-    click.option("--gaps", metavar="NUMBERS|none", callback=_by(_read_gaps), help="Numbers that stand for gaps."),
+    click.option("--differences", metavar="A,B,...|none", type=_read_list, help="Counters, read by their differences."),
+    click.option("--gaps", metavar="NUMBERS|none", type=_read_gaps, help="Numbers that stand for gaps."),
     click.option("--on-bad-rows", type=click.Choice(("raise", "skip")), help="Stop at them, or leave them out."),
     click.option("--header/--no-header", default=None, help="CSV: whether names stand above rows."),
-    click.option(
-        "--delimiter", metavar="CHAR", callback=_by(_read_mark), help=r"CSV: mark between cells, as ';' or '\t'."
-    ),
+    click.option("--delimiter", metavar="CHAR", type=_read_mark, help=r"CSV: mark between cells, as ';' or '\t'."),
     click.option("--decimal", type=click.Choice((".", ",")), help="CSV: mark before decimals."),
     click.option("--chunk-rows", type=COUNT, metavar="N", default=4096, help="Most rows read at a time."),
 )

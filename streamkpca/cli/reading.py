@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from streamkpca.cli.console import Signals, print_facts, print_warning, printable
 from streamkpca.cli.models import Saved
 from streamkpca.errors import text_of
-from streamkpca.tables import Batch, Reading, Table, TableError, open_table
+from streamkpca.tables import Batch, Table, TableError, open_table
 from streamkpca.tables.errors import list_names, write_names
 
 _READING = (
@@ -29,18 +29,10 @@ _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "whi
 FOLLOW_SECONDS = 60.0
 
 
-def open_tables(
-    files: Sequence[str],
-    options: Mapping[str, Any],
-    *,
-    saved: Saved | None = None,
-    on_missing: str = "raise",
-    places: Mapping[str, Any] = {},
-    looks: bool = False,
-) -> list[Table]:
+def open_tables(files: Sequence[str], options: Mapping[str, Any], saved: Saved, *, looks: bool = False) -> list[Table]:
     """Open all files before the first row is read, so that a mistake in the last costs nothing.
 
-    `saved` is the model whose columns are read, and `places` those where files go on.
+    `saved` is the model whose columns are read, from where it goes on.
     """
     if list(files).count("-") > 1:
         raise click.UsageError("- (standard input) can be read only once; name it once")
@@ -51,14 +43,14 @@ def open_tables(
         column = reading["by"][0]
         raise click.UsageError(f"--by {column}: expected one machine for this command, as in --by {column}=M1")
     tables: list[Table] = []
-    known = saved.reading if saved else Reading()
+    known = saved.reading
     for file in files:
-        start = places.get(os.path.realpath(file)) if file != "-" else None
+        start = saved.places.get(os.path.realpath(file)) if file != "-" else None
         # Results of several files have the same columns, but not each file may have a time.
         one = known if len(files) == 1 else known._replace(time=())
         try:
-            more: Any = {"known": one, "on_missing": on_missing, "looks": looks}
-            table = open_table(file, **reading, **more, start=start)
+            more: Any = {"known": one, "on_missing": saved.model.on_missing, "looks": looks, "start": start}
+            table = open_table(file, **reading, **more)
         except TableError as error:
             if start is None:
                 raise

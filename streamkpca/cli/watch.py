@@ -41,7 +41,8 @@ def score(files: Sequence[str], **options: Any) -> None:
     """Score the rows of files by a saved model, whose file stays as it is."""
     for path, its_files, its in _each_machine(files, options):
         saved = read_saved(path)
-        monitor, keeper = _monitor_of(saved, path, its), Autosave(None, math.inf, saved)
+        monitor = _monitor_of(saved, path, its)
+        keeper = Autosave(None, math.inf, saved, monitor)
         _go_through(its_files, monitor, saved._replace(places={}), keeper, its, inputs=[*files, path])
 
 
@@ -62,7 +63,7 @@ def watch(
             check_target(path, its_files)
             saved = read_saved(path, fitted=False) if Path(path).exists() or accept or confirm else saved
         monitor = _monitor_of(saved, path, its)
-        keeper = Autosave(path, FOLLOW_SECONDS if its["follow"] else math.inf, saved)
+        keeper = Autosave(path, FOLLOW_SECONDS if its["follow"] else math.inf, saved, monitor)
         for numbers, judge, word, then in (
             (accept, monitor.accept, "Accepted", "raise no alarm"),
             (confirm, monitor.confirm, "Confirmed", "are alarms"),
@@ -72,7 +73,7 @@ def watch(
                 told = describe(event, number, saved.reading.columns)
                 click.echo(f"{word}: {told}; such rows {then} from now on", err=True)
         if accept or confirm:
-            keeper.save(monitor)
+            keeper.save()
         saved = saved._replace(places={}) if from_start else saved
         _go_through(its_files, monitor, saved, keeper, its, inputs=[*its_files, *filter(None, [path])], looks=True)
 
@@ -121,9 +122,7 @@ def _go_through(
         _check_picture(plot, inputs)
     # One pass does not come back, so a bad row must not stop it.
     options["on_bad_rows"] = options["on_bad_rows"] or "skip"
-    tables = open_tables(
-        files, options, saved=saved, places=saved.places, looks=looks, on_missing=monitor.model.on_missing
-    )
+    tables = open_tables(files, options, saved, looks=looks)
     table = tables[0]
     if looks:
         _refuse_machines(table)
@@ -149,9 +148,8 @@ def _go_through(
             if tells and (as_json or follows):
                 _tell_news(found, live=follows, as_json=as_json)
             keeper.note(table, batch)
-            keeper.save_if_due(monitor)
         if found.n_rows:
-            keeper.save(monitor)
+            keeper.save()
     tell_bad(tables)
     if tells:
         _conclude(found, as_json=as_json, follows=follows)

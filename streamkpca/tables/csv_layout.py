@@ -126,9 +126,8 @@ def find_layout(text: str, name: str, *, header: bool | None = None, delimiter: 
     rows = [line for line in lines if not is_comment(line.text)][mark is not None :] or lines
     if not rows:
         raise TableError(f"{name}: the file is empty; give a table with at least one row")
-    delimiter, width = max(
-        ((mark, *_judge(rows, mark)) for mark in ([delimiter] if delimiter else DELIMITERS)), key=lambda one: one[2:]
-    )[:2]
+    marks = [delimiter] if delimiter else DELIMITERS
+    delimiter, width = max(((mark, *_judge(rows, mark)) for mark in marks), key=lambda one: one[2:])[:2]
     if (delimiter, width) == (",", 2) and header is not False and not {*rows[0].text} & {*DELIMITERS[:4]}:
         # Below one name stand numbers with decimal commas.
         delimiter, width = (",", 2) if is_typed(rows[0].text) else (";", 1)
@@ -175,6 +174,7 @@ def _find_rows(
         for one in cells
     ]
     run = next((i for i in range(len(rows)) if all(is_row[i : i + _RUN])), len(rows))
+    names, first = None, next((i for i, one in enumerate(is_row) if one), 0)
     # Lines of text, and nothing but text where rows have numbers.
     texts = {
         i: one
@@ -183,13 +183,12 @@ def _find_rows(
         and not all(map(is_missing, one))
         and not any(is_typed(one[j]) for j in typed if j < len(one))
     }
-    names, first = (
-        _choose_names(texts, is_used) if texts else (None, next((i for i, one in enumerate(is_row) if one), 0))
-    )
-    is_short = bool(texts) and all(len(one) == width - 1 for one in texts.values())
-    if names is not None and is_short and is_used[-1] and _count_up([one[0] for one in alike]):
-        # Above numbers of rows there is no name.
-        names = ["", *names[:-1]]
+    if texts:
+        names, first = _choose_names(texts, is_used)
+        is_short = all(len(one) == width - 1 for one in texts.values())
+        if is_short and is_used[-1] and _count_up([one[0] for one in alike]):
+            # Above numbers of rows there is no name.
+            names = ["", *names[:-1]]
     begin = rows[first].first if first < len(rows) else rows[-1].following
     titles = [
         one

@@ -13,7 +13,7 @@ from commands import SMALL, append, fact, learned, refused, run
 from pyarrow import parquet
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.cli.models import Autosave
+from streamkpca.cli.models import Autosave, Saved
 from streamkpca.monitoring import Monitor
 from streamkpca.tables import open_table
 
@@ -154,7 +154,8 @@ def test_each_row_of_every_file_is_learned_once(folder, X, lines):
 
 def test_a_model_that_learns_a_file_a_day_does_not_grow_for_ever(folder, monkeypatch):
     monkeypatch.setattr("streamkpca.cli.models._MOST_PLACES", 10)
-    saver = Autosave("m.npz", math.inf, None)
+    model = StreamingKernelPCA()
+    saver = Autosave("m.npz", math.inf, Saved(model), model)
     for day in range(30):
         Path(f"{day}.csv").write_text("a,b\n1,2\n")
         table = open_table(f"{day}.csv")
