@@ -198,16 +198,17 @@ def test_weights_end_in_finite_answers_or_a_refusal(weights):
                 assert_finite(model.refit(), BASE)
 
 
-# Law 10: scaling the kernel scales the eigenvalues, however far.
 @pytest.mark.parametrize(
     ("scale", "settings"), [(1e-200, "budget"), (1e-30, "exact"), (1e100, "tolerance"), (1e138, "budget")]
 )
-def test_a_scaled_kernel_scales_the_eigenvalues(scale, settings):
+def test_a_scaled_kernel_scales_the_answers(scale, settings):
     options = {"n_components": 4} | SETTINGS[settings]
     plain = StreamingKernelPCA(kernel=RBF(0.5), **options).fit(BASE)
     model = StreamingKernelPCA(kernel=scale * RBF(0.5), **options).fit(BASE)
     np.testing.assert_array_equal(model.atom_rows_, plain.atom_rows_)
     np.testing.assert_allclose(model.eigenvalues_ / scale, plain.eigenvalues_, rtol=1e-8)
+    np.testing.assert_allclose(model.score_samples(BASE) / scale, plain.score_samples(BASE), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(np.abs(model.transform(BASE)) / scale**0.5, np.abs(plain.transform(BASE)), atol=1e-8)
 
 
 def test_a_kernel_scaled_beyond_the_range_of_squares_is_refused():
