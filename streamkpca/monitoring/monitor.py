@@ -111,9 +111,9 @@ class Monitor(SavedWithModel[MonitorState]):
         A lasting change is learned once rows as rare as the threshold exceed a twentieth of all rows by this number, at
         least 32. None: it is reported at 4,096, and not learned.
     max_gap : float or timedelta, optional
-        Largest time between two rows, in seconds where times are dates. After a longer one, as after a skipped row,
-        lags and smoothing start anew: the first row stands for its predecessors, and rows with such predecessors are
-        not learned, except with ``learn="all"``.
+        Largest time between two rows, in seconds where times are dates; rows need times then. After a longer one, as
+        after a skipped row, lags and smoothing start anew: the first row stands for its predecessors, and rows with
+        such predecessors are not learned, except with ``learn="all"``.
     end_after : int, default=10
         Rows without an alarm after which an event ends.
     min_duration : int, float or timedelta, optional
@@ -634,11 +634,9 @@ class Monitor(SavedWithModel[MonitorState]):
         if time is not None:
             times, steps = as_times(time, n, None if state is None else state.last_time)
             breaks = steps > (math.inf if self.max_gap is None else self.max_gap)
-        elif isinstance(self.min_duration, float):
-            raise ValueError(
-                f"min_duration is a time, {self.min_duration:g}, but rows have none; pass time=, or a whole number of "
-                "rows"
-            )
+        elif timed := [name for name in ("min_duration", "max_gap") if isinstance(getattr(self, name), float)]:
+            value, other = getattr(self, timed[0]), "None" if timed[0] == "max_gap" else "a whole number of rows"
+            raise ValueError(f"{timed[0]} is a time, {value:g}, but rows have none; pass time=, or set it to {other}")
         elif state is not None and state.last_time is not None:
             raise ValueError(
                 f"expected times, as rows had them up to {state.last_time}, but got none; pass time=, or call "

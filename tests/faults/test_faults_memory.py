@@ -121,7 +121,7 @@ def test_a_monitor_takes_little_memory_beside_rows_and_record():
         "stacked": peak_of(lambda: monitor.stack(rows)),
     }
     timed = Monitor(StreamingKernelPCA(3, kernel=kernels.RBF(0.5), max_atoms=8, block_size=64), max_gap=5.0)
-    timed.update(ROWS[:1000, :2])
+    timed.update(ROWS[:1000, :2], time=np.arange(-1000.0, 0.0))
     peaks["times"] = peak_of(lambda: timed.update(ROWS[:3000, :2], time=np.arange(3000.0)))
     assert max(peaks.values()) < LIMIT // 2, peaks
 

@@ -67,7 +67,7 @@ def test_dates_have_gaps_as_seconds_do(max_gap):
 
 
 def test_rows_with_times_may_follow_rows_without_but_not_the_other_way_round():
-    monitor, plain = Monitor(small_model(), max_gap=60.0), Monitor(small_model())
+    monitor, plain = Monitor(small_model()), Monitor(small_model())
     rows = eventful_rows()
     monitor.update(rows[:630])
     monitor.update(rows[630:], time=MINUTES[630:])

@@ -244,7 +244,7 @@ def test_parameters_that_scores_were_made_with_cannot_change():
         monitor.update(normal_rows(200))
     monitor.learn = "normal"
     monitor.update(normal_rows(200))
-    monitor.learn, monitor.accept_after, monitor.max_gap = "none", 50, 3.0
+    monitor.learn, monitor.accept_after = "none", 50
     data = monitor.model.to_bytes()
     monitor.update(normal_rows(200, seed=2))
     assert monitor.model.to_bytes() == data

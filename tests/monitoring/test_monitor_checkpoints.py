@@ -23,7 +23,7 @@ def test_files_hold_parameters_extra_data_and_the_model(tmp_path):
     path = tmp_path / "plant.npz"
     monitor.save(path, extra={"offset": [1, "a"]})
     assert Monitor.load(path).extra_ == {"offset": [1, "a"]}
-    monitor.update(eventful_rows())
+    monitor.update(eventful_rows(), time=np.arange(float(len(eventful_rows()))))
     monitor.save(path)
     loaded = Monitor.load(path)
     assert loaded.extra_ is None

@@ -63,9 +63,10 @@ def test_rules_for_features_that_rows_do_not_have_are_refused():
         assert monitor.update(normal_rows(5)).novelty.shape == (5,)
 
 
-def test_a_duration_needs_times():
-    monitor = Monitor(small_model(), min_duration=timedelta(minutes=1))
-    with pytest.raises(ValueError, match="min_duration is a time, 60, but rows have none"):
+@pytest.mark.parametrize(("name", "other"), [("min_duration", "a whole number of rows"), ("max_gap", "None")])
+def test_durations_need_times(name, other):
+    monitor = Monitor(small_model(), **{name: timedelta(minutes=1)})
+    with pytest.raises(ValueError, match=f"{name} is a time, 60, but rows have none; pass time=, or set it to {other}"):
         monitor.update(normal_rows(5))
     monitor.update(normal_rows(5), time=np.arange(5.0))
 
