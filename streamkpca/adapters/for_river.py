@@ -61,7 +61,7 @@ class _Learner:
         TypeError, ValueError
             A feature is no finite number, unless it is missing and `on_missing` allows that. Nothing is learned.
         """
-        features = self.features_ or _in_order(x)
+        features = self.features_ or _in_order(x.keys())
         if not features:
             return
         row = self._row(x, features)

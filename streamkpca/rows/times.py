@@ -13,7 +13,7 @@ _FIRST = np.datetime64("1678", "D")
 # The date after the last one.
 _LAST = np.datetime64("2262", "D")
 # Units of dates, and the one that they are told in: years and months differ in length.
-_UNITS = {"Y": "D", "M": "D", "W": "D"}
+_UNITS = {"Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
 
 Time = np.datetime64 | float
 Times = npt.NDArray[Any]

@@ -6,7 +6,7 @@ Arrays, lists, tables of pandas, polars and Arrow, streams of Arrow and sparse m
 import re
 import sys
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from numbers import Real
 from os import PathLike
 from typing import Any
@@ -347,14 +347,15 @@ def _describe_first_cell(array: npt.NDArray[Any], columns: Any, name: str, first
     """Say where an array holds something else than numbers, and what helps; text that is a number comes last."""
     # As Python's own values; dates of nanoseconds would become numbers.
     cells = (array if array.dtype.kind in "Mm" else array.astype(object)).ravel()
-    wrong = [i for i, cell in enumerate(cells) if not isinstance(cell, Real | np.bool_)]
+    # Durations of numpy call themselves integers.
+    wrong = [i for i, cell in enumerate(cells) if array.dtype.kind == "m" or not isinstance(cell, Real | np.bool_)]
     at = next((i for i in wrong if not _NUMBER.fullmatch(str(cells[i]))), wrong[0])
     cell, where = cells[at], f"place {at}"
     if array.ndim == 2:
         row, column = divmod(at, array.shape[1])
         where = f"row {first + row}, column {column if columns is None else columns[column]!r}"
-    if isinstance(cell, date | np.datetime64):
-        remedy = "leave dates out, or pass them to Monitor.update as time=, by the name of their column"
+    if isinstance(cell, date | timedelta | np.datetime64 | np.timedelta64):
+        remedy = "leave dates and durations out, or pass them to Monitor.update as time=, by the name of their column"
     elif _NUMBER.fullmatch(str(cell)):
         remedy = f"convert it with {name}.astype(float)"
     elif not isinstance(cell, str):

@@ -113,6 +113,7 @@ def test_new_features_are_ignored_and_missing_ones_count_as_zero(adapter):
 def test_feature_names_may_be_any_dict_keys():
     model = learned(KernelPCADetector, [{1: 0.0, "b": 1.0, ("c", 2): 2.0}, {("c", 2): 1.0, "b": 3.0}])
     assert set(model.features_) == {1, "b", ("c", 2)}
+    assert learned(KernelPCADetector, [pd.Series({"b": 1.0, "a": 0.0})]).features_ == ["a", "b"]
 
 
 @pytest.mark.parametrize("method", ["learn_one", "score_one"])

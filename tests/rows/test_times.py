@@ -58,6 +58,7 @@ def test_units_that_are_no_durations_become_days():
         times, steps = as_times(given, 2, None)
         assert [str(time) for time in times] == ["2026-01-01", "2026-02-01"]
         assert steps[1] == 31 * 86400.0
+    assert as_times(np.array([0, 7000], dtype="datetime64[ps]"), 2, None)[1].tolist() == [0.0, 7e-9]
 
 
 @pytest.mark.parametrize(

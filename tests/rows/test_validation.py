@@ -37,6 +37,7 @@ BAD_ROWS = [
     pytest.param(
         np.array([["2020-01-01"]], dtype="M8[D]"), TypeError, "2020-01-01.*pass them to Monitor.update", id="dates"
     ),
+    pytest.param(np.array([[1]], dtype="m8[s]"), TypeError, "timedelta64.*row 0, column 0 .*durations out", id="spans"),
     pytest.param(
         pd.DataFrame({"a": [1], "b": ["x"]}), TypeError, "'x' at row 0, column 'b' .*Encoder", id="text-column"
     ),
