@@ -34,6 +34,8 @@ def fit(
         refuse_given({"from_start"}, "without --resume there is no model to continue")
     if model and resume and Path(model).exists():
         saved = read_saved(model, fitted=False, alone=True)
+        if saved.monitor:
+            raise ValueError(f"{model}: it has a monitor, whose events fit would lose; use watch, or another --model")
         refuse_given(MODEL_PARAMETERS, f"the model in {model} keeps the parameters that it began with")
     else:
         saved = Saved(_make_model(options))
@@ -53,12 +55,11 @@ def fit(
             autosave.save()
     tell_bad(tables)
     n_new = n_learned(learner) - n_before
+    facts, bad = model_facts(learner, autosave.reading.columns) if n_learned(learner) else None, bad_facts(tables)
     if as_json:
-        facts = model_facts(learner, autosave.reading.columns) if n_learned(learner) else None
-        print_json({"model": facts, "new_rows": n_new} | bad_facts(tables))
-    elif n_learned(learner):
-        n_skipped = bad_facts(tables)["rows_skipped"]
-        show_model(model_facts(learner, autosave.reading.columns), new_rows=n_new, rows_skipped=n_skipped or None)
+        print_json({"model": facts, "new_rows": n_new} | bad)
+    elif facts:
+        show_model(facts, new_rows=n_new, rows_skipped=bad["rows_skipped"] or None)
         if model:
             click.echo(f"Model: {model}")
     signals.leave_if_stopped(f"after {n_learned(learner):,} rows")

@@ -98,8 +98,7 @@ class Autosave:
     """The file of a model that learns: when it is saved, and the notes beside it. A `path` of None saves nothing.
 
     The file is not replaced if another process has saved a model there since it was opened. `learner` is what is saved,
-    the model or the monitor that `saved` holds or goes on with. A monitor that was saved with a model is only kept if
-    it is what learns, as its thresholds belong to one state of the model.
+    the model or the monitor that `saved` holds or goes on with.
     """
 
     def __init__(self, path: str | None, seconds: float, saved: Saved, learner: StreamingKernelPCA | Monitor) -> None:
