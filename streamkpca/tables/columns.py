@@ -195,9 +195,11 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     columns = tuple(name for name in features if name not in hidden)
     _check_columns(sample, asked, columns)
     differences = counters if asked.differences is None else asked.differences
+    # Of long tables, columns are tags.
+    sample.check([name for name in asked.differences or () if name not in columns])
     differences = tuple(name for name in differences if name in columns)
-    gaps = {name: _find_gaps(name, features[name], asked) for name in columns if name not in differences}
-    gaps = {name: found for name, found in gaps.items() if found}
+    levels = [name for name in columns if name not in differences]
+    gaps = {name: found for name in levels if (found := _find_gaps(name, features[name], asked))}
     texts = [name for name in rest if forms[name] is None and name not in used]
     constant = [name for name in numbers if name not in wide] if wide else []
     left_out = {"text": texts, "numbering rows": even, "empty": empty, "constant": constant}

@@ -35,6 +35,8 @@ _MOST_UNITS = 5
 # Status words, such as Bad and I/O Timeout, may stand in most cells of a sensor; these are more than any has.
 _MOST_STATUSES = 3
 _LEAST_NUMBERS = 0.05
+# Numbers of this size are errors of a logger; kernels refuse rows beyond 1e65 units, which would end the watch.
+_TOO_LARGE = 1e60
 
 
 class Form(NamedTuple):
@@ -144,18 +146,17 @@ def read_numbers(cells: Any, form: Form) -> tuple[Array, Bools | None]:
         units = found.field("unit").dictionary_encode()
         factors = pyarrow.array([_convert(unit, form.unit) for unit in units.dictionary.to_pylist()], pyarrow.float64())
         numbers = compute.multiply(numbers, compute.take(factors, units.indices))
-    values, infinite = _finite(numbers)
+    values, too_large = _finite(numbers)
     strange = np.isnan(values) & texts.is_valid().to_numpy(zero_copy_only=False)
-    return values, strange if strange.any() else infinite
+    return values, strange if strange.any() else too_large
 
 
 def _finite(numbers: Any) -> tuple[Array, Bools | None]:
-    """Take what is infinite for no number."""
+    """Take what is infinite, or too large to be measured, for no number."""
     values: Array = numbers.to_numpy(zero_copy_only=False).astype(np.float64)
-    infinite = np.isinf(values)
-    if not infinite.any():
-        return values, None
-    return np.where(infinite, np.nan, values), infinite
+    is_too_large = np.abs(values) >= _TOO_LARGE
+    values[is_too_large] = np.nan
+    return values, is_too_large if is_too_large.any() else None
 
 
 def _convert(unit: str, main: str) -> float | None:

@@ -141,6 +141,8 @@ def _look_at_beginning(source: Source, n_lines: int, *, quotes: bool) -> bytes:
     text = source.peek(is_enough)
     if not text.translate(None, _NO_TEXT).strip():
         raise TableError(f"{source.name}: the file is empty; give a table with at least one row")
+    if b"\r" in text.rstrip() and b"\n" not in text:
+        raise TableError(f"{source.name}: expected line feeds but lines end in carriage returns; save it as CSV UTF-8")
     return take_whole(text) if is_enough(text) else text
 
 
@@ -219,12 +221,11 @@ class CsvReader(LineReader):
         if mark == " ":
             lines, mark = ["\t".join(layout.cut(one, " ")) for one in lines], "\t"
         data = "\n".join(lines).encode()
+        quote = '"' if b'"' in data else False
         return pyarrow.csv.read_csv(
             pyarrow.BufferReader(data),
             pyarrow.csv.ReadOptions(column_names=self.names, use_threads=False, block_size=len(data) + 1),
-            pyarrow.csv.ParseOptions(
-                delimiter=mark, quote_char='"' if b'"' in data else False, invalid_row_handler=note
-            ),
+            pyarrow.csv.ParseOptions(delimiter=mark, quote_char=quote, invalid_row_handler=note),
             pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(wanted, pyarrow.string()),
                 include_columns=wanted,

@@ -195,13 +195,13 @@ def test_cells_are_numbers_or_gaps(cells, expected, options):
 
 
 def test_cells_that_are_no_numbers_are_told_with_the_first_and_while_a_file_grows(tmp_path):
-    log = Log(tmp_path / "log", [[b"x,y\n1,2\n3,Bad\n"], [b"4,I/O Timeout\n5\n"], [b"Bad,1\n" * 9]])
+    log = Log(tmp_path / "log", [[b"x,y\n1,2\n3,-1.8e308\n"], [b"4,I/O Timeout\n5\n"], [b"1e60,1\n" * 9]])
     *_, _ = log.batches(on_missing="marginal", on_bad_rows="skip")
     path = str(tmp_path / "log")
     assert log.notes == [
-        f"{path}, column 'y': cells taken for gaps: 1, the first: line 3 holds 'Bad', which is no number",
+        f"{path}, column 'y': cells taken for gaps: 1, the first: line 3 holds '-1.8e308', which is no number",
         f"{path}, line 5: expected 2 cells but got 1; left out, 1 so far",
-        f"{path}, column 'x': cells taken for gaps: 9, the first: line 6 holds 'Bad', which is no number",
+        f"{path}, column 'x': cells taken for gaps: 9, the first: line 6 holds '1e60', which is no number",
     ]
 
 
@@ -333,6 +333,8 @@ def test_counters_are_watched_by_their_differences_also_where_they_begin_again()
     kept = opened(data, time=["t"], differences=())
     assert kept.names == ("bytes", "a", "b")
     assert read(kept)[1][0, 0] == total[0]
+    with pytest.raises(TableError, match="no column 'byte'; it has 5: id, t, bytes"):
+        opened(data, time=["t"], differences=("byte",))
 
 
 def test_long_tables_are_made_wide_by_their_tags():

@@ -22,7 +22,7 @@ from pyarrow import feather, parquet
 
 from streamkpca.tables import WRITTEN, Reading, Table, TableError, Writer, open_table
 
-FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
+FINITE = st.floats(-1e59, 1e59)
 MATRICES = st.tuples(st.integers(1, 20), st.integers(1, 4)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=FINITE)
 )
@@ -308,6 +308,7 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
     ("data", "message"),
     [
         ("", "the file is empty"),
+        ("a,b\r1,2\r", "expected line feeds but lines end in carriage returns"),
         ("a,b\n", "it has no rows of numbers|no column of numbers is left of a, b"),
         ("a,b\n1,2\n1\n", r"table.csv, line 3: expected 2 cells but got 1; correct such rows, or skip them"),
         ("a,b\n1,2\n\n1,2,3\n", "line 4: expected 2 cells but got 3"),
@@ -421,7 +422,7 @@ def test_the_lines_are_right_after_many_blocks_of_odd_rows():
 def test_results_are_read_back_as_they_were_written(form, tmp_path):
     path = str(tmp_path / f"a.{form}")
     times = np.array(["2024-05-31T10:00", "2024-05-31T10:00:00.5", "2024-06-01"], "M8[ns]")
-    columns = {"row": np.arange(3), "x": np.array([1 / 3, np.nan, 1e300]), "alarm": np.array([True, False, True])}
+    columns = {"row": np.arange(3), "x": np.array([1 / 3, np.nan, 1e30]), "alarm": np.array([True, False, True])}
     columns |= {"t": times}
     with Writer(path) as writer:
         for part in (slice(0, 2), slice(2, 3)):
