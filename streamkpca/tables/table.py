@@ -142,7 +142,8 @@ class Table:
         bad = self.bad
         if is_empty:
             skipped = f" ({bad.n_left_out} skipped, the first: {bad.examples[0]})" if bad.n_left_out else ""
-            raise TableError(f"{self.path}: it has no rows of numbers{skipped}; give a table with at least one row")
+            kind = f"rows of {self.key!r}" if self.key else "rows of numbers"
+            raise TableError(f"{self.path}: it has no {kind}{skipped}; give a table with at least one row")
         # Of a file that is read on, the rows before are not known.
         if self._start is None and 2 * (n_other := bad.kinds[OTHER_WIDTH]) > bad.n_read:
             what = f"so have {n_other:,} of {bad.n_read:,} rows in all"

@@ -556,6 +556,7 @@ def test_machines_in_one_file_are_refused_with_a_line_that_watches_each(folder, 
     Path("more.csv").write_text("\n".join([f"{rows[0]},machine", *(f"{line},M3" for line in rows[1:])]) + "\n")
     done = run("watch", "two.csv", "more.csv", "--by", "machine")
     assert re.findall(r"(\w+).csv, M(\d), 1,400 rows", done.stdout) == [("two", "1"), ("two", "2"), ("more", "3")]
+    refused(run("watch", "two.csv", "--by", "machine=M9"), "two.csv: it has no rows of 'M9'")
     refused(run("watch", "-", "--by", "machine", stdin="a"), "once for each machine", "--by machine=M1", code=2)
     refused(run("fit", "two.csv", "--by", "machine"), "--by machine=M1", code=2)
 
