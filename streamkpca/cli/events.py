@@ -100,6 +100,9 @@ class Found:
     def _sort_times(self, table: Table, batch: Batch) -> Any:
         """Return times that never go back: clocks are set back once a year, and logs are not always in order."""
         if batch.times is None:
+            if self._latest is not None:
+                self.monitor.reset_context()
+                self._latest = None
             return None
         before = batch.times[:1] if self._latest is None else self._latest
         times = np.maximum.accumulate(np.concatenate([before, batch.times]))
@@ -275,7 +278,7 @@ def describe(event: Event, number: int, names: Sequence[str]) -> str:
     if names:
         causes = (one._replace(feature=names[f] if isinstance(f := one.feature, int) else f) for one in event.features)
         event = replace(event, features=tuple(causes))
-    return str(event).replace("event", f"event {number:,}", 1)
+    return printable(str(event).replace("event", f"event {number:,}", 1))
 
 
 def list_events(monitor: Monitor, names: Sequence[str]) -> list[str]:

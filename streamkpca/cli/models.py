@@ -56,7 +56,9 @@ def read_saved(path: str, *, fitted: bool = True, alone: bool = False) -> Saved:
     With `alone`, refuse one that sees more of a row than its columns.
     """
     found = load(path)
-    model, monitor = getattr(found, "model", found), found if isinstance(found, Monitor) else None
+    if not isinstance(found, StreamingKernelPCA | Monitor):
+        raise ValueError(f"{path}: holds a {type(found).__name__}, which only Python goes on with; give another file")
+    model, monitor = (found.model, found) if isinstance(found, Monitor) else (found, None)
     if fitted and not n_learned(model):
         raise ValueError(f"{path}: this model has not learned any rows yet; run streamkpca fit FILE --model {path}")
     extra = found.extra_

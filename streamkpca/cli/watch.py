@@ -128,8 +128,8 @@ def _go_through(
         _refuse_machines(table)
         tell_look(table)
     begun = saved.places.get(os.path.realpath(table.path))
-    if table.reading.time and begun is None:
-        # Another file may begin before the last one ended.
+    if begun is None and (table.reading.time or saved.reading.time):
+        # Another file may begin before the last one ended, or have no times.
         monitor.reset_context()
     _check_context(monitor, table)
     writer = _open_results(options, inputs, begun or {})

@@ -150,7 +150,7 @@ class SavedWithModel(ABC, Generic[Found]):
         """Make the object of a model and of what was saved beside it."""
         if not isinstance(found, dict) or cls._entry not in found:
             raise CheckpointError(
-                f"{source}: it holds a model without a {cls._noun}; read it with StreamingKernelPCA.load"
+                f"{source}: it holds no {cls._noun}; streamkpca.load returns what it holds"
             )
         try:
             made = cls._build(model, found[cls._entry])

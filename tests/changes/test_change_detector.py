@@ -157,7 +157,7 @@ def test_checkpoints_go_on_to_the_bit(n, tmp_path):
 def test_other_files_and_damaged_records_are_refused(tmp_path):
     model = model_of(draw("iid", 300, 1))
     model.save(tmp_path / "model.npz")
-    with pytest.raises(CheckpointError, match="without a change detector"):
+    with pytest.raises(CheckpointError, match="it holds no change detector"):
         ChangeDetector.load(tmp_path / "model.npz")
     Monitor(model).save(tmp_path / "monitor.npz")
     with pytest.raises(CheckpointError, match="without a change detector"):
