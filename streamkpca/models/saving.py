@@ -149,9 +149,7 @@ class SavedWithModel(ABC, Generic[Found]):
     def _restore(cls, model: StreamingKernelPCA, found: Any, source: str) -> Self:
         """Make the object of a model and of what was saved beside it."""
         if not isinstance(found, dict) or cls._entry not in found:
-            raise CheckpointError(
-                f"{source}: it holds no {cls._noun}; streamkpca.load returns what it holds"
-            )
+            raise CheckpointError(f"{source}: it holds no {cls._noun}; streamkpca.load returns what it holds")
         try:
             made = cls._build(model, found[cls._entry])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:

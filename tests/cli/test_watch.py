@@ -13,6 +13,7 @@ from commands import append, fact, learned, refused, run
 from pyarrow import csv
 
 from streamkpca import StreamingKernelPCA, load, plots
+from streamkpca.changes import ChangeDetector
 from streamkpca.monitoring import Monitor
 
 NAMES = ["heat [°C]", "flow, total", "load"]
@@ -375,6 +376,20 @@ def test_without_times_files_are_one_stream(folder, X):
     later, whole = table_of("second.out.csv"), table_of("both.out.csv")
     np.testing.assert_allclose(later["rarity"], whole["rarity"][950:], rtol=1e-9)
     np.testing.assert_array_equal(later["alarm"], whole["alarm"][950:])
+
+
+def test_a_file_without_times_may_follow_one_with_times(folder, X):
+    write("plain.csv", X[:300])
+    told("watch", "all.csv", "--model", "m.npz")
+    for what in ("score", "watch"):
+        assert told(what, "plain.csv", "--model", "m.npz")[0][-1]["rows"] == 300
+    assert told("watch", "all.csv", "plain.csv")[0][-1]["rows"] == 1700
+
+
+def test_the_file_of_a_change_detector_is_refused(folder):
+    detector = ChangeDetector(StreamingKernelPCA(2).partial_fit(np.random.default_rng(0).normal(size=(64, 3))))
+    detector.save("d.npz")
+    refused(run("watch", "all.csv", "--model", "d.npz"), "d.npz: holds a ChangeDetector")
 
 
 def test_a_file_that_has_grown_goes_on_where_it_was_left(folder, X):

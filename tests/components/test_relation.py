@@ -120,10 +120,11 @@ def test_several_numbers_are_predicted_by_the_others_that_are_there(seed, k, n_o
         weights = np.linalg.solve(covariance[np.ix_(there, there)], row[there])
         standard = (found - relation.mean[columns]) / relation.scale[columns]
         np.testing.assert_allclose(standard, covariance[np.ix_(columns, there)] @ weights, rtol=1e-6, atol=1e-6)
-    # The deviation of one alone is that of its residuals.
-    alone = (relation.scale * relation.deviations)[columns]
-    np.testing.assert_allclose(relation.predict(rows, columns[:1])[1], alone[:1])
-    assert (deviations >= 0.999 * alone).all()
+    # The deviation of one alone is that of its residuals; without others less is known.
+    block = relation.precision[np.ix_(columns, columns)]
+    added = np.diagonal(np.linalg.inv(block)) - 1.0 / np.diagonal(block)
+    expected = relation.scale[columns] * np.sqrt(relation.deviations[columns] ** 2 + added)
+    np.testing.assert_allclose(deviations, expected, rtol=1e-6)
 
 
 def test_terms_compare_residuals_with_their_quantile_over_healthy_rows():

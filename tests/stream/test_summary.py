@@ -1,5 +1,7 @@
 """How often Page's test errs, and weights that decay below all numbers."""
 
+from functools import reduce
+
 import numpy as np
 
 from streamkpca.stream.summary import ResidualTrend, decay_weights
@@ -14,6 +16,7 @@ def test_a_steady_stream_is_hardly_ever_accused():
             n_signals += trend.n_blocks == 1 and before > 0 and trend.signalled
     # One false alarm in some 10^5 blocks; the seeds are set.
     assert n_signals <= 1
+    assert reduce(lambda trend, _: trend.observe(0.15, 0.0), range(20), trend).signalled
 
 
 def test_rows_whose_decay_underflows_weigh_nothing():
