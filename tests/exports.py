@@ -19,7 +19,7 @@ from kinds import PRIMITIVES
 from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
 from streamkpca.export import to_c, to_onnx
 from streamkpca.export.model import formula_of
-from streamkpca.export.scales import fit_views
+from streamkpca.export.views import fit_views
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, Sigmoid
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -125,6 +125,7 @@ def condition_precision(missing: Any, precision: Array, diagonal: Array) -> None
     for i in range(len(missing)):
         gaps = np.flatnonzero(missing[i])
         pull = precision[gaps]
+        # A ridge makes every part of the precision definite.
         solve_among(precision, gaps, pull)
         for j in range(missing.shape[1]):
             diagonal[i, j] = precision[j, j]

@@ -15,7 +15,7 @@ import numpy as np
 from streamkpca import plots
 from streamkpca.cli.console import printable
 from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
-from streamkpca.monitoring.events import round_rarity
+from streamkpca.monitoring.events import write_rarity
 from streamkpca.tables import Batch, Table
 
 Facts = dict[str, Any]
@@ -245,7 +245,7 @@ class Found:
             for event, panel in zip(worst, above.subfigures(1, len(worst), squeeze=False)[0], strict=True):
                 plots.draw_event(self.monitor, event, rows, **options, figure=panel)
                 number = self.event_facts(event)["number"]
-                panel.suptitle(f"Event {number:,}: once in {round_rarity(event.severity)} rows", fontsize="medium")
+                panel.suptitle(f"Event {number:,}: once in {write_rarity(event.severity)} rows", fontsize="medium")
         plots.draw_novelty(
             np.concatenate([record.rarity for record in records]),
             name="rarity",
@@ -299,7 +299,7 @@ def tell(found: Facts, unit: str) -> None:
         counts = f"{found['alarms']:,} alarms" if found["alarms"] != 1 else "1 alarm"
         span = begin if found["alarms"] == 1 else f"{begin} to {end}"
         span = f"{found['events']:,} similar events between {begin} and {end}" if "events" in found else span
-        head = f"Event {found['number']:,}: once in {round_rarity(found['severity'])} rows"
+        head = f"Event {found['number']:,}: once in {write_rarity(found['severity'])} rows"
         head += f" (an estimate, from the {found['known_rows']:,} before)" * (found["severity"] > found["known_rows"])
         like = found["like_confirmed"] and f"like event {found['like_confirmed']:,}, which was confirmed"
         more = [span, counts, *["still open"] * found["is_open"], *filter(None, [found["feedback"], like])]

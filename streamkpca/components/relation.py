@@ -13,7 +13,7 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import one_blas_thread
 from streamkpca.components._loops import FARTHEST, sum_relation_terms
 from streamkpca.kernels.views import FeatureView, UnitMatrix
-from streamkpca.rows.validation import gaps_in
+from streamkpca.rows.gaps import gaps_in
 
 # Added to the variances of standardised columns; 0.1 costs 0.008 of the average precision on families of real streams.
 _RIDGE = 0.01
@@ -215,6 +215,7 @@ class Relation:
         fill_expected(rows, self.mean, self.scale, self.precision, completed)
         # The more columns are left out, the less the others say about each.
         covariance = np.eye(len(columns))
+        # The ridge makes every part of the precision definite.
         solve_among(self.precision, columns, covariance)
         added = np.diagonal(covariance) - 1.0 / self.precision[columns, columns]
         return completed[:, columns], self.scale[columns] * np.sqrt(self.deviations[columns] ** 2 + added)

@@ -9,7 +9,7 @@ from streamkpca._core.arrays import Array, Flags, Indices
 from streamkpca._core.linalg import solve_factor, solve_transposed, squared_norms
 from streamkpca.dictionary.expected import ExpectedKernel
 from streamkpca.kernels.gradients import gradient_by_rows
-from streamkpca.rows.validation import gaps_in
+from streamkpca.rows.gaps import gaps_in
 
 # Steps of a descent; on a circle the third left nothing to gain.
 _MOST_STEPS = 6

@@ -14,8 +14,7 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Kernel
 from streamkpca.kernels.program import Base, Program
-from streamkpca.rows.gaps import RowDistribution
-from streamkpca.rows.validation import gaps_in
+from streamkpca.rows.gaps import RowDistribution, gaps_in
 
 # Rows with gaps that are integrated at a time.
 _CHUNK = 256

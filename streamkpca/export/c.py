@@ -14,7 +14,7 @@ from streamkpca.export.c_learning import write_learning_file
 from streamkpca.export.c_text import CText, comment_of, comment_safe, enum_of, fill_template, read_template
 from streamkpca.export.device_state import RETURN_PERIOD
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.scales import DOUBLE_ROUNDING, N_LEVELS, SINGLE_ROUNDING, fit_views, relation_text, tabulate
+from streamkpca.export.views import DOUBLE_ROUNDING, N_LEVELS, SINGLE_ROUNDING, fit_views, relation_text, tabulate
 from streamkpca.monitoring.rarity import Views
 
 _ACCURACY = {

@@ -21,7 +21,7 @@ from streamkpca.export.device_state import (
     place_of,
     values_of,
 )
-from streamkpca.export.scales import N_LEVELS, fit_views, relation_text
+from streamkpca.export.views import N_LEVELS, fit_views, relation_text
 from streamkpca.models.streaming import StreamingKernelPCA
 
 # A novel row raises the threshold by this share of itself. With it, the logarithm of a threshold wanders by some .06

@@ -26,7 +26,7 @@ from streamkpca.dictionary.moments import RowSums
 from streamkpca.dictionary.selection import Choice
 from streamkpca.export.layout import centre_of
 from streamkpca.export.model import formula_of
-from streamkpca.export.scales import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, fit_views, tabulate
+from streamkpca.export.views import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, fit_views, tabulate
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.base import InUnits, Scaled
 from streamkpca.models.streaming import StreamingKernelPCA

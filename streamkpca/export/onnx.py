@@ -13,7 +13,7 @@ from streamkpca._version import __version__
 from streamkpca.errors import name_errors
 from streamkpca.export.layout import Layout
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.scales import DOUBLE_ROUNDING, fit_views, tabulate
+from streamkpca.export.views import DOUBLE_ROUNDING, fit_views, tabulate
 from streamkpca.kernels.logarithms import log_values
 from streamkpca.kernels.program import Arithmetic, Base
 from streamkpca.monitoring.rarity import Views
@@ -94,7 +94,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
         "novelty": _novelty(graph, formula, bases) if formula.own_value() else distances,
     }
     if (views := fit_views(model)) is not None:
-        answers |= _views(graph, formula, views, rows, answers["novelty"])
+        answers |= _write_views(graph, formula, views, rows, answers["novelty"])
     for name, answer in answers.items():
         graph.node("Cast", answer, output=name, to=element)
     return _finish(graph, formula, element, list(answers))
@@ -182,7 +182,7 @@ def _explained(graph: Graph, formula: Formula, values: str) -> str:
     return graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
 
 
-def _views(graph: Graph, formula: Formula, views: Views, rows: str, novelty: str) -> dict[str, str]:
+def _write_views(graph: Graph, formula: Formula, views: Views, rows: str, novelty: str) -> dict[str, str]:
     """Write the rarity (n,) of rows (n, d) with a novelty, and expected numbers and their terms (n, d)."""
     relation = views.relation
     assert relation is not None

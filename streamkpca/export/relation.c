@@ -1,4 +1,4 @@
-/* How rare a row is, and what is expected of its numbers: a part of C files, see scales.py. */
+/* How rare a row is, and what is expected of its numbers: a part of C files, see views.py. */
 
 /* In how many healthy rows a view finds one as odd, given the logarithm of a score, on the scale of kpca_levels: that of
    level k is once in 2^k rows. Rarity is a power in between, and grows with the distance beyond the last one. */

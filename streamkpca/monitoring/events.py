@@ -97,7 +97,7 @@ class Event:
         return self.kind, *((cause.feature, cause.direction) for cause in self.features[:_LEADING])
 
     def __str__(self) -> str:
-        begin, rare = _write_place(self.start, self.start_time), f"once in {round_rarity(self.severity)} rows"
+        begin, rare = _write_place(self.start, self.start_time), f"once in {write_rarity(self.severity)} rows"
         return ", ".join([f"event at {begin}", *_write_cause(self.features), rare, *filter(None, [self.feedback])])
 
 
@@ -329,7 +329,7 @@ def _signatures(rows: Array, healthy: Healthy) -> Array:
     return signatures
 
 
-def round_rarity(rarity: float) -> str:
+def write_rarity(rarity: float) -> str:
     """Write a rarity in two digits."""
     return f"{float(f'{rarity:.2g}'):,.0f}"
 

@@ -12,8 +12,6 @@ from streamkpca.components.relation import Relation
 from streamkpca.monitoring._loops import EXTRAPOLATED, rank_scores, take_logarithms
 
 KINDS = ("place", "relation")
-# Numbers of a row up to which each is predicted by the others, as that takes the square of their number.
-MOST_RELATED = 1024
 # Rarity at which both views are compared: low enough that many held-out rows reach it.
 _COMPARED = 20.0
 # Share of the highest healthy scores that may be of anomalies.
@@ -143,7 +141,7 @@ class Views:
         They are those among healthy rows, and these limited by the scores so far, see `RarityScale.rank`.
         """
         rarities = np.empty((len(self.scales), 2, len(is_counted)))
-        for scale, view, row, out in zip(self.scales, scores, counts, rarities, strict=False):
+        for scale, view, row, out in zip(self.scales, scores, counts[: len(self.scales)], rarities, strict=True):
             scale.rank(view, is_counted, row, out)
         return np.maximum(rarities.max(axis=0) / self.rarity_divisor, 1.0), rarities.argmax(axis=0)
 

@@ -6,13 +6,22 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.linalg import eigh
 
-from streamkpca._core._loops import fill_expected, nearest_atoms
-from streamkpca._core.arrays import Array
+from streamkpca._core._loops import all_finite, fill_expected, nearest_atoms
+from streamkpca._core.arrays import Array, Flags
 
 # Rows of more features are taken to have independent columns: sums over pairs of columns would cost more than kernels.
 WIDEST_TOGETHER = 256
 # Eigenvalues of correlations below this, as where a column repeats another, are raised to it.
 _LEAST_EIGENVALUE = 1e-6
+
+
+def gaps_in(rows: Array) -> Flags | None:
+    """Return which cells of rows (n, d) are missing; None if none is."""
+    # NaN spoils the sum of finite numbers, and a sum that overflows is looked at.
+    if all_finite(rows):
+        return None
+    missing = np.isnan(rows)
+    return missing if missing.any() else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -409,15 +409,6 @@ def _is_pandas_na(value: Any) -> bool:
     return value is not None and pandas is not None and value is getattr(pandas, "NA", None)
 
 
-def gaps_in(rows: Array) -> Flags | None:
-    """Return which cells of rows (n, d) are missing; None if none is."""
-    # NaN spoils the sum of finite numbers, and a sum that overflows is looked at.
-    if all_finite(rows):
-        return None
-    missing = np.isnan(rows)
-    return missing if missing.any() else None
-
-
 def usable_rows(rows: Array, *, gaps: bool) -> Flags:
     """Tell which rows (n, d) a model can use: those of finite numbers; with `gaps`, those of some, and NaN."""
     finite = np.isfinite(rows)

@@ -18,8 +18,8 @@ from streamkpca.dictionary.moments import RecordedMoments, RowSums
 from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.errors import RowError, SparsityError, SparsityWarning, name_errors, warn
 from streamkpca.kernels import Kernel
-from streamkpca.rows.gaps import ColumnSums
-from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, gaps_in, parts_of
+from streamkpca.rows.gaps import ColumnSums, gaps_in
+from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
 from streamkpca.stream.parameters import Settings
 from streamkpca.stream.step import advance_block, shrink, totals_after
 from streamkpca.stream.summary import Summary

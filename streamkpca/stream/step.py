@@ -13,7 +13,7 @@ from streamkpca.dictionary.moments import RecordedMoments, RowSums
 from streamkpca.dictionary.moving import move_basis
 from streamkpca.dictionary.selection import choose_rows, choose_to_shrink
 from streamkpca.dictionary.swaps import MOST_CANDIDATES, SCREENING_ROWS, SwapSearch
-from streamkpca.rows.validation import gaps_in
+from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.parameters import Settings
 from streamkpca.stream.summary import (
     MOVING_INTERVAL,

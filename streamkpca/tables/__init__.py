@@ -4,7 +4,7 @@ It serves the command; nothing here is part of the library's interface. `open_ta
 and returns a `Table`; `Writer` writes results. Bytes become rows of numbers in stages, each a function of values:
 
 * `source`: the bytes of files, pipes, compressed files and files that grow; other codes become UTF-8
-* `text_formats`, `binary_formats`: the reader of each format; `formats` says what it answers; `csv_layout` finds the
+* `text_formats`, `binary_formats`: the reader of each format; `reader` says what it answers; `csv_layout` finds the
   mark between cells, the names, and where the rows begin
 * `numbers`, `times`: cells as numbers (decimal commas, units, words), and as times
 * `columns`: what the first rows show of them, and how they are read then

@@ -8,8 +8,8 @@ import numpy as np
 from streamkpca.tables.blocks import Block
 from streamkpca.tables.columns import Asked, Reading
 from streamkpca.tables.errors import TableError, drop_hint, short
-from streamkpca.tables.formats import COMMENT, NAMES_AGAIN, Reader
 from streamkpca.tables.numbers import Bools
+from streamkpca.tables.reader import COMMENT, NAMES_AGAIN, Reader
 
 # Kinds of rows that lack something.
 _NO_TIME = "no time"

@@ -10,7 +10,7 @@ from pyarrow import ipc, parquet
 
 from streamkpca.tables.columns import Asked
 from streamkpca.tables.errors import TableError
-from streamkpca.tables.formats import Counts, Part, Reader, Start
+from streamkpca.tables.reader import Counts, Part, Reader, Start
 from streamkpca.tables.source import Source
 
 # Numbers of a part, and rows of a sample.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamkpca._core.arrays import Array
 from streamkpca.tables.errors import TableError
-from streamkpca.tables.formats import Counts
+from streamkpca.tables.reader import Counts
 
 # Kinds of rows that are not wanted.
 OTHER_TAG = "another tag"

@@ -12,8 +12,8 @@ from pyarrow import compute
 
 from streamkpca._core.arrays import Array
 from streamkpca.tables.errors import TableError, drop_hint, list_names, short
-from streamkpca.tables.formats import Reader
 from streamkpca.tables.numbers import Form, find_forms, read_numbers, trim
+from streamkpca.tables.reader import Reader
 from streamkpca.tables.times import EPOCHS, ISO, NUMBER, find_form, has_clock, has_day, join_texts, read_times
 
 # Fewer numbers show nothing of a column but its kind, and fewer of them not that it is a counter.

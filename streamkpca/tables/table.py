@@ -14,8 +14,8 @@ from streamkpca.tables.binary_formats import ArrowReader, NpyReader, ParquetRead
 from streamkpca.tables.blocks import Block, choose_key, cut, sort_by_time, subtract_counters, widen
 from streamkpca.tables.columns import Asked, Sample, choose_columns
 from streamkpca.tables.errors import TableError, reading_errors
-from streamkpca.tables.formats import OTHER_WIDTH, Counts, Part, Reader
 from streamkpca.tables.numbers import Bools, Form, read_numbers
+from streamkpca.tables.reader import OTHER_WIDTH, Counts, Part, Reader
 from streamkpca.tables.source import Source
 from streamkpca.tables.text_formats import CsvReader, JsonReader, read_sheet
 from streamkpca.tables.times import has_day, join_texts, read_times

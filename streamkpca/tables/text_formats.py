@@ -20,8 +20,8 @@ import pyarrow.csv
 from streamkpca.tables import csv_layout as layout
 from streamkpca.tables.columns import Asked
 from streamkpca.tables.errors import TableError, short
-from streamkpca.tables.formats import COMMENT, NAMES_AGAIN, NO_JSON, OTHER_WIDTH, Counts, Part, Reader, Start
 from streamkpca.tables.numbers import MISSING
+from streamkpca.tables.reader import COMMENT, NAMES_AGAIN, NO_JSON, OTHER_WIDTH, Counts, Part, Reader, Start
 from streamkpca.tables.source import LONGEST_LINE, READ_BYTES, Source
 
 # A stream is looked at when this number of rows has come, as fewer show little of its columns.

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA
-from streamkpca.export.scales import fit_views
+from streamkpca.export.views import fit_views
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, RationalQuadratic
 
 pytestmark = pytest.mark.slow

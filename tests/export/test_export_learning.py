@@ -13,7 +13,7 @@ from on_a_device import FLAGS, started
 
 from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.export import device_state, to_c
-from streamkpca.export.scales import fit_views
+from streamkpca.export.views import fit_views
 from streamkpca.kernels import RBF, Laplacian, Linear
 from streamkpca.monitoring import Monitor
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import generators, rows, weights_for
 
-from streamkpca.rows.gaps import WIDEST_TOGETHER, ColumnSums
-from streamkpca.rows.validation import gaps_in
+from streamkpca.rows.gaps import WIDEST_TOGETHER, ColumnSums, gaps_in
 
 
 def with_gaps(rng, X, share=0.3):

@@ -5,7 +5,7 @@ import pytest
 from exports import rarity_of
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.export.scales import SINGLE_ROUNDING, fit_views, tabulate
+from streamkpca.export.views import SINGLE_ROUNDING, fit_views, tabulate
 from streamkpca.kernels import RBF
 
 pytestmark = pytest.mark.slow
