@@ -454,10 +454,9 @@ class Monitor(SavedWithModel[MonitorState]):
         state = self._state
         if state is None:
             return f"<Monitor: no rows yet, learn={self.learn!r}>"
-        return (
-            f"<Monitor: {state.n_rows:,} rows, {self.n_events_:,} events, alarms once in {self._threshold(state):,.0f} "
-            f"healthy rows, learn={self.learn!r}, {state.n_learned:,} rows learned>"
-        )
+        once = f"once in {self._threshold(state):,.0f} healthy rows" if state.views.scales else "not yet"
+        rows = f"{state.n_rows:,} rows, {self.n_events_:,} events, alarms {once}"
+        return f"<Monitor: {rows}, learn={self.learn!r}, {state.n_learned:,} rows learned>"
 
     def _repr_html_(self) -> str:
         lines = [("start", "rows", "severity", "kind", "features")]

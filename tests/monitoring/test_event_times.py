@@ -108,7 +108,9 @@ def test_events_make_a_table():
 def test_a_monitor_shows_what_it_has_seen():
     monitor = Monitor(small_model())
     assert repr(monitor) == "<Monitor: no rows yet, learn='normal'>"
-    monitor.update(eventful_rows(780))
+    monitor.update(eventful_rows(780)[:20])
+    assert "20 rows, 0 events, alarms not yet" in repr(monitor)
+    monitor.update(eventful_rows(780)[20:])
     assert repr(monitor).startswith(f"<Monitor: 780 rows, {monitor.n_events_} events, alarms once in 100 healthy rows")
     assert "learn='normal'" in repr(monitor)
     worst = max(monitor.events_, key=lambda event: event.severity)
