@@ -38,8 +38,7 @@ class Aggregate:
         is a `half_life`.
 
     Empty states are neutral. States with the same atoms merge in any order and grouping with the same result, up to
-    rounding; where workers found atoms of their own, the result depends on the order within the error bounds that the
-    model reports.
+    rounding; where workers found atoms of their own, the result depends on the order within the model's error bounds.
 
     Examples
     --------

@@ -65,8 +65,7 @@ def warmup() -> Warmth:
     -------
     Warmth
 
-    It fits tiny streams and batches, and discards them: half a minute with an empty cache, a few seconds with a full
-    one.
+    It fits tiny streams and batches, and discards them: half a minute with an empty cache, seconds with a full one.
 
     Later processes find the machine code if they run the same versions of Python, numba and this package from the same
     folder, on the same kind of processor, and may write to the cache folder, which ``NUMBA_CACHE_DIR`` names. Set

@@ -60,7 +60,10 @@ def solve_for_all(factor: Array, g: int, columns: Array) -> None:
 
 @jit
 def solve_among(matrix: Array, columns: Positions, right: Array) -> bool:
-    """Replace right sides (k, m) by A_cc^-1 of them, given columns c (k,) of A; tell whether A_cc is definite."""
+    """Solve A_cc X = `right` (k, m) in place, c (k,) being rows and columns of A.
+
+    False, and nothing changed, if A_cc is not positive definite.
+    """
     k, m = right.shape
     factor = np.empty((k, k))
     for a in range(k):

@@ -62,8 +62,7 @@ class DistributionChange:
         Probability that a healthy stream would not have reached that statistic since the statistics began.
     features : tuple of Shift
         Means, spreads and correlations that moved in the latest 1,024 rows from `start` to `last`, the surest first, at
-        most five; if nothing moved, the chance that any is named is one in a hundred. Fewer than ten rows show means
-        only.
+        most five; if nothing moved, any is named once in a hundred times. Fewer than ten rows show means only.
 
     Examples
     --------

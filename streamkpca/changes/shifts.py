@@ -31,8 +31,7 @@ class Shift(NamedTuple):
         Name or position of the feature.
     direction : {"mean up", "mean down", "spread up", "spread down", "correlation up", "correlation down"}
     before, after : float
-        Mean, standard deviation or correlation of the rows that it is compared with, and of the rows since the change
-        began.
+        Mean, standard deviation or correlation of the rows that it is compared with, and of those since the change.
     other : str or int, optional
         The other feature of a correlation.
 

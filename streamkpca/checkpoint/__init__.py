@@ -1,10 +1,10 @@
 """Checkpoints: a model as a JSON header and arrays in an npz archive, read without trusting it.
 
-`docs/checkpoint-format.md` describes the files.
+`docs/checkpoint-format.md` describes the files. Each stage checks what it reads; here, that the parts fit each other.
 
-archive : the bytes of the archive
-fields : tables of fields, and how values are recorded and restored by them
-table : the fields of a stream
+archive : the archive, each byte of which is checked
+fields : how values are recorded and restored by tables of fields, which say their kinds, shapes and ranges
+table : the fields that a stream has; a file has these, and no others
 """
 
 from collections.abc import Callable, Mapping

@@ -165,7 +165,7 @@ def record_fields(part: Part, value: Any) -> dict[str, Any]:
 
 
 def restore_part(part: Part, values: Mapping[str, Any], context: Context) -> Any:
-    """Make the value that `recorded` recorded; CheckpointError if a field is missing, wrong, or not in the table."""
+    """Make the value that `record_fields` recorded; CheckpointError if a field is missing, wrong or unknown."""
     left = dict(values)
     made = _build_part(part, left, context)
     if left:

@@ -75,7 +75,7 @@ def watch(**given: Any) -> None:
 def fit(**given: Any) -> None:
     """Learn rows of files or of a pipe.
 
-    FILE... are what streamkpca watch reads; - is standard input.
+    FILE... may have any format that streamkpca watch reads; - is standard input.
 
     \b
     streamkpca fit readings.csv --drop time --model plant.npz
@@ -98,7 +98,7 @@ def fit(**given: Any) -> None:
 def score(**given: Any) -> None:
     """Find rows unlike those that a saved model has learned.
 
-    FILE... are what streamkpca watch reads; - is standard input.
+    FILE... may have any format that streamkpca watch reads; - is standard input.
 
     \b
     streamkpca score today.csv --model plant.npz

@@ -15,14 +15,12 @@ from streamkpca.stream.parameters import PARAMETERS, Parameter
 
 Decorator = Callable[[Any], Any]
 
-
 FILE = click.Path(allow_dash=True)
 COUNT = click.IntRange(1, 2**31 - 1)
 
 # Rows that cannot be read are left out before the model sees them.
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
 MONITOR_PARAMETERS = ("quantile", "false_alarms", "period", "lags", "smoothing", "learn", "accept_after")
-
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -148,7 +146,7 @@ table_options = _group(
 )
 
 picture_option = click.option("--plot", type=FILE, help="Draw the worst events: .png, .svg or .pdf.")
-labels_option = click.option("--labels", metavar="COLUMN", help="Column that is not 0 in faults: measure.")
+labels_option = click.option("--labels", metavar="COLUMN", help="Column, not 0 in faults: count how many are found.")
 follow_option = click.option("--follow", is_flag=True, help="Wait for more rows, as tail -F does.")
 model_option = click.option("--model", required=True, type=FILE, help="A saved model.")
 results_option = click.option("--save", type=FILE, help="Results by row: .csv .jsonl; - prints.")

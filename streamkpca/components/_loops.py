@@ -214,7 +214,7 @@ def expect_numbers(
 ) -> None:
     """Write means and variances (n, k) of columns (k,) beside rows (n, d), as `Expectation.predict` says.
 
-    Columns of closeness 0 count for nothing. Healthy numbers move by a along slopes (k, d), or by 25 / a beyond 5.
+    Columns of closeness 0 count for nothing. Healthy numbers move by a along slopes (k, d), or by 25 / a where |a| > 5.
     """
     n = H.shape[1]
     product, weights, away, values = np.empty(n), np.empty(n), np.empty(n), np.empty((len(columns), n))
@@ -258,8 +258,7 @@ def sum_relation_terms(
 ) -> None:
     """Write the sums of the first `n` terms of rows (k, d) without gaps, as `relation.Relation` defines them.
 
-    `weights` (d, d) are the rows of the precision divided by its diagonal. Each row is summed by itself: no bit depends
-    on others.
+    `weights` (d, d) are the rows of the precision divided by its diagonal. Each row is summed by itself, to the bit.
     """
     d = rows.shape[1]
     standardised = np.empty(d)

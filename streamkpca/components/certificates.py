@@ -22,8 +22,7 @@ _PRECISION = 1e-16
 def captured_energy(snapshot: Snapshot, reservoir: Reservoir, totals: RowSums, confidence: float) -> Array:
     """Return an interval, in [0, 1], for the share of the stream's energy in the span of the atoms.
 
-    The largest k(x, x) is known, so the share is the mean of a bounded quantity, residual / largest energy, times a
-    number.
+    As the largest k(x, x) is known, the share is a number times the mean of the bounded residual / largest energy.
     """
     if totals.mean_energy <= 0.0:
         return np.ones(2)

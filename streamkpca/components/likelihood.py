@@ -221,8 +221,7 @@ class CandidateGram:
 class ActiveSet:
     """The model with weights (k,) for the candidates at `active` (k,): its likelihood, and how any weight changes it.
 
-    `model` is None where inner products cost or lose too much. Everything then comes from triangular factors, in
-    O(r^3 + p r^2).
+    `model` is None where inner products cost or lose too much. Then all comes from triangular factors: O(r^3 + p r^2).
     """
 
     def __init__(self, candidates: CandidateGram, active: Indices, weights: Array, model: GramModel | None) -> None:

@@ -70,8 +70,7 @@ def total_variance(moments: Moments, *, center: bool) -> float:
 def principal_axes(moments: Moments, n_components: int | float, *, center: bool, variance: float) -> Spectrum:
     """Diagonalise the covariance that the moments hold (Rayleigh-Ritz in the span of the atoms), O(m^3).
 
-    `n_components` is the number of axes or, as a float, the share of the total `variance` that the fewest axes must
-    explain.
+    `n_components` is the number of axes or, as a float, the share of `variance` that the fewest axes must explain.
 
     Notes
     -----

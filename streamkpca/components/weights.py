@@ -1,6 +1,6 @@
 """Tipping's sparse maximum-likelihood weights by three optimisers, and the noise variance that decides how sparse.
 
-`fit_weights` runs either the coordinate ascent of `ascent` or one of the paper's two update rules, which are here.
+`fit_weights` runs either the coordinate ascent of `likelihood` or one of the paper's two update rules, which are here.
 """
 
 from collections.abc import Callable

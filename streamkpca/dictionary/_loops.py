@@ -237,8 +237,7 @@ def add_column(products: Array, column: Array, square: float, multiples: Array) 
 def remove_direction(atom: int, share: Array, precision: Array, recorded: Array) -> None:
     """Remove atom j from the inner products and moments of the dual vectors w_i, in place.
 
-    Notation: share (m,), P_ij / P_jj; P = precision (m, m), K^-1; Q = recorded (m, m), the second moment between dual
-    vectors.
+    Notation: share (m,), P_ij / P_jj; P = precision (m, m), K^-1; Q = recorded (m, m), second moments of the w_i.
 
     The other dual vectors become orthogonal to w_j: w_i <- w_i - (P_ij / P_jj) w_j. Row and column j of P and Q end as
     zeros. O(m^2).

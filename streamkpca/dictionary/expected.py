@@ -1,7 +1,6 @@
 """Kernel values of rows with gaps: their expectations, the missing numbers being normal given the others of the row.
 
-RBF and Linear have closed forms, in any units, on any columns, and times any number. Other kernels take the expected
-row.
+RBF and Linear have closed forms, in any units, on any columns, and times any number. Others take the expected row.
 """
 
 from typing import Any, NamedTuple

@@ -22,8 +22,7 @@ class Pursuit(NamedTuple):
     """Rows chosen from a data set of n rows.
 
     `atoms` (m,) are their positions in the order of their choice, `coordinates` (n, m) the inner products of all rows
-    with the orthonormal directions that the atoms added, and `residual` (n,) the squared distances of the rows to the
-    span.
+    with the orthonormal directions that the atoms added, `residual` (n,) the rows' squared distances from the span.
     """
 
     atoms: Positions

@@ -107,8 +107,7 @@ class Unexplained:
     f(Z) = 1/E sum_n a_n [k(x_n, x_n) - |C_n|^2] with coordinates C = L^-1 k_Z(X) of shape (m, n), K = L L^T and
     E = sum_n a_n k(x_n, x_n). With B = L^-T C, df / dk_Z(X) = -2 B diag(a) / E and df / dK = B diag(a) B^T / E [1]_,
     [2]_; the kernel's derivatives carry both on to Z. Second derivatives are estimated as Gauss and Newton do, for each
-    atom alone: 2 sum_n a_n B_in^2 / E times the squared length of the derivative of phi(z_i), which follows from
-    |k'| / |k|.
+    atom alone: 2 sum_n a_n B_in^2 / E times the squared length of the derivative of phi(z_i), from |k'| / |k|.
 
     Kernel values are divided by the lengths of rows and atoms, so that no scale leaves the range of single precision.
     Rounding adds |L^-1|^2 eps^2 to |C_n|^2 / k(x_n, x_n), where B = K^-1 k_Z(X) would lose the digits of |K^-1| eps.

@@ -24,7 +24,7 @@ from streamkpca.export.device_state import (
 from streamkpca.export.views import N_LEVELS, fit_views, relation_text
 from streamkpca.models.streaming import StreamingKernelPCA
 
-# A novel row raises the threshold by this share of itself. With it, the logarithm of a threshold wanders by some .06
+# A novel row raises the threshold by this share of itself. With it, the logarithm of a threshold wanders by some 0.06
 # around that of the quantile where the tail of scores falls with the third power, whatever the quantile: the variance
 # is half of the step by that power.
 _STEP = 0.02

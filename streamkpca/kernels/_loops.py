@@ -369,8 +369,7 @@ def measure_rows(plan: Positions, constants: Array, parts: Array, X: Array, fact
 
     A distance is k(x, x) less the explained energy |L^-1 k(x, Z)|^2, and never negative. No bit depends on rows beside.
 
-    Notation: plan, constants, parts and X as in `project_rows`; L = factor (m, m); out (2, n) takes distances and
-    explained energies.
+    Notation: plan, constants, parts and X as in `project_rows`; L = factor (m, m); out (2, n), distances and energies.
     """
     depth, codes, operands, kinds, bounds, columns = _unpack(plan)
     m = len(factor)

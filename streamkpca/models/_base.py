@@ -168,8 +168,7 @@ class Estimator(Parameterised):
         Parameters
         ----------
         transform : {"default", "pandas", "polars"} or None
-            "default" means arrays. None changes nothing. Without a choice, scikit-learn's configuration holds, if it is
-            loaded.
+            "default" means arrays. None changes nothing. Without a choice, that of scikit-learn holds, if it is loaded.
         """
         if transform is not None:
             choices = ("default", "pandas", "polars")

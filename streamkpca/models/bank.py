@@ -42,8 +42,7 @@ class Bank:
     Parameters
     ----------
     folder : path-like
-        On a disk of this machine; it is made if its parent exists. One bank may use it at a time, and one thread a
-        bank.
+        On a disk of this machine; it is made if its parent exists. One bank may use it at a time, in one thread.
     make : callable
         Makes what a new key begins with, such as ``Monitor``, or ``template.without_rows`` of a model: always of one
         class, which has `to_bytes`, `from_bytes`, and `update` or `partial_fit`.

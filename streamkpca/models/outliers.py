@@ -154,8 +154,7 @@ class OutlierDetector(Parameterised):
 
     The detector is fitted to rows of which some are outliers, and ranks these rows and others. To find rows that are
     unlike healthy ones, ask a `StreamingKernelPCA` that has learned these for the `novelty` of others. Questions raise
-    `NotFittedError` before the first row, and TypeError or ValueError if X is not a finite real array with the columns
-    of the table.
+    `NotFittedError` before the first row, and TypeError or ValueError if X has other columns or is not finite and real.
 
     Parameters
     ----------

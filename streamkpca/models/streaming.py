@@ -331,8 +331,7 @@ class StreamingKernelPCA(Estimator):
         Parameters
         ----------
         confidence : float, default=0.95
-            Probability, strictly between 0 and 1, that the interval contains the true share, over the draws of the
-            random sample.
+            Probability, strictly between 0 and 1, that the interval contains the true share, over draws of the sample.
 
         Returns
         -------
@@ -381,8 +380,7 @@ class StreamingKernelPCA(Estimator):
         -----
         A split-conformal level [1]_ of the scores of rows that the model has not learned from, see
         `streamkpca.stream.calibrate`. A share `quantile` of later rows stays below it if they are exchangeable with
-        those of the stream, up to chance: 3 of 300 rows decide about 0.99. `Monitor` has thresholds for streams that
-        change.
+        those of the stream, up to chance: 3 of 300 rows decide about 0.99. For streams that change, use `Monitor`.
 
         References
         ----------
@@ -509,8 +507,7 @@ class StreamingKernelPCA(Estimator):
     def load(cls, path: FileName, *, kernel: Kernel | None = None) -> Self:
         """Read a model that `save` wrote, with its `extra_`.
 
-        Files from strangers are safe to load: nothing is unpickled or evaluated, and no more memory is taken than the
-        file is long.
+        Files from strangers are safe to load: nothing is unpickled or evaluated, and memory is bounded by their length.
 
         Parameters
         ----------

@@ -1,9 +1,9 @@
 """Monitoring: what a service runs on a stream of rows: rarities, alarms, events and lasting changes.
 
 monitor : the class `Monitor`
-judging : how rows become numbers, and which are alarms or may be learned
+judging : how rows become numbers, which are alarms, and which rows may be learned
 rarity : the views of a row, and how rare it is among healthy rows, and all so far; `_loops` are the compiled loops
-learning : what is learned, what is held out, and the scales made of it
+learning : which of these are learned, which are held out, and the scales made of these
 state : the state of a monitor beside its model, and its record in a file
 causes : the features that explain an event
 periods : lengths of time, and the phase of a cycle, as columns beside the features

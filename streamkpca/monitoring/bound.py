@@ -56,9 +56,9 @@ class _Tail(NamedTuple):
     start: float
     mean: float
 
-    def rows_for_one(self, logarithm: float) -> float:
-        """Return in how many healthy rows, at the least, with confidence, one block exceeds exp(logarithm)."""
-        t = min(max((logarithm - self.start) / self.mean, 0.0), _FARTHEST)
+    def rows_for_one(self, log_ratio: float) -> float:
+        """Return in how many healthy rows, at the least, with confidence, one block exceeds exp(log_ratio)."""
+        t = min(max((log_ratio - self.start) / self.mean, 0.0), _FARTHEST)
         # The delta method for log(k) - t, with a relative variance of 1 / k of both the count and the mean.
         return self.n_rows / self.k * math.exp(t - _SURE_NORMAL * math.sqrt((1.0 + t * t) / self.k))
 
@@ -85,7 +85,7 @@ class FalseAlarmBound:
     Notes
     -----
     **Alarms.** A run begins with a rarity above `ratio` times the monitor's threshold, and lasts while rows are rarer
-    than the threshold. So rarities that waver around the ratio make one run.
+    than the threshold. So rarities that waver around that one make one run.
 
     **The ratio.** Rarities of rows that no model has learned, as ratios to the threshold, are cut into blocks; the
     reference keeps those of the latest 4 / `false_alarms` healthy rows, without the first 512 once 1,024 others are
@@ -94,8 +94,7 @@ class FalseAlarmBound:
     / p(u), averaged over several lengths b, reaches 1 / `false_alarms`. The shortest length is the first at which high
     maxima do not follow each other (the extremogram [5]_); those of twice and four times as many rows join it. p(u)
     comes from an exponential tail through the logarithms of the highest 8 to 16 maxima, at 96% confidence. The ratio is
-    no lower than the highest maximum of the reference, until fewer exceedances would be improbable if the bound were
-    broken.
+    at least the highest maximum of the reference, until fewer exceedances would be improbable if the bound were broken.
 
     **The theorem.** If blocks to come are distributed as those of the reference, and p(u) is a bound, the expected
     number of alarm blocks among n healthy rows is at most n `false_alarms`, however blocks depend on each other. If the
@@ -160,7 +159,8 @@ class FalseAlarmBound:
         known = f"needs {self.n_needed:,} healthy rows, {self.n_known:,} known"
         if math.isinf(self.ratio):
             return f"<FalseAlarmBound: one false alarm run in {rows} {known}; no alarm before>"
-        return f"<FalseAlarmBound: at most one false alarm run in {rows}, from {self.ratio:.3g} thresholds on; {known}>"
+        begin = f"runs begin at {self.ratio:.3g} times the threshold"
+        return f"<FalseAlarmBound: at most one false alarm run in {rows}; {begin}; {known}>"
 
     def _add(self, blocks: Array) -> Self:
         """Add the maxima of blocks (n, length) to the reference, the latest of which stay."""
@@ -236,8 +236,8 @@ def renew_ratio(bound: FalseAlarmBound) -> FalseAlarmBound:
     return replace(bound, n_new=0, ratio=bound._find_ratio())
 
 
-def _rows_for_one(tails: list[_Tail], logarithm: float) -> float:
-    return sum(tail.rows_for_one(logarithm) for tail in tails) / len(tails)
+def _rows_for_one(tails: list[_Tail], log_ratio: float) -> float:
+    return sum(tail.rows_for_one(log_ratio) for tail in tails) / len(tails)
 
 
 def _merge(maxima: Array) -> Array:

@@ -112,8 +112,7 @@ class Change:
     share : float
         Share of such rows among those from `start` to `detected`.
     features : tuple of Cause
-        The features that explain the rows since that were not learned, as those of an event do. `since` is that of the
-        change.
+        The features that explain those rows since then that were not learned; `since` is that of the change.
     is_accepted : bool
         Whether the rows since `start` were learned.
     start_time, detected_time : datetime64 or float, optional

@@ -17,9 +17,9 @@ from streamkpca.rows.times import Times
 from streamkpca.rows.validation import usable_rows
 from streamkpca.stream import Settings, check_range, latest_axes
 
-# Rows that are judged by one model and one scale, at least.
+# Fewest rows of a chunk, which one model and one scale judge.
 SHORTEST_CHUNK = 32
-# Most rows that are.
+# Most rows of a chunk.
 _LONGEST_CHUNK = 128
 # A chunk has a row for each 16 so far, rounded down to a power of two.
 _ROWS_FOR_ONE = 16
@@ -60,11 +60,10 @@ YOUNG = YoungPolicy()
 
 
 class Verdict(NamedTuple):
-    """The verdict on rows (n,): their rarity, from which on they are alarms, and what follows from it.
+    """The verdict on rows (n,): their rarity, the threshold from which on they are alarms, and what follows from both.
 
-    `kinds` are the places, in `KINDS`, of the views that find them rarest; `exceeds` are those as rare as an alarm
-    among the healthy ones alone, `is_learnable` those that may be learned, and `is_odder` those rarer than half of the
-    healthy ones.
+    `kinds` are the places, in `KINDS`, of the views that find them rarest; `exceeds` are rows as rare as an alarm among
+    the healthy ones alone, `is_learnable` may be learned, and `is_odder` are rarer than half of the healthy ones.
     """
 
     rarity: Array

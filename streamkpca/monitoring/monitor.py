@@ -35,7 +35,7 @@ from streamkpca.stream import State
 _MOST_EVENTS = 1000
 # A change that is not learned is reported once rare rows exceed a twentieth of all rows by this number.
 LASTING = 4096
-# On 28 families of streams, mean average precision was within .002 of that with 256 atoms and a tolerance of 1e-6.
+# On 28 families of streams, mean average precision was within 0.002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
 # Events that the display in a notebook lists.
 _MOST_SHOWN = 10
@@ -85,8 +85,7 @@ class Monitor(SavedWithModel[MonitorState]):
         The model that scores and learns; it belongs to the monitor from then on. Rows that it has learned must be as
         `stack` makes them. By default one with ``kernel=RBF().in_units("std")``, ``max_atoms=128`` and
         ``noise_variance=None``. With ``on_missing="marginal"`` rows are scored and learned by the numbers that they
-        have; with "skip", rows with NaN get no score. With `period` it is a copy, whose kernel is multiplied by one of
-        the phase.
+        have; with "skip", rows with NaN get no score. With `period` it is a copy, its kernel times one of the phase.
     period : int, float or timedelta, optional
         Length of a cycle, such as a day: rows (int), or time (timedelta; float in units of the times, seconds where
         these are dates). Rows are compared with those of about the same phase, and there is no threshold until one
@@ -111,7 +110,7 @@ class Monitor(SavedWithModel[MonitorState]):
         A lasting change is learned once rows as rare as the threshold exceed a twentieth of all rows by this number, at
         least 32. None: it is reported at 4,096, and not learned.
     max_gap : float or timedelta, optional
-        Largest time between two rows, in seconds where times are dates; rows need times then. After a longer one, as
+        Largest time between two rows, which then need times; in seconds where these are dates. After a longer one, as
         after a skipped row, lags and smoothing start anew: the first row stands for its predecessors, and rows with
         such predecessors are not learned, except with ``learn="all"``.
     end_after : int, default=10
@@ -126,7 +125,7 @@ class Monitor(SavedWithModel[MonitorState]):
     ------
     TypeError, ValueError
         A parameter is out of its range, or `model` has neither a budget of atoms nor a random sample, has learned other
-        rows than `stack` makes, or less than 64 though ``learn="none"``.
+        rows than `stack` makes, or fewer than 64 rows with ``learn="none"``.
 
     Notes
     -----
@@ -256,6 +255,7 @@ class Monitor(SavedWithModel[MonitorState]):
         time : array-like of shape (n,) or str, optional
             Their times, ascending, as ``datetime64``, ``datetime`` or numbers, or the name of the column of X that
             holds them. By default the index of a pandas frame, if it is a DatetimeIndex. Dates with a zone become UTC.
+            Once rows have had times, later ones need them, unless `reset_context()` begins a new recording.
         planned : array-like of bool of shape (n,), optional
             Rows of a planned window, such as maintenance: they are neither judged nor learned, and lags and smoothing
             start anew after them.
@@ -379,7 +379,7 @@ class Monitor(SavedWithModel[MonitorState]):
         return self._review(event, "accepted")
 
     def confirm(self, event: Event) -> Self:
-        """Take an event for a fault: rows like its rows are alarms from now on, however frequent, and never learned.
+        """Take an event for a fault: rows like its rows are alarms from now on, however frequent, and not normal.
 
         Parameters
         ----------

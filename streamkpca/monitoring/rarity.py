@@ -111,7 +111,8 @@ class Views:
     """How rows are scored by each view, and how rare their scores are; a value.
 
     The views are `KINDS`, the second one only with a `relation`. `scales` (v) are those of healthy scores, none before
-    there are any. By the rarer view, `rarity_divisor` times as many healthy rows are rare as by one.
+    there are any. A healthy row is rare by one view or the other `rarity_divisor` times as often as by one alone, 1 to
+    2 times; rarities are divided by it.
     """
 
     relation: Relation | None = None
@@ -120,7 +121,7 @@ class Views:
 
     @classmethod
     def fit(cls, relation: Relation | None, scores: Array) -> Self:
-        """Take the scores (v, n) of healthy rows. Two views that agree count once, those that differ twice."""
+        """Take the scores (v, n) of healthy rows."""
         views = cls(relation, tuple(map(RarityScale.fit, scores)))
         n_rare = _COMPARED * float(np.mean(views.rarity_of(scores) >= _COMPARED))
         return replace(views, rarity_divisor=min(max(n_rare, 1.0), float(len(scores))))
@@ -138,7 +139,7 @@ class Views:
     def rank(self, scores: Array, is_counted: Flags, counts: Array) -> tuple[Array, Indices]:
         """Return the rarities (2, n) of the next rows by the rarer view, and which view that is (2, n).
 
-        They are those among healthy rows, and these limited by the scores so far, see `RarityScale.rank`.
+        First among healthy rows, then limited by all scores so far, see `RarityScale.rank`.
         """
         rarities = np.empty((len(self.scales), 2, len(is_counted)))
         for scale, view, row, out in zip(self.scales, scores, counts[: len(self.scales)], rarities, strict=True):

@@ -1,4 +1,4 @@
-"""Rows of any kind, made into dense float64 rows, part by part where they are many; or refused with a clear error.
+"""Rows of any kind, made into dense float64 rows, part by part where they are many; left out, or refused with an error.
 
 Arrays, lists, tables of pandas, polars and Arrow, streams of Arrow and sparse matrices of scipy.
 """

@@ -21,8 +21,7 @@ class Parameter:
     """A parameter of `StreamingKernelPCA`; the estimator, River's classes and the command read it here.
 
     `check(value)` returns the checked value. `words` are values beside numbers. The command reads text as one of
-    `numbers`, or offers `choices`; `unit` and `help` appear in its help. `concerns_axes`: it decides the axes and
-    nothing else.
+    `numbers`, or offers `choices`; `unit` and `help` appear in its help. `concerns_axes`: it decides only the axes.
     """
 
     name: str

@@ -83,8 +83,7 @@ class ResidualTrend:
     """Page's test [1]_ of the share of each block's energy that the atoms leave unexplained.
 
     `level` and `variance` are the mean and the variance of the shares of `n_blocks` since the level began, `rise` and
-    `fall` sum up standardised deviations, never below zero, and `signalled` tells whether the last level ended with a
-    rise.
+    `fall` sum up standardised deviations, never below zero, and `signalled` says if the last level ended with a rise.
 
     With z the block's deviation from the level in standard deviations, between blocks or as the spread within a block
     predicts, the rise is that of z - 1/2; it signals at 10. A fall ends the level without a signal. The level is

@@ -8,8 +8,9 @@ and returns a `Table`; `Writer` writes results. Bytes become rows of numbers in 
   mark between cells, the names, and where the rows begin
 * `numbers`, `times`: cells as numbers (decimal commas, units, words), and as times
 * `columns`: what the first rows show of them, and how they are read then
-* `table`: blocks of rows; `blocks` puts them in order, makes them wide, subtracts counters; `bad_rows` leaves rows out
-* `writer`: results
+* `table`: the table of formats, and blocks of rows; `blocks` puts them in order, makes them wide, subtracts counters;
+  `bad_rows` leaves rows out
+* `writer`: results; `errors`: what is refused, and how messages quote it
 """
 
 from streamkpca.tables.columns import Look, Reading

@@ -153,4 +153,6 @@ def test_a_contract_that_no_block_length_can_keep_asks_for_more_rows():
 
 def test_a_known_ratio_is_said():
     bound, _, _ = judged_in_pieces(FalseAlarmBound(RATE), scores(4000, 0.0, 0), [])
-    assert "at most one false alarm run in 500 healthy rows, from" in repr(bound)
+    assert f"one false alarm run in 500 healthy rows; runs begin at {bound.ratio:.3g} times the threshold" in repr(
+        bound
+    )
