@@ -152,7 +152,8 @@ def write_summary(figures: Figures) -> str:
     if entry := found.get("kernel_matrices"):
         wins, n = entry["wins"], entry["n_cells"]
         ours = f"{wins['one pass']} in one pass, {wins['one pass, moved']} with atoms that move"
-        add(f"kernel matrices, of {n}, approximated no worse than by RPCholesky", ours, "RPCholesky sees all rows")
+        title = f"{n} kernel matrices: how many are approximated at least as well as by RPCholesky"
+        add(title, ours, "RPCholesky sees all rows")
     for line in found.get("young_streams", {}).get("streams", {}).get("generated", ())[1:]:
         ours, pair = (f"{of['seconds']:.2g} s, {of['left']:.4f}" for of in (line["moved"], line["pair"]))
         add(f"{line['n']:,} rows learned: time, energy left out", ours, f"Nystroem + IncrementalPCA: {pair}")
@@ -178,10 +179,10 @@ def write_sentence(figures: Figures) -> str:
     return (
         f"With its defaults, its average precision on the faults of {len(real['families'])} families of real streams "
         f"is {macro['frozen']:.2f} if it learns healthy rows alone{beside}, and {macro['learning']:.2f} while it goes "
-        f"on learning. Then {macro['healthy in alarm']:.0%} of the healthy rows were alarms, and "
-        f"{macro['touched']:.0%} of the faults had one. In {drifting['n_streams']} drifting streams its area under the "
-        f"ROC curve is {drifting['means']['Monitor']:.3f}. It scores and learns about {round(speed, -3):,.0f} rows a "
-        "second. [More figures](#measured)\n"
+        f"on learning. While it learns, {macro['healthy in alarm']:.0%} of the healthy rows are alarms, "
+        f"and {macro['touched']:.0%} of the faults have one. In {drifting['n_streams']} drifting streams its area "
+        f"under the ROC curve is {drifting['means']['Monitor']:.3f}. It scores and learns about "
+        f"{round(speed, -3):,.0f} rows a second. [More figures](#measured)\n"
     )
 
 
