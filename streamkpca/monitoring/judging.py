@@ -62,8 +62,8 @@ YOUNG = YoungPolicy()
 class Verdict(NamedTuple):
     """The verdict on rows (n,): their rarity, the threshold from which on they are alarms, and what follows from both.
 
-    `kinds` are the places, in `KINDS`, of the views that find them rarest; `exceeds` are rows as rare as an alarm among
-    the healthy ones alone, `is_learnable` may be learned, and `is_odder` are rarer than half of the healthy ones.
+    `kinds` are the places, in `KINDS`, of the rarer views; `exceeds` are rows as rare as an alarm among healthy ones
+    alone, `is_learnable` may be learned, `is_fault` never, and `is_odder` are rarer than half of the healthy ones.
     """
 
     rarity: Array
@@ -73,6 +73,7 @@ class Verdict(NamedTuple):
     exceeds: Flags
     is_learnable: Flags
     is_odder: Flags
+    is_fault: Flags
 
 
 class Scorer(NamedTuple):
@@ -175,7 +176,7 @@ def judge(
     none, is_fine, is_fault = np.zeros((3, n), dtype=bool)
     if not scales:
         kinds = np.zeros(n, dtype=np.intp)
-        return state, Verdict(np.ones(n), np.full(n, np.inf), none, kinds, none, ~none, none)
+        return state, Verdict(np.ones(n), np.full(n, np.inf), none, kinds, none, ~none, none, none)
     is_reviewed = len(state.reviewed.rows) > 0
     if is_reviewed and len(compared := np.flatnonzero(state.views.rarity_of(scores) >= _LEAST_RARITY)):
         healthy = scorer.describe_healthy(state)
@@ -197,4 +198,4 @@ def judge(
     if bound is not None:
         bound, is_alarm, thresholds = judge_by_bound(bound, rarity, threshold, is_fault)
     state = replace_fields(state, bound=bound, counts=counts if learns else state.counts)
-    return state, Verdict(rarity, thresholds, is_alarm, kinds, exceeds, is_learnable, among_healthy > _MEDIAN)
+    return state, Verdict(rarity, thresholds, is_alarm, kinds, exceeds, is_learnable, among_healthy > _MEDIAN, is_fault)

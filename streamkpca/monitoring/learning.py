@@ -50,14 +50,14 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> Monito
     share_odder = _average(state.share_odder, rows.is_odder)
     share_rare = _average(state.share_rare, ~rows.is_learnable)
     state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder, share_rare=share_rare)
-    is_learned = (rows.is_learnable | _drifts(state)) & _needs_rows(state, scorer) | learns_all
+    is_learned = ((rows.is_learnable | _drifts(state)) & _needs_rows(state, scorer) | learns_all) & ~rows.is_fault
     # The second chunk is held out, too, so that there is a scale soon.
     if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
         is_whole = np.count_nonzero(is_learned) >= (1.0 - _MOST_LEFT_OUT) * len(is_learned)
-        state = _hold_out(state, rows.stacked if is_whole else rows.stacked[is_learned], n_chunks)
+        state = _hold_out(state, rows.stacked[~rows.is_fault if is_whole else is_learned], n_chunks)
     elif is_learned.any():
         state = learn(state, scorer, rows.stacked[is_learned])
-    state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~is_learned]))
+    state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~(is_learned | rows.is_fault)]))
     # Scores in another scale of the kernel cannot be compared with those in the last one.
     has_moved = state.n_renewed > 0 and _kernel_of(state.model.summary) != _kernel_of(before)
     return renew(state, scorer) if has_moved or _is_due(state, scorer) else state

@@ -379,7 +379,7 @@ class Monitor(SavedWithModel[MonitorState]):
         return self._review(event, "accepted")
 
     def confirm(self, event: Event) -> Self:
-        """Take an event for a fault: rows like its rows are alarms from now on, however frequent, and not normal.
+        """Take an event for a fault: rows like its rows are alarms from now on, however frequent, and never learned.
 
         Parameters
         ----------
@@ -542,7 +542,7 @@ class Monitor(SavedWithModel[MonitorState]):
             scores, smoothed = scorer.score(state, stacked, learns)
             state, verdict = judge(state, scorer, smoothed, stacked, threshold, learns)
             verdict.is_learnable[:n_padded] = False
-            waiting = (*state.waiting, ScoredRows(stacked, verdict.is_learnable, verdict.is_odder))
+            waiting = (*state.waiting, ScoredRows(stacked, verdict.is_learnable, verdict.is_odder, verdict.is_fault))
             last_scores, n_padded = smoothed[:, -1].copy(), max(n_padded - n, 0)
             state = replace_fields(state, context=context, n_padded=n_padded, last_scores=last_scores, waiting=waiting)
             record, exceeds = MonitorRecord(*verdict[:3], scores[0], smoothed[0], times), verdict.exceeds

@@ -22,11 +22,12 @@ from streamkpca.stream import State
 
 
 class ScoredRows(NamedTuple):
-    """Rows (n, D) with their predecessors, which of them may be learned, and which are odder than most."""
+    """Rows (n, D) with their predecessors, which may be learned, are odder than most, or are like confirmed faults."""
 
     stacked: Array
     is_learnable: Flags
     is_odder: Flags
+    is_fault: Flags
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
@@ -207,7 +208,7 @@ _STATE = whole_of(
         is_open / flag
     ScoredRows: waiting?
         stacked / <f8 / nD / or NaN
-        is_learnable is_odder / |b1 / n
+        is_learnable is_odder is_fault / |b1 / n
     """,
     (
         MonitorState,

@@ -68,6 +68,9 @@ def test_after_confirm_alike_rows_are_alarms_however_frequent_and_are_not_learne
     found = np.concatenate([monitor.update(broken_rows(500, 2, seed + k)).is_alarm for k in range(3, 11)])
     assert found.mean() >= 0.95
     assert monitor._state.n_learned == n_learned
+    monitor.learn = "all"
+    monitor.update(broken_rows(500, 2, seed + 11))
+    assert monitor._state.n_learned <= n_learned + 25
     other = monitor.update(broken_rows(40, 4, seed + 12))
     assert other.is_alarm.mean() >= 0.95
     forgotten = np.concatenate([silent.update(broken_rows(500, 2, seed + k)).is_alarm for k in range(3, 11)])
