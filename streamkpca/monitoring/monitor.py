@@ -633,9 +633,9 @@ class Monitor(SavedWithModel[MonitorState]):
         if time is not None:
             times, steps = as_times(time, n, None if state is None else state.last_time)
             breaks = steps > (math.inf if self.max_gap is None else self.max_gap)
-        elif timed := [name for name in ("min_duration", "max_gap") if isinstance(getattr(self, name), float)]:
-            value, other = getattr(self, timed[0]), "None" if timed[0] == "max_gap" else "a whole number of rows"
-            raise ValueError(f"{timed[0]} is a time, {value:g}, but rows have none; pass time=, or set it to {other}")
+        elif self.max_gap is not None or isinstance(self.min_duration, float):
+            name, other = ("min_duration", "a whole number of rows") if self.max_gap is None else ("max_gap", "None")
+            raise ValueError(f"{name} is a time, but rows have none; pass time=, or set it to {other}")
         elif state is not None and state.last_time is not None:
             raise ValueError(
                 f"expected times, as rows had them up to {state.last_time}, but got none; pass time=, or call "

@@ -128,7 +128,7 @@ class Views:
 
     def score(self, novelty: Array, rows: Array, n_own: int) -> Array:
         """Return the scores (v, n) of rows (n, R): their novelty (n,), and their first numbers given all others."""
-        return novelty[None] if self.relation is None else np.stack([novelty, self.relation.score(rows, n_own)])
+        return novelty[None] if self.relation is None else np.array([novelty, self.relation.score(rows, n_own)])
 
     def rarity_of(self, scores: Array) -> Array:
         """Return in how many healthy rows one has such scores (v, n), by the rarer view: (n,), at least 1."""
