@@ -26,7 +26,7 @@ LINES = {
     "adapters": 355,
     "changes": 637,
     "checkpoint": 589,
-    "cli": 1_346,
+    "cli": 1_357,
     "components": 1_644,
     "dictionary": 1_263,
     "export": 1_224,
