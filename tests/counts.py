@@ -22,11 +22,11 @@ PACKAGE = ROOT / "streamkpca"
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
     "(top)": 665,
-    "_core": 732,
+    "_core": 741,
     "adapters": 355,
     "changes": 637,
     "checkpoint": 589,
-    "cli": 1_357,
+    "cli": 1_348,
     "components": 1_644,
     "dictionary": 1_263,
     "export": 1_224,

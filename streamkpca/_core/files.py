@@ -6,7 +6,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from typing import IO, Final
 
@@ -112,11 +112,22 @@ def _flush_folder(folder: str) -> None:
             os.close(descriptor)
 
 
+@contextmanager
+def lock_folder(folder: FileName) -> Iterator[None]:
+    """Hold the lock on a folder once no other process does; go on without one where folders cannot be locked."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            if sys.platform != "win32":
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
 def try_lock(descriptor: int) -> bool | None:
     """Lock an open file or folder until it is closed, or the process ends.
 
-    False if another process holds the lock, or another open file of this one; None where locks are unknown, as on some
-    network file systems.
+    False if another process holds the lock, or another open file of this one; None where the file system knows none.
     """
     try:
         if sys.platform == "win32":

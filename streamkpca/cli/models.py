@@ -2,9 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from importlib import import_module
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -13,6 +12,7 @@ import click
 import numpy as np
 
 from streamkpca import StreamingKernelPCA, load
+from streamkpca._core.files import lock_folder
 from streamkpca.cli.console import print_facts
 from streamkpca.monitoring import Monitor
 from streamkpca.monitoring.periods import n_features_of
@@ -138,7 +138,8 @@ class Autosave:
         if self.path is None:
             return
         target, extra = Path(os.path.realpath(self.path)), with_notes(self._extra, self.reading, self.places)
-        with _lock_folder(target.parent):
+        # One process at a time looks at the file and replaces it.
+        with lock_folder(target.parent):
             if _state_of(self.path) in (None, self._known):
                 self._learner.save(self.path, extra)
                 self._known = _state_of(self.path)
@@ -149,18 +150,6 @@ class Autosave:
             f"{self.path}: another process has saved a model there since this one began; to lose neither, this one's "
             f"model was saved as {kept}; let one process at a time learn into a file"
         )
-
-
-@contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    # One process at a time looks at a file and replaces it, where the system can lock folders.
-    with ExitStack() as stack:
-        with suppress(ImportError, OSError):
-            fcntl = import_module("fcntl")
-            opened = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, opened)
-            fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
 
 
 def _state_of(path: str) -> tuple[int, int, int, int] | None:

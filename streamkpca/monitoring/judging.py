@@ -175,8 +175,7 @@ def judge(
     n, scales = len(rows), state.views.scales
     none, is_fine, is_fault = np.zeros((3, n), dtype=bool)
     if not scales:
-        kinds = np.zeros(n, dtype=np.intp)
-        return state, Verdict(np.ones(n), np.full(n, np.inf), none, kinds, none, ~none, none, none)
+        return state, Verdict(np.ones(n), np.full(n, np.inf), none, none.astype(np.intp), none, ~none, none, none)
     is_reviewed = len(state.reviewed.rows) > 0
     if is_reviewed and len(compared := np.flatnonzero(state.views.rarity_of(scores) >= _LEAST_RARITY)):
         healthy = scorer.describe_healthy(state)

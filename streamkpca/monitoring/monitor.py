@@ -635,7 +635,8 @@ class Monitor(SavedWithModel[MonitorState]):
             breaks = steps > (math.inf if self.max_gap is None else self.max_gap)
         elif self.max_gap is not None or isinstance(self.min_duration, float):
             name, other = ("min_duration", "a whole number of rows") if self.max_gap is None else ("max_gap", "None")
-            raise ValueError(f"{name} is a time, but rows have none; pass time=, or set it to {other}")
+            value = getattr(self, name)
+            raise ValueError(f"{name} is a time, {value:g}, but rows have none; pass time=, or set it to {other}")
         elif state is not None and state.last_time is not None:
             raise ValueError(
                 f"expected times, as rows had them up to {state.last_time}, but got none; pass time=, or call "

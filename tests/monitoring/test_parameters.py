@@ -66,7 +66,7 @@ def test_rules_for_features_that_rows_do_not_have_are_refused():
 @pytest.mark.parametrize(("name", "other"), [("min_duration", "a whole number of rows"), ("max_gap", "None")])
 def test_durations_need_times(name, other):
     monitor = Monitor(small_model(), **{name: timedelta(minutes=1)})
-    with pytest.raises(ValueError, match=f"{name} is a time, but rows have none; pass time=, or set it to {other}"):
+    with pytest.raises(ValueError, match=f"{name} is a time, 60, but rows have none; pass time=, or set it to {other}"):
         monitor.update(normal_rows(5))
     monitor.update(normal_rows(5), time=np.arange(5.0))
 
