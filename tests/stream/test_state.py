@@ -1,16 +1,21 @@
+"""States stay as they are, publish and refuse; their pending rows keep their order."""
+
+import pickle
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from comparisons import bits_of_stream as bits
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamkpca.components import snapshot
 from streamkpca.components.refit import RefitSettings
 from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.state import State, latest_axes, record_pending, totals_and_sample
+from streamkpca.stream.state import RowBuffer, State, latest_axes, record_pending, totals_and_sample
 from streamkpca.stream.transitions import advance, fit, forget, merge, refit
 
 ROWS = np.random.default_rng(0).normal(size=(120, 2))
@@ -182,3 +187,38 @@ def test_a_merge_keeps_the_last_drift_in_the_count_of_all_rows():
 def test_factors_that_are_no_share_are_refused(factor):
     with pytest.raises(ValueError, match=r"forget: factor must be a finite number in \[0, 1\]"):
         forget(stream_of(13), factor)
+
+
+# Pending rows
+
+
+@given(st.lists(st.integers(0, 40), max_size=8))
+def test_rows_stay_in_order_and_older_values_do_not_change(sizes):
+    values, start = [RowBuffer.empty(2)], 0
+    for size in sizes:
+        piece = slice(start, min(start + size, 119))
+        values.append(values[-1].join(ROWS[piece], WEIGHTS[piece]))
+        start = piece.stop
+    stops = np.minimum(np.cumsum([0, *sizes]), 119)
+    for value, stop in zip(values, stops, strict=True):
+        assert value.n_rows == stop
+        np.testing.assert_array_equal(value.rows, ROWS[:stop])
+        np.testing.assert_array_equal(value.weights, WEIGHTS[:stop])
+
+
+def test_single_rows_do_not_become_ever_more_pieces():
+    pending = RowBuffer.empty(2)
+    for i in range(600):
+        pending = pending.join(ROWS[i % 120 : i % 120 + 1], 1.0)
+        assert len(pending.row_pieces) <= 256
+    np.testing.assert_array_equal(pending.rows, np.tile(ROWS, (5, 1)))
+
+
+def test_equal_buffers_have_equal_pickles():
+    """However their rows were cut."""
+    whole = RowBuffer.empty(2).join(ROWS[:3], WEIGHTS[:3])
+    cut = RowBuffer.empty(2).join(ROWS[:1], WEIGHTS[:1]).join(ROWS[1:3], WEIGHTS[1:3])
+    assert pickle.dumps(whole) == pickle.dumps(cut)
+    again = pickle.loads(pickle.dumps(cut)).join(ROWS[9:11], 3.0)
+    np.testing.assert_array_equal(again.rows, np.concatenate([ROWS[:3], ROWS[9:11]]))
+    np.testing.assert_array_equal(again.weights, [*WEIGHTS[:3], 3.0, 3.0])

@@ -1,10 +1,49 @@
-"""How often Page's test errs, and weights that decay below all numbers."""
+"""Sums of a block against their definition, how often Page's test errs, and weights that decay below all numbers."""
 
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
+import pytest
+from naive import rbf
 
+from streamkpca._core.linalg import solve_factor
+from streamkpca.dictionary.basis import Basis
+from streamkpca.dictionary.moments import Moments, RecordedMoments
+from streamkpca.kernels import RBF
+from streamkpca.stream.parameters import Settings
+from streamkpca.stream.state import State, begin_summary
+from streamkpca.stream.step import record_block
 from streamkpca.stream.summary import ResidualTrend, decay_weights
+
+
+def scene(seed, m, b, gamma=0.3, spread=1.0):
+    rng = np.random.default_rng(seed)
+    basis = Basis.empty(RBF(gamma), 3)
+    basis, _ = basis.extend(spread * rng.normal(size=(m, 3)))
+    return basis, rng.normal(size=(b, 3)), rng.choice([0.5, 1.0, 2.0], b)
+
+
+@pytest.mark.parametrize("spread", [1.0, 0.1, 0.03, 0.01, 1e-3])
+def test_errors_of_sums_of_kernel_values_stay_within_the_rounding_amplification(spread):
+    """As atoms come closer, the error stays below the bound; beyond a limit coordinates are summed instead."""
+    basis, rows, weights = scene(5, 24, 400, spread=spread)
+    m = basis.size
+    kernel_rows = basis.kernel.program.matrix(rows, basis.atoms)
+    # The oracle: another factor of the same kernel matrix, and a sum over coordinates.
+    factor = np.linalg.cholesky(rbf(0.3)(basis.atoms, basis.atoms))
+    coordinates = solve_factor(factor, kernel_rows.copy())
+    exact = Moments.zero(m).add(coordinates, np.ones(400), weights)
+    settings = Settings.make(kernel=basis.kernel)
+    summary = begin_summary(State.begin(settings, 3), settings)
+    stats = summary.atom_stats.join(np.arange(m), np.ones(m), np.zeros(m))
+    summary = replace(summary, basis=basis, record=RecordedMoments.zero(m), atom_stats=stats)
+    summary = record_block(summary, rows, weights, None)
+    lost = np.abs(np.linalg.eigvalsh(summary.moments.second) - np.linalg.eigvalsh(exact.second)).max()
+    assert lost <= (1e-12 + basis.rounding_amplification) * weights.sum()
+    assert basis.is_well_conditioned is (basis.rounding_amplification <= 1e-8)
+    assert np.trace(summary.moments.second) + summary.moments.losses.total == pytest.approx(weights.sum(), rel=1e-12)
+    assert summary.moments.losses.rounding == pytest.approx(basis.rounding_amplification * weights.sum())
 
 
 def test_a_steady_stream_is_hardly_ever_accused():
