@@ -21,6 +21,7 @@ from streamkpca.export import to_c, to_onnx
 from streamkpca.export.model import formula_of
 from streamkpca.export.views import fit_views
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, Sigmoid
+from streamkpca.monitoring.rarity import Views
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path")
@@ -150,8 +151,7 @@ def exact_rbf_errors(model, rows, gamma):
 
 def rarity_of(model, rows, rounding=0.0):
     """Return in how many healthy rows one is as odd by the rarer view, where novelty below rounding is not."""
-    views = fit_views(model)
-    assert views is not None
+    views = Views(*fit_views(model))
     novelty = model.novelty(rows)
     # Zeros are as common as a score can be.
     return views.rarity_of(views.score(np.where(novelty > rounding, novelty, 0.0), rows, rows.shape[1]))

@@ -14,8 +14,7 @@ from streamkpca.export.c_learning import write_learning_file
 from streamkpca.export.c_text import CText, comment_of, comment_safe, enum_of, fill_template, read_template
 from streamkpca.export.device_state import RETURN_PERIOD
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.views import DOUBLE_ROUNDING, N_LEVELS, SINGLE_ROUNDING, fit_views, relation_text, tabulate
-from streamkpca.monitoring.rarity import Views
+from streamkpca.export.views import N_LEVELS, BothViews, fit_views, relation_text, tabulate
 
 _ACCURACY = {
     "double": "equal to Python's answers to 1e-12 of k(x, x), unless atoms nearly depend on each other.",
@@ -136,11 +135,10 @@ def _write_answers(model: Any, name: str, dtype: str) -> str:
     return _comment(source, formula, uses, n_stack=s + layout.width + (0 if views is None else d)) + body
 
 
-def _write_relation(source: CText, formula: Formula, views: Views) -> str:
+def _write_relation(source: CText, formula: Formula, views: BothViews) -> str:
     """Write the tables of the relation and of rarities; return the text of the functions that read them."""
     is_single = source.dtype == "float"
-    assert views.relation is not None
-    tables = tabulate(views, formula.mean_value(), SINGLE_ROUNDING if is_single else DOUBLE_ROUNDING)
+    tables = tabulate(views, formula.mean_value(), single=is_single)
     tables |= {"inverse_scales": 1.0 / views.relation.scale, "mean": views.relation.mean}
     for what, table in tables.items():
         source.table(what, table)

@@ -26,11 +26,10 @@ from streamkpca.dictionary.moments import RowSums
 from streamkpca.dictionary.selection import Choice
 from streamkpca.export.layout import centre_of
 from streamkpca.export.model import formula_of
-from streamkpca.export.views import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, fit_views, tabulate
+from streamkpca.export.views import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, BothViews, fit_views, tabulate
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.base import InUnits, Scaled
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.rarity import Views
 from streamkpca.stream.state import record_pending
 from streamkpca.stream.summary import Summary
 
@@ -337,7 +336,6 @@ def values_of(
             # The relation of the device may be another one, but both know novelty in one kernel's units.
             judged["threshold"] = np.maximum(like["threshold"], _levels(views, constants) * [1.0, 0.0])
     elif views is not None:
-        assert views.relation is not None
         tables = b"".join(table.tobytes() for table in device_tables(views, constants).values())
         mean = (views.relation.mean - constants["centre"]) * constants["scale"]
         judged = {"scales": zlib.crc32(tables), "mean": mean, "threshold": _levels(views, constants)}
@@ -378,16 +376,15 @@ def _leave_out_dependent(summary: Summary) -> Summary:
         summary = summary.apply_choice(Choice(weakest[:0], weakest), summary.basis.atoms[:0], weakest[:0], np.empty(0))
 
 
-def _levels(views: Views, constants: dict[str, Any]) -> Array:
+def _levels(views: BothViews, constants: dict[str, Any]) -> Array:
     """Return the novelty and the surprise (2,) above which a row is an alarm at first, as a device has them."""
     place, relation = (scale.level(float(constants["return_period"])) for scale in views.scales)
     return np.maximum([place / constants["unit"], relation], SINGLE_ROUNDING)
 
 
-def device_tables(views: Views, constants: dict[str, Any]) -> dict[str, Array]:
+def device_tables(views: BothViews, constants: dict[str, Any]) -> dict[str, Array]:
     """Return the tables of `relation.c` for a device, in single precision; levels are shares of its own first ones."""
-    assert views.relation is not None
-    tables = tabulate(views, float(constants["unit"]), SINGLE_ROUNDING)
+    tables = tabulate(views, float(constants["unit"]), single=True)
     tables["levels"] -= np.log(_levels(views, constants) * [constants["unit"], 1.0])[:, None]
     with np.errstate(over="ignore"):
         tables["inverse_scales"] = 1.0 / (views.relation.scale * constants["scale"])

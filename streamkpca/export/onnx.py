@@ -13,10 +13,9 @@ from streamkpca._version import __version__
 from streamkpca.errors import name_errors
 from streamkpca.export.layout import Layout
 from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.views import DOUBLE_ROUNDING, fit_views, tabulate
+from streamkpca.export.views import BothViews, fit_views, tabulate
 from streamkpca.kernels.logarithms import log_values
 from streamkpca.kernels.program import Arithmetic, Base
-from streamkpca.monitoring.rarity import Views
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -182,10 +181,9 @@ def _explained(graph: Graph, formula: Formula, values: str) -> str:
     return graph.node("ReduceSumSquare", coordinates, axes=[1], keepdims=0)
 
 
-def _write_views(graph: Graph, formula: Formula, views: Views, rows: str, novelty: str) -> dict[str, str]:
+def _write_views(graph: Graph, formula: Formula, views: BothViews, rows: str, novelty: str) -> dict[str, str]:
     """Write the rarity (n,) of rows (n, d) with a novelty, and expected numbers and their terms (n, d)."""
     relation = views.relation
-    assert relation is not None
     away = graph.node("Div", graph.node("Sub", rows, relation.mean), relation.scale)
     away = graph.at_most(graph.at_least(away, -_FARTHEST), _FARTHEST)
     residuals = _product(graph, away, relation.precision / np.diagonal(relation.precision)[:, None])
@@ -193,7 +191,7 @@ def _write_views(graph: Graph, formula: Formula, views: Views, rows: str, novelt
     sizes = graph.node("Div", residuals, relation.units)
     terms = graph.node("Log", graph.node("Add", graph.node("Mul", sizes, sizes), 1.0))
     surprise = graph.node("ReduceSum", terms, np.array([1]), keepdims=0)
-    levels = tabulate(views, formula.mean_value(), DOUBLE_ROUNDING)["levels"]
+    levels = tabulate(views, formula.mean_value(), single=False)["levels"]
     place, other = (_rank(graph, *view) for view in zip((novelty, surprise), levels, strict=True))
     rarer = graph.node("Where", graph.node("Greater", place, other), place, other)
     rarity = graph.at_least(graph.node("Div", rarer, views.rarity_divisor), 1.0)

@@ -1,21 +1,21 @@
 """How rare a row is and what is expected of its numbers, as tables of exports: the two views of a monitor."""
 
 from importlib.resources import files
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from streamkpca._core.arrays import Array
 from streamkpca.components.relation import Relation
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.rarity import Views
+from streamkpca.monitoring.rarity import RarityScale, Views
 from streamkpca.stream.calibration import calibrate
 
 # Rarities 1, 2, 4, ... 32,768 whose scores are written: two numbers each for thirty bits.
 N_LEVELS: Final = 16
 # Rounding of scores in single precision and in double, in units of k(x, x).
 SINGLE_ROUNDING: Final = 1e-5
-DOUBLE_ROUNDING: Final = 1e-12
+_DOUBLE_ROUNDING = 1e-12
 # Of fewer sampled rows no scale is made, as in a monitor.
 LEAST_ROWS: Final = 64
 # The table of more features is larger than that of most models' atoms.
@@ -27,11 +27,16 @@ _ENOUGH = 1000
 _LEAST_STEP = 0.5
 
 
-def fit_views(model: object) -> Views | None:
-    """Fit both views of a model to its sampled rows without gaps, each scored as if it had not been seen.
+class BothViews(NamedTuple):
+    """Views with a relation."""
 
-    None of a model without enough of these or with more than 256 features.
-    """
+    relation: Relation
+    scales: tuple[RarityScale, ...]
+    rarity_divisor: float
+
+
+def fit_views(model: object) -> BothViews | None:
+    """Fit both views to a model's sampled rows without gaps; None of fewer than 64 rows, or over 256 features."""
     if not isinstance(model, StreamingKernelPCA) or not model.reservoir_size:
         return None
     found = calibrate(model.state_, model.settings(), n_least=_ENOUGH)
@@ -40,25 +45,25 @@ def fit_views(model: object) -> Views | None:
     if len(rows) < LEAST_ROWS or rows.shape[1] > MOST_FEATURES:
         return None
     relation, surprise = Relation.fit_in_parts(rows)
-    return Views.fit(relation, np.stack([found.novelty[is_whole], surprise]))
+    views = Views.fit(relation, np.stack([found.novelty[is_whole], surprise]))
+    return BothViews(relation, views.scales, views.rarity_divisor)
 
 
-def tabulate(views: Views, own: float, rounding: float) -> dict[str, Array]:
+def tabulate(views: BothViews, own: float, *, single: bool) -> dict[str, Array]:
     """Return the tables of the C text `relation.c`, but for how numbers are standardised.
 
     `precision` is the lower triangle of the relation's, row after row, with the reciprocals of its diagonal. `levels`
-    (2, 16) are logarithms of scores, none below `rounding`, which novelty has in units of `own`, k(x, x).
+    (2, 16) are logarithms of scores, none below rounding, which novelty has in units of `own`, k(x, x).
     """
-    relation = views.relation
-    assert relation is not None
-    precision = relation.precision.copy()
+    precision = views.relation.precision.copy()
     np.fill_diagonal(precision, 1.0 / np.diagonal(precision))
+    rounding = SINGLE_ROUNDING if single else _DOUBLE_ROUNDING
     levels = np.array([[scale.level(2.0**k) for k in range(N_LEVELS)] for scale in views.scales])
     levels = np.log(np.maximum(levels, [[rounding * own], [rounding]]))
     levels[:, -1] = np.maximum(levels[:, -1], levels[:, -2] + _LEAST_STEP)
     return {
         "precision": precision[np.tril_indices(len(precision))],
-        "inverse_units": 1.0 / relation.units,
+        "inverse_units": 1.0 / views.relation.units,
         "levels": levels,
         "rarity_divisor": np.array([views.rarity_divisor]),
     }

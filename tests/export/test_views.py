@@ -32,7 +32,7 @@ def test_fresh_rows_are_as_rare_as_the_scales_say(kind):
 
 def test_levels_ascend_and_stay_above_rounding():
     model = StreamingKernelPCA(2, max_atoms=16).partial_fit(np.round(rows_of("rounded")))
-    levels = tabulate(fit_views(model), 2.0, SINGLE_ROUNDING)["levels"]
+    levels = tabulate(fit_views(model), 2.0, single=True)["levels"]
     assert (np.diff(levels) >= 0.0).all()
     assert (np.diff(levels)[:, -1] >= 0.5).all()
     assert (levels[0] >= np.log(2.0 * SINGLE_ROUNDING)).all()
