@@ -35,7 +35,7 @@ LINES = {
     "monitoring": 1_515,
     "plots": 386,
     "rows": 481,
-    "stream": 1_337,
+    "stream": 1_336,
     "tables": 1_740,
 }
 # Counts over the whole package, and over the manual for words.

@@ -79,29 +79,6 @@ class RowBuffer(NamedTuple):
         return type(self).of, (self.kept_rows, self.weights)
 
 
-class BlockCutter:
-    """Pending rows and new ones, (n, d) and (n,), cut into `n_blocks` full blocks and a rest, mostly views."""
-
-    def __init__(self, pending: RowBuffer, rows: Rows, weights: Array, block_size: int) -> None:
-        self.n_blocks = (pending.n_rows + len(rows)) // block_size
-        self._rows, self._weights, self._size = rows, weights, block_size
-        self._n_missing = block_size - pending.n_rows
-        self._first = rows[: self._n_missing], np.ascontiguousarray(weights[: self._n_missing])
-        if pending.n_rows:
-            self._first = (
-                np.concatenate([pending.rows, self._first[0]]),
-                np.concatenate([pending.weights, self._first[1]]),
-            )
-
-    def block(self, number: int) -> tuple[Array, Array]:
-        """Return the rows and weights of a block; those of number `n_blocks` are the rest."""
-        if number == 0:
-            return self._first
-        start = self._n_missing + (number - 1) * self._size
-        piece = slice(start, start + self._size)
-        return self._rows[piece], np.ascontiguousarray(self._weights[piece])
-
-
 class Provisional(NamedTuple):
     """Axes made for readers before the first refit, and what they were made from."""
 
