@@ -1,7 +1,7 @@
 """From the moments of rows to weights, axes, and the snapshot that answers.
 
-* `weights`: Tipping's sparse maximum-likelihood weights by one of three optimisers, and the searches for their noise
-  variance; `likelihood` has the Gaussian model that all three maximise, and the default one, coordinate ascent.
+* `likelihood`: the Gaussian model of Tipping's weights; `weights`: three optimisers of it; `noise`: searches for the
+  noise variance that decides how many weights are zero.
 * `spectrum`: principal axes and eigenvalues from moments, and bounds of the eigenvalues.
 * `refit`: all of this in one call, from candidates and moments to a snapshot.
 * `snapshot`: the immutable result and its novelty score; `preimages` and `expectation` are other answers.

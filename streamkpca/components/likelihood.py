@@ -1,12 +1,11 @@
-"""The Gaussian model behind the weights, c ~ N(0, sigma^2 I + Phi^T W Phi), and its maximum by coordinate ascent.
+"""The Gaussian model behind the weights, c ~ N(0, sigma^2 I + Phi^T W Phi), and the maximum over positive ones.
 
 `statistics` computes its likelihood by features, in O(r^3) for r coordinates; `GramModel` by inner products of the k
 active candidates, in O(k^3). Everything is in units of the noise variance, so that C = I + Phi^T W Phi. With
 A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T, the derivative by weight i is (Q_ii - A_ii) / 2.
 
-Weights come one at a time and then together. `CandidateGram` keeps the inner products of the few active candidates with
-all others, `ActiveSet` is the model with weights for some of them, `newton_refine` brings these to their maximum, and
-`coordinate_ascent` decides which candidates have a weight.
+`CandidateGram` keeps the inner products of the few active candidates with all others, `ActiveSet` is the model with
+weights for some of them, and `newton_refine` brings these to their maximum.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from streamkpca._core.arrays import Array, Indices
 from streamkpca._core.concurrency import cached_property
-from streamkpca.components._loops import ascend, step_gains
 from streamkpca.errors import SparsityError
 
 # The smallest eigenvalue of a covariance in these units is 1. A Cholesky factor, and solutions by it, may be
@@ -357,93 +355,3 @@ def _relative_step(model: GramModel) -> tuple[Array, float]:
             step = dpotrs(factor, gradient)[0]
             return step, 0.5 * float(gradient @ step)
     return np.zeros_like(gradient), 0.0
-
-
-_MOST_STEPS = 512
-# At least this many candidates are chosen at a time.
-_FEWEST_NEWCOMERS = 8
-# Steps that gain a smaller share of the best are left to Newton's method, or to a later round.
-_WORTHWHILE = 0.01
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WeightFit:
-    """Sparse weights (p,), none negative, and how they were found.
-
-    `trace` holds the mean log-likelihood of a data point at the start and after each round; it never decreases.
-    `converged` says that nothing worth the tolerance was left to gain. Optimisers take and return weights in units of
-    the noise variance, and leave the constant of the likelihood out.
-    """
-
-    weights: Array
-    trace: Array
-    converged: bool
-
-    @property
-    def active(self) -> Indices:
-        """Positions of the weights that are not zero, ascending."""
-        return np.flatnonzero(self.weights)
-
-
-def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max_rounds: int) -> WeightFit:
-    """Maximise over one weight at a time, always the one that gains most, and over all that are not zero together.
-
-    Converged when no change of a single weight gains more than `tolerance`, relative to max(1, |likelihood|).
-
-    Notes
-    -----
-    With C_-i the covariance without candidate i, s_i = phi_i^T C_-i^-1 phi_i and q_i = phi_i^T C_-i^-1 S C_-i^-1 phi_i,
-    the likelihood as a function of w_i alone has its one maximum at (q_i - s_i) / s_i^2, or at zero if q_i <= s_i.
-
-    Each round computes the gain of changing any one weight, takes at most 512 steps among the candidates that have a
-    weight and as many that gain most, and brings the weights that are not zero to their maximum by Newton's method.
-    Steps that gain little beside the best are left to a later round, which judges by a better model. Gains are always
-    judged on freshly computed numbers, so rounding cannot accumulate. Steps that turn out to have lowered the
-    likelihood are taken back, and an eighth of them tried; when a single step lowers it, only rounding is left to gain.
-
-    A start pays O(p r^2) once, and O(r (p + r)) for each candidate that is tried; then a Newton step costs O(k^3) for k
-    weights and the gains O(p k^2). With more than 128 weights and more than half as many as coordinates, Newton's
-    method is left out; then, and where inner products lose their digits, the gains cost O(r^3 + p r^2).
-    """
-    candidates = CandidateGram(problem)
-    current = candidates.with_weights(weights)
-    trace, most_steps, converged = [current.log_likelihood], _MOST_STEPS, False
-    while True:
-        least_gain = tolerance * max(1.0, abs(trace[-1]))
-        gains = np.empty(len(weights))
-        step_gains(*current.diagonals(least_gain), current.weights, gains)
-        best_gain = float(gains.max())
-        converged = best_gain <= least_gain
-        if converged or len(trace) > max_rounds:
-            break
-        # Where Newton's method does not apply, the steps have to gain everything.
-        worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.model else least_gain
-        weights, steps = _ascend(current, gains, worthwhile, least_gain, most_steps)
-        proposed = candidates.with_weights(weights)
-        if steps and proposed.log_likelihood >= trace[-1]:
-            current = proposed.refine(worthwhile)
-            trace.append(current.log_likelihood)
-            most_steps = min(2 * most_steps, _MOST_STEPS)
-        elif steps <= 1:
-            converged = True
-            break
-        else:
-            most_steps = max(1, steps // 8)
-    return WeightFit(current.weights, np.array(trace), converged)
-
-
-def _ascend(
-    current: ActiveSet, gains: Array, worthwhile: float, least_gain: float, most_steps: int
-) -> tuple[Array, int]:
-    """Take at most this many worthwhile steps among the active and the candidates that gain most."""
-    others = gains.copy()
-    others[current.active] = 0.0
-    best = np.argsort(-others, kind="stable")[: max(_FEWEST_NEWCOMERS, current.active.size)]
-    newcomers = best[others[best] > least_gain]
-    working, weights = np.concatenate([current.active, newcomers]), current.weights
-    A, Q = current.matrices(newcomers)
-    moving, p = weights[working], len(working)
-    changes, U, V = np.empty(most_steps), np.empty((most_steps, p)), np.empty((most_steps, p))
-    steps = ascend(A, Q, A.diagonal().copy(), Q.diagonal().copy(), moving, worthwhile, changes, U, V)
-    weights[working] = moving
-    return weights, steps

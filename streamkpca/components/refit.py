@@ -10,8 +10,9 @@ from streamkpca._core.arrays import Array, Indices, Positions
 from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
 from streamkpca._core.reservoir import origins_of
 from streamkpca.components import spectrum
+from streamkpca.components.noise import fewest_that_hold, noise_variance_for
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.components.weights import MOST_ROUNDS, Optimiser, fewest_that_hold, fit_weights, noise_variance_for
+from streamkpca.components.weights import MOST_ROUNDS, Optimiser, fit_weights
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning, warn
 from streamkpca.kernels import Kernel
@@ -188,14 +189,12 @@ def refit(
             center=settings.center,
             variance=variance,
         )
+        # Bounds concern the rows, whatever the axes are: they start from the variances along the best axes of the span.
+        n_found = len(found.eigenvalues)
+        best = spectrum.principal_axes(inside, n_found, center=settings.center, variance=variance)
     else:
         found = spectrum.principal_axes(inside, settings.n_components, center=settings.center, variance=variance)
-    # Bounds concern the rows, whatever the axes are: they start from the variances along the best axes of the span.
-    best = (
-        found
-        if settings.axes == "ritz"
-        else spectrum.principal_axes(inside, len(found.eigenvalues), center=settings.center, variance=variance)
-    )
+        best = found
     active_atoms = candidates.rows[used]
     # Novelty is the distance to the span of all atoms of a stream: with 32 of 256 atoms active the average
     # precision on a simulated plant's faults fell from 0.75 to 0.30. A batch has no atoms but the active ones.

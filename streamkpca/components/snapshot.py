@@ -193,12 +193,9 @@ class Snapshot:
         With `n_components` None they are to the span of the span atoms, with a number to the centre plus the span of
         that many axes; with `active_only` to the span of the active atoms, Tipping's eq. (18).
         """
-        to_span = n_components is None and not active_only
-        few = self._measure(rows) if to_span else None
-        if few is not None:
+        if n_components is None and not active_only and (few := self._measure(rows)) is not None:
             return few[0]
         axes = self.axes[:, :n_components]
-
         atoms, factor = (self.active_atoms, self.factor) if active_only else (self.span_atoms, self.span_factor)
 
         def outside_span(chunk: Array) -> Array:
@@ -283,9 +280,7 @@ class Snapshot:
         return self._completion(self._expected_kernel, *self._usual_novelty).complete(rows)
 
     def _completion(self, expected: ExpectedKernel, usual: float, hopeless: float) -> Completion:
-        return Completion(
-            expected, self.span_atoms, self.span_factor, self._novelty_without_gaps, usual, hopeless=hopeless
-        )
+        return Completion(expected, self.span_atoms, self.span_factor, self._novelty_without_gaps, usual, hopeless)
 
     @cached_property
     def _usual_novelty(self) -> tuple[float, float]:

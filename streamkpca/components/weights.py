@@ -1,18 +1,14 @@
-"""Tipping's sparse maximum-likelihood weights by three optimisers, and the noise variance that decides how sparse.
-
-`fit_weights` runs either the coordinate ascent of `likelihood` or one of the paper's two update rules, which are here.
-"""
+"""Tipping's sparse maximum-likelihood weights: coordinate ascent, and the paper's two update rules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
-from streamkpca._core.arrays import Array
-from streamkpca.components import likelihood
-from streamkpca.components.likelihood import WeightFit, coordinate_ascent
-from streamkpca.components.spectrum import leading_eigenpairs, leading_sum
+from streamkpca._core.arrays import Array, Indices
+from streamkpca.components._loops import ascend, step_gains
+from streamkpca.components.likelihood import ActiveSet, CandidateGram, Problem, make_problem, statistics
 
 Optimiser = Literal["coordinate", "fixed_point", "em"]
 OPTIMISERS: tuple[Optimiser, ...] = get_args(Optimiser)
@@ -20,6 +16,31 @@ OPTIMISERS: tuple[Optimiser, ...] = get_args(Optimiser)
 MOST_ROUNDS: dict[Optimiser, int] = {"coordinate": 1_000, "fixed_point": 10_000, "em": 10_000}
 # The paper's rules creep: a round of EM still gains 1 / (2 t^2) from every vanishing weight after t rounds.
 _TOLERANCES: dict[Optimiser, float] = {"coordinate": 1e-10, "fixed_point": 1e-8, "em": 1e-8}
+# Steps of coordinate ascent between two looks at the likelihood, at most.
+_MOST_STEPS = 512
+# At least this many candidates are chosen at a time.
+_FEWEST_NEWCOMERS = 8
+# Steps that gain a smaller share of the best are left to Newton's method, or to a later round.
+_WORTHWHILE = 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightFit:
+    """Sparse weights (p,), none negative, and how they were found.
+
+    `trace` holds the mean log-likelihood of a data point at the start and after each round; it never decreases.
+    `converged` says that nothing worth the tolerance was left to gain. Optimisers take and return weights in units of
+    the noise variance, and leave the constant of the likelihood out.
+    """
+
+    weights: Array
+    trace: Array
+    converged: bool
+
+    @property
+    def active(self) -> Indices:
+        """Positions of the weights that are not zero, ascending."""
+        return np.flatnonzero(self.weights)
 
 
 def fit_weights(
@@ -61,7 +82,7 @@ def fit_weights(
     .. [1] M. E. Tipping, "Sparse kernel principal component analysis", NIPS 13, 2001.
     .. [2] M. E. Tipping, A. C. Faul, "Fast marginal likelihood maximisation for sparse Bayesian models", AISTATS 2003.
     """
-    problem = likelihood.make_problem(features, second_moment, noise_variance)
+    problem = make_problem(features, second_moment, noise_variance)
     p, r = problem.features.shape
     # A zero row changes nothing, so no optimiser would ever touch its weight.
     usable = problem.features.any(axis=1)
@@ -85,6 +106,70 @@ def fit_weights(
     return WeightFit(fit.weights * noise_variance, fit.trace + constant, fit.converged)
 
 
+def coordinate_ascent(problem: Problem, weights: Array, *, tolerance: float, max_rounds: int) -> WeightFit:
+    """Maximise over one weight at a time, always the one that gains most, and over all that are not zero together.
+
+    Converged when no change of a single weight gains more than `tolerance`, relative to max(1, |likelihood|).
+
+    Notes
+    -----
+    With C_-i the covariance without candidate i, s_i = phi_i^T C_-i^-1 phi_i and q_i = phi_i^T C_-i^-1 S C_-i^-1 phi_i,
+    the likelihood as a function of w_i alone has its one maximum at (q_i - s_i) / s_i^2, or at zero if q_i <= s_i.
+
+    Each round computes the gain of changing any one weight, takes at most 512 steps among the candidates that have a
+    weight and as many that gain most, and brings the weights that are not zero to their maximum by Newton's method.
+    Steps that gain little beside the best are left to a later round, which judges by a better model. Gains are always
+    judged on freshly computed numbers, so rounding cannot accumulate. Steps that turn out to have lowered the
+    likelihood are taken back, and an eighth of them tried; when a single step lowers it, only rounding is left to gain.
+
+    A start pays O(p r^2) once, and O(r (p + r)) for each candidate that is tried; then a Newton step costs O(k^3) for k
+    weights and the gains O(p k^2). With more than 128 weights and more than half as many as coordinates, Newton's
+    method is left out; then, and where inner products lose their digits, the gains cost O(r^3 + p r^2).
+    """
+    candidates = CandidateGram(problem)
+    current = candidates.with_weights(weights)
+    trace, most_steps, converged = [current.log_likelihood], _MOST_STEPS, False
+    while True:
+        least_gain = tolerance * max(1.0, abs(trace[-1]))
+        gains = np.empty(len(weights))
+        step_gains(*current.diagonals(least_gain), current.weights, gains)
+        best_gain = float(gains.max())
+        converged = best_gain <= least_gain
+        if converged or len(trace) > max_rounds:
+            break
+        # Where Newton's method does not apply, the steps have to gain everything.
+        worthwhile = max(least_gain, _WORTHWHILE * best_gain) if current.model else least_gain
+        weights, steps = _ascend(current, gains, worthwhile, least_gain, most_steps)
+        proposed = candidates.with_weights(weights)
+        if steps and proposed.log_likelihood >= trace[-1]:
+            current = proposed.refine(worthwhile)
+            trace.append(current.log_likelihood)
+            most_steps = min(2 * most_steps, _MOST_STEPS)
+        elif steps <= 1:
+            converged = True
+            break
+        else:
+            most_steps = max(1, steps // 8)
+    return WeightFit(current.weights, np.array(trace), converged)
+
+
+def _ascend(
+    current: ActiveSet, gains: Array, worthwhile: float, least_gain: float, most_steps: int
+) -> tuple[Array, int]:
+    """Take at most this many worthwhile steps among the active and the candidates that gain most."""
+    others = gains.copy()
+    others[current.active] = 0.0
+    best = np.argsort(-others, kind="stable")[: max(_FEWEST_NEWCOMERS, current.active.size)]
+    newcomers = best[others[best] > least_gain]
+    working, weights = np.concatenate([current.active, newcomers]), current.weights
+    A, Q = current.matrices(newcomers)
+    moving, p = weights[working], len(working)
+    changes, U, V = np.empty(most_steps), np.empty((most_steps, p)), np.empty((most_steps, p))
+    steps = ascend(A, Q, A.diagonal().copy(), Q.diagonal().copy(), moving, worthwhile, changes, U, V)
+    weights[working] = moving
+    return weights, steps
+
+
 _Rule = Callable[[Array, Array, Array], Array]
 
 
@@ -100,18 +185,18 @@ _RULES: dict[str, tuple[_Rule, float]] = {"em": (_em_rule, 1e-2), "fixed_point":
 
 
 def _repeat(
-    rule: _Rule, vanishing: float, problem: likelihood.Problem, weights: Array, *, tolerance: float, max_rounds: int
+    rule: _Rule, vanishing: float, problem: Problem, weights: Array, *, tolerance: float, max_rounds: int
 ) -> WeightFit:
     """Update all weights (p,) together until a round gains too little, falling back on EM where the rule loses."""
     active = np.flatnonzero((weights > 0.0) & problem.features.any(axis=1))
-    part, w = likelihood.Problem(problem.features[active], problem.second_moment), weights[active]
-    found = likelihood.statistics(part, w)
+    part, w = Problem(problem.features[active], problem.second_moment), weights[active]
+    found = statistics(part, w)
     a, q, trace = found.diagonal_A, found.diagonal_Q, [found.unit_log_likelihood]
     converged = False
     while not converged and len(trace) <= max_rounds:
         has_vanished = (w * a < vanishing) & (q <= a * (1.0 - w * a))
         for proposal in (np.where(has_vanished, 0.0, rule(w, a, q)), _em_rule(w, a, q)):
-            found = likelihood.statistics(part, proposal)
+            found = statistics(part, proposal)
             if found.unit_log_likelihood >= trace[-1]:
                 break
         else:
@@ -121,184 +206,8 @@ def _repeat(
         trace.append(found.unit_log_likelihood)
         kept = np.flatnonzero(proposal)
         if kept.size < w.size:
-            part = likelihood.Problem(part.features[kept], part.second_moment)
+            part = Problem(part.features[kept], part.second_moment)
         active, w, a, q = active[kept], proposal[kept], found.diagonal_A[kept], found.diagonal_Q[kept]
     result = np.zeros_like(weights)
     result[active] = w
     return WeightFit(result, np.array(trace), converged)
-
-
-# The least noise variance of a search, as a share of the largest.
-_LEAST_SHARE = 1e-10
-# Factor of the noise variance from one fit to the next, until enough candidates are active.
-_COARSE_STEP = 0.5
-# Factor of the noise variance from one fit to the next, near the number of candidates that is wanted.
-_FINE_STEP = 0.97
-# Fits near the noise variance that a search starts from.
-_FITS_NEAR_START = 8
-# Fits of a whole search.
-_MOST_FITS = 100
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NoiseSearch:
-    """The noise variance of a search for a number of active candidates, and the fit there.
-
-    `exact` is false where the fit has the largest smaller number that the search met.
-    """
-
-    noise_variance: float
-    fit: WeightFit
-    exact: bool
-
-
-def least_noise_variance(second_moment: Array) -> float:
-    """Return the least noise that is searched, above zero; the likelihood loses the digits that separate it from S."""
-    return max(_LEAST_SHARE * float(np.trace(second_moment)), float(np.finfo(float).tiny))
-
-
-def noise_variance_for(
-    n_active: int, fit_at: Callable[..., WeightFit], second_moment: Array, *, start: tuple[Array, float] | None = None
-) -> NoiseSearch:
-    """Search for the noise variance that leaves exactly this many of p candidates active, from 1 to p.
-
-    ``fit_at(noise_variance, initial_weights=None)`` is `fit_weights` of the candidates and the second moment (r, r).
-    `start` holds the weights (p,) and the noise variance of the last search, for data that resemble its data. Its noise
-    is tried first, then steps of 3 % from there, and between them.
-
-    Where eight fits are not enough, and without a start, the search begins at the largest eigenvalue, where nothing is
-    active. The noise is halved until at least as many are active as wanted; the last halving is repeated in steps of
-    3 %, and if the count jumps over the wanted one between two of them, they are bisected until they are within one
-    part in 1e6. The count is not monotone in the noise, so several ranges may leave as many; this finds the noisiest
-    that is not narrower than a step, or else the nearest count below.
-    """
-    least = least_noise_variance(second_moment)
-    if start is not None:
-        near, noise = start
-        too_few, too_many = np.inf, 0.0
-        for _ in range(_FITS_NEAR_START):
-            fit = fit_at(max(noise, least), initial_weights=near)
-            if len(fit.active) == n_active:
-                return NoiseSearch(max(noise, least), fit, exact=True)
-            if len(fit.active) > n_active:
-                too_many = noise
-                noise = min(noise / _FINE_STEP, float(np.sqrt(noise * too_few)))
-            else:
-                too_few = noise
-                noise = max(noise * _FINE_STEP, float(np.sqrt(noise * too_many)))
-
-    noisy = max(float(leading_eigenpairs(second_moment, 1)[0][0]), least)
-    quiet: float | None = None
-    best_noise, best = noisy, fit_at(noisy)
-    warm, step = best.weights, _COARSE_STEP
-    coarse: tuple[float, WeightFit] | None = None
-    for _ in range(_MOST_FITS - 1):
-        if len(best.active) == n_active or (noisy == least if quiet is None else noisy <= quiet * (1.0 + 1e-6)):
-            break
-        noise = max(step * noisy, least) if quiet is None else float(np.sqrt(noisy * quiet))
-        fit = fit_at(noise, initial_weights=warm)
-        count = len(fit.active)
-        if count >= n_active and step == _COARSE_STEP:
-            # The count is not monotone: only small steps find the noisiest of the ranges with the same count.
-            step = _FINE_STEP
-            if count == n_active:
-                coarse = noise, fit
-            continue
-        if count > n_active:
-            quiet = noise
-            continue
-        noisy, warm = noise, fit.weights
-        if count >= len(best.active):
-            best_noise, best = noise, fit
-    if coarse is not None and len(best.active) != n_active:
-        best_noise, best = coarse
-    return NoiseSearch(best_noise, best, exact=len(best.active) == n_active)
-
-
-# The loss falls about as this power of the noise: as powers of 1.4 to 7 on six data sets.
-_LOSS_ORDER = 3.0
-# Part of the allowed loss that is aimed at. One atom of a hundred is about a tenth.
-_AIM = 0.85
-# Part of the allowed loss from which on a start is kept.
-_KEPT = 0.7
-# Least part of the allowed loss that counts.
-_COUNTED = 1e-3
-# The search ends when the noise variances on both sides are within this factor.
-_NARROW = 1.01
-# Fits of such a search.
-_MOST_FITS_TO_HOLD = 30
-
-
-class _Trial(NamedTuple):
-    """A noise variance, the share of variance that the candidates active there lose, and their number."""
-
-    noise_variance: float
-    loss: float
-    n_active: int
-
-
-def fewest_that_hold(
-    n_components: int,
-    most_lost: float,
-    fit_at: Callable[..., WeightFit],
-    second_moment: Array,
-    span_of: Callable[[Array], Array],
-    *,
-    start: tuple[Array, float] | None = None,
-) -> NoiseSearch | None:
-    """Search for the noise variance that leaves the fewest active whose span holds nearly all variance on q axes.
-
-    Within the span, the sum of the q largest eigenvalues of the second moment (r, r) may be less by the share
-    `most_lost`, and at least as many candidates must be active as there are axes with variance. `span_of` takes weights
-    (p,) and returns orthonormal rows (k, r). None where no noise variance leaves enough. `fit_at` and `start` are as
-    for `noise_variance_for`.
-
-    The search begins at the noise of `start`, or else at the (q + 1)-th eigenvalue, and interpolates between the
-    logarithms of noise and loss. It ends where the noisier end of a bracket loses too much, and leaves at most one
-    candidate less or is within 1 %; sooner where as many are active as axes, or with a start where at least seven
-    tenths of the allowance are lost.
-    """
-    least = least_noise_variance(second_moment)
-    eigenvalues = leading_eigenpairs(second_moment, min(n_components + 1, len(second_moment)))[0]
-    held_by_all = float(eigenvalues[:n_components].sum())
-    n_needed = int(np.count_nonzero(eigenvalues[:n_components] > least))
-    # Nothing is active at the largest eigenvalue.
-    noisy = _Trial(max(float(eigenvalues[0]), least), 1.0, 0)
-    quiet = found = None
-    weights, noise = start or (None, float(eigenvalues[n_components]) if n_components < len(eigenvalues) else least)
-    noise = min(max(noise, least), noisy.noise_variance)
-    for n_fits in range(1, _MOST_FITS_TO_HOLD + 1):
-        fit = fit_at(noise, initial_weights=weights)
-        weights, n_active, span = fit.weights, len(fit.active), span_of(fit.weights)
-        held = leading_sum(span @ second_moment @ span.T, n_components)
-        loss = max(1.0 - held / held_by_all, _COUNTED * most_lost)
-        if n_active < n_needed or loss > most_lost:
-            if noise == least:
-                break
-            # Too few to span the axes count as a loss for which the noise is halved.
-            noisy = _Trial(noise, loss if n_active >= n_needed else max(loss, 2.0**_LOSS_ORDER * most_lost), n_active)
-        else:
-            quiet = _Trial(noise, loss, n_active)
-            if found is None or n_active <= len(found.fit.active):
-                found = NoiseSearch(noise, fit, exact=True)
-            if n_active == n_needed or (start is not None and loss >= _KEPT * most_lost):
-                break
-        if quiet and (quiet.n_active <= noisy.n_active + 1 or noisy.noise_variance <= _NARROW * quiet.noise_variance):
-            break
-        noise = max(_next_noise(noisy, quiet, _AIM * most_lost, bisect=n_fits % 3 == 0), least)
-    return found
-
-
-def _next_noise(noisy: _Trial, quiet: _Trial | None, aim: float, *, bisect: bool) -> float:
-    """Return the noise where a loss near `aim` is expected: within the bracket, or down to a quarter of its one end."""
-    highest = np.log(noisy.noise_variance)
-    lowest = highest - np.log(4.0) if quiet is None else np.log(quiet.noise_variance)
-    if quiet is None or noisy.n_active == 0:
-        end = noisy if quiet is None else quiet
-        expected = np.log(end.noise_variance) + np.log(aim / end.loss) / _LOSS_ORDER
-    else:
-        expected = lowest + (highest - lowest) * np.log(aim / quiet.loss) / np.log(noisy.loss / quiet.loss)
-    if bisect and quiet is not None:
-        expected = 0.5 * (lowest + highest)
-    margin = min(0.1 * (highest - lowest), 0.015)
-    return float(np.exp(np.clip(expected, lowest + margin, highest - margin)))

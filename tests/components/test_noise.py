@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkpca.components.weights import (
-    fewest_that_hold,
-    fit_weights,
-    least_noise_variance,
-)
+from streamkpca.components.noise import fewest_that_hold, least_noise_variance
+from streamkpca.components.weights import fit_weights
 
 
 def draw_problem(seed, *, n=100, p=30, r=8):

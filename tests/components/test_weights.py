@@ -13,8 +13,7 @@ from tipping import (
     scatter_matrices,
 )
 
-from streamkpca.components import likelihood as weight_optimisers
-from streamkpca.components import weights as weights_module
+from streamkpca.components import likelihood, weights
 from streamkpca.components.weights import OPTIMISERS, fit_weights
 
 
@@ -70,8 +69,8 @@ def test_coordinate_ends_where_no_weight_wants_to_move(problem, are_few):
     features, second_moment, noise = problem
     with pytest.MonkeyPatch.context() as patch:
         if not are_few:
-            patch.setattr(weight_optimisers, "_FEW", -1)
-            patch.setattr(weight_optimisers, "_FEW_OF", -1)
+            patch.setattr(likelihood, "_FEW", -1)
+            patch.setattr(likelihood, "_FEW_OF", -1)
         fit = fit_weights(features, second_moment, noise, tolerance=1e-14, max_rounds=5_000)
     assert fit.converged
     A, Q = scatter_matrices(fit.weights, features, second_moment, noise)
@@ -189,7 +188,7 @@ def test_small_noise_is_survived():
 
 def test_a_round_that_lowers_the_likelihood_is_taken_back(monkeypatch):
     features, second_moment, noise = draw_problem(14)
-    genuine = weight_optimisers.ascend
+    genuine = weights.ascend
 
     def spoilt(*arguments):
         steps = genuine(*arguments)
@@ -197,7 +196,7 @@ def test_a_round_that_lowers_the_likelihood_is_taken_back(monkeypatch):
             arguments[4][:] += 100.0
         return steps
 
-    monkeypatch.setattr(weight_optimisers, "ascend", spoilt)
+    monkeypatch.setattr(weights, "ascend", spoilt)
     fit = fit_weights(features, second_moment, noise, tolerance=1e-6)
     assert (np.diff(fit.trace) >= 0.0).all()
     monkeypatch.undo()
@@ -206,7 +205,7 @@ def test_a_round_that_lowers_the_likelihood_is_taken_back(monkeypatch):
 
 
 def test_fixed_point_falls_back_on_em(monkeypatch):
-    monkeypatch.setitem(weights_module._RULES, "fixed_point", (lambda w, a, q: w + 100.0, 0.0))
+    monkeypatch.setitem(weights._RULES, "fixed_point", (lambda w, a, q: w + 100.0, 0.0))
     arguments = dict(initial_weights=np.ones(2), max_rounds=5)
     fallen = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimiser="fixed_point", **arguments)
     em = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimiser="em", **arguments)
