@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from streamkpca.cli.console import Signals, print_facts, print_warning, printable
 from streamkpca.cli.models import Saved
 from streamkpca.errors import text_of
-from streamkpca.tables import Batch, Table, TableError, open_table
+from streamkpca.tables import Asked, Batch, Table, TableError
 from streamkpca.tables.errors import list_names, write_names
 
 _READING = (
@@ -50,7 +50,7 @@ def open_tables(files: Sequence[str], options: Mapping[str, Any], saved: Saved, 
         one = known if len(files) == 1 else known._replace(time=())
         try:
             more: Any = {"known": one, "on_missing": saved.model.on_missing, "looks": looks, "start": start}
-            table = open_table(file, **reading, **more)
+            table = Table(file, Asked(**reading, **more))
         except TableError as error:
             if start is None:
                 raise
@@ -70,7 +70,7 @@ def list_machines(file: str, options: Mapping[str, Any]) -> list[str]:
     column = options["by"][0]
     if options["follow"] or file == "-" or Path(file).is_fifo():
         raise click.UsageError(f"--by {column}: reads FILE once for each machine; choose one, as in --by {column}=M1")
-    return open_table(file, **reading, by=(column, "")).list_texts(column)
+    return Table(file, Asked(**reading, by=(column, ""))).list_texts(column)
 
 
 def _order(tables: list[Table]) -> list[Table]:

@@ -1,7 +1,7 @@
 """Rows of numbers from files as loggers, historians and spreadsheets write them, and tables of results.
 
-It serves the command; nothing here is part of the library's interface. `open_table` finds out how a file is to be read,
-and returns a `Table`; `Writer` writes results. Bytes become rows of numbers in stages, each a function of values:
+It serves the command; nothing here is part of the library's interface. A `Table` finds out how a file is to be read;
+`Writer` writes results. Bytes become rows of numbers in stages, each a function of values:
 
 * `source`: the bytes of files, pipes, compressed files and files that grow; other codes become UTF-8
 * `text_formats`, `binary_formats`: the reader of each format; `reader` says what it answers; `csv_layout` finds the
@@ -13,9 +13,9 @@ and returns a `Table`; `Writer` writes results. Bytes become rows of numbers in 
 * `writer`: results; `errors`: what is refused, and how messages quote it
 """
 
-from streamkpca.tables.columns import Look, Reading
+from streamkpca.tables.columns import Asked, Look, Reading
 from streamkpca.tables.errors import TableError
-from streamkpca.tables.table import Batch, Table, open_table
+from streamkpca.tables.table import Batch, Table
 from streamkpca.tables.writer import WRITTEN, Writer
 
-__all__ = ["WRITTEN", "Batch", "Look", "Reading", "Table", "TableError", "Writer", "open_table"]
+__all__ = ["WRITTEN", "Asked", "Batch", "Look", "Reading", "Table", "TableError", "Writer"]

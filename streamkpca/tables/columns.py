@@ -69,7 +69,7 @@ Machines = tuple[str, tuple[str, ...], tuple[str, ...]]
 class Reading(NamedTuple):
     """How the columns of a file are read, by names; what is known of it beside a saved model.
 
-    columns: the features. time, time_format: see `open_table`. differences: features that are counters. gaps: numbers
+    columns: the features. time, time_format: see `Asked`. differences: features that are counters. gaps: numbers
     of a feature that stand for gaps. wide: the columns of the tag and of the value, where the features are tags.
     """
 
@@ -82,7 +82,28 @@ class Reading(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The options of `open_table`, which says what they mean."""
+    """How a table is to be read.
+
+    header : whether text has names above its rows; None: its contents tell.
+    delimiter, decimal : of CSV; None: its contents tell.
+    columns, drop : names of columns to read, in this order, and to leave out; without names they are "0", "1", ...
+    time, labels : columns handed out beside the rows, and never features: numbers or dates, and numbers. Several
+        columns of times are joined by spaces.
+    time_format : of `strptime`, "number", or "s", "ms", "us" or "ns" for numbers since 1970; None: the cells tell.
+    differences : columns of counters, whose differences are read; None: those of `known`, or what a look finds.
+    gaps : numbers that stand for gaps; None: the first rows tell.
+    wide : column of tags, if each row holds the value of one; the table then has a column for each tag.
+    by : column of machines, and the one whose rows are read.
+    known : how an earlier file of these columns was read.
+    on_bad_rows : "raise" refuses a row with another number of cells, or without a time; "skip" leaves it out.
+    on_missing : a row with gaps (cells without a number) is refused ("raise"), left out ("skip"), or keeps NaN
+        ("marginal"); rows without any number are left out then, and counted.
+    follow : whether to wait for more at the end of text; a file that was replaced or emptied is read anew.
+    start : `Batch.position` of an earlier reading, to go on after it. If the file is another one now, that is an
+        error, or with `follow` a note, and reading from the beginning.
+    looks : whether to look at the first rows for what is not given: the time, tags, machines, counters, columns
+        without numbers; rows that are not in order of time are put in order. `Table.look` tells what was found.
+    """
 
     header: bool | None = None
     delimiter: str | None = None

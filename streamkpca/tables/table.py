@@ -57,8 +57,8 @@ class Batch(NamedTuple):
 
     rows (n,): their numbers in the file, lines of text from 1 with the header, other rows from 0. numbers (n, d):
     C-contiguous float64, NaN in gaps. times, labels (n,): the columns asked for; dates are datetime64[ns], in UTC where
-    the file names a zone. position: where `open_table` goes on after these rows, as JSON; None for streams. done: how
-    much was read so far, in the unit of `Reader.total`.
+    the file names a zone. position: `Asked.start` of a reading that goes on after these rows, as JSON; none of streams.
+    done: how much was read so far, in the unit of `Reader.total`.
     """
 
     rows: Counts
@@ -70,12 +70,24 @@ class Batch(NamedTuple):
 
 
 class Table:
-    """A file or a stream whose rows are read once, in batches; `open_table` makes it.
+    r"""A file, or standard input ("-"), whose rows are read once, in batches; its first bytes tell the format.
 
     reader: of its format. reading: how its columns are read. names: of the columns of `Batch.numbers`. unit: what
     `Batch.rows` counts, "line" or "row". notes: warnings for the user, to which reading adds. look: what the first rows
     have shown. key: the one machine whose rows are read. sorts: whether rows are put in order of time. bad: the rows
     that were left out so far.
+
+    Memory is that of a block of text (1 MiB), of some rows or pages, of a batch in Arrow's file, or of all rows if they
+    are put in order.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
+    >>> _ = path.write_text("t,x,y\n10,1,2\n11,3,Bad\n12,5\n13,6,7\n")
+    >>> table = Table(str(path), Asked(time=["t"], on_bad_rows="skip", on_missing="marginal"))
+    >>> [(batch.rows.tolist(), batch.numbers.tolist()) for batch in table.batches(1000)]
+    [([2, 3, 5], [[1.0, 2.0], [3.0, nan], [6.0, 7.0]])]
+    >>> table.bad.n_read, dict(table.bad.kinds), dict(table.bad.odd_cells)
+    (4, {'other number of cells': 1}, {'y': 1})
     """
 
     def __init__(self, path: str, asked: Asked) -> None:
@@ -208,44 +220,6 @@ class Table:
         """Make the position after a block, and the rows left out at its end."""
         position = None if self.sorts else self.reader.position(block.after[-1])
         return position if position is None or block.state is None else position | {"counters": block.state}
-
-
-def open_table(path: str, **options: Any) -> Table:
-    r"""Open a file, or standard input ("-"), for reading in batches; its first bytes tell the format.
-
-    header : whether text has names above its rows; None: its contents tell.
-    delimiter, decimal : of CSV; None: its contents tell.
-    columns, drop : names of columns to read, in this order, and to leave out; without names they are "0", "1", ...
-    time, labels : columns handed out beside the rows, and never features: numbers or dates, and numbers. Several
-        columns of times are joined by spaces.
-    time_format : of `strptime`, "number", or "s", "ms", "us" or "ns" for numbers since 1970; None: the cells tell.
-    differences : columns of counters, whose differences are read; None: those of `known`, or what a look finds.
-    gaps : numbers that stand for gaps; None: the first rows tell.
-    wide : column of tags, if each row holds the value of one; the table then has a column for each tag.
-    by : column of machines, and the one whose rows are read.
-    known : how an earlier file of these columns was read.
-    on_bad_rows : "raise" refuses a row with another number of cells, or without a time; "skip" leaves it out.
-    on_missing : a row with gaps (cells without a number) is refused ("raise"), left out ("skip"), or keeps NaN
-        ("marginal"); rows without any number are left out then, and counted.
-    follow : whether to wait for more at the end of text; a file that was replaced or emptied is read anew.
-    start : `Batch.position` of an earlier reading, to go on after it. If the file is another one now, that is an
-        error, or with `follow` a note, and reading from the beginning.
-    looks : whether to look at the first rows for what is not given: the time, tags, machines, counters, columns
-        without numbers; rows that are not in order of time are put in order. `Table.look` tells what was found.
-
-    Memory is that of a block of text (1 MiB), of some rows or pages, of a batch in Arrow's file, or of all rows if they
-    are put in order.
-
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
-    >>> _ = path.write_text("t,x,y\n10,1,2\n11,3,Bad\n12,5\n13,6,7\n")
-    >>> table = open_table(str(path), time=["t"], on_bad_rows="skip", on_missing="marginal")
-    >>> [(batch.rows.tolist(), batch.numbers.tolist()) for batch in table.batches(1000)]
-    [([2, 3, 5], [[1.0, 2.0], [3.0, nan], [6.0, 7.0]])]
-    >>> table.bad.n_read, dict(table.bad.kinds), dict(table.bad.odd_cells)
-    (4, {'other number of cells': 1}, {'y': 1})
-    """
-    return Table(path, Asked(**options))
 
 
 def _open_reader(source: Source, asked: Asked) -> Reader:

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.cli.models import Autosave, Saved
 from streamkpca.monitoring import Monitor
-from streamkpca.tables import open_table
+from streamkpca.tables import Asked, Table
 
 HEADER = "when,a,b,c\n"
 FIT = ["fit", "log.csv", "--time", "when", "--model", "m.npz", "--resume"]
@@ -158,7 +158,7 @@ def test_a_model_that_learns_a_file_a_day_does_not_grow_for_ever(folder, monkeyp
     saver = Autosave("m.npz", math.inf, Saved(model), model)
     for day in range(30):
         Path(f"{day}.csv").write_text("a,b\n1,2\n")
-        table = open_table(f"{day}.csv")
+        table = Table(f"{day}.csv", Asked())
         saver.note(table, next(table.batches(10)))
     assert [os.path.basename(path) for path in saver.places] == [f"{day}.csv" for day in range(20, 30)]
 

@@ -17,7 +17,7 @@ import pytest
 from apart import FORKS, in_a_child
 from pyarrow import feather, parquet
 
-from streamkpca.tables import TableError, open_table
+from streamkpca.tables import Asked, Table, TableError
 
 N_CHANGES = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 60
 # Memory beside that of the process, and seconds for one file.
@@ -96,7 +96,7 @@ def try_all(files, folder, first, report):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                for batch in open_table(str(folder / name), **WAYS[number % len(WAYS)]).batches(1000):
+                for batch in Table(str(folder / name), Asked(**WAYS[number % len(WAYS)])).batches(1000):
                     assert len(batch.rows) == len(batch.numbers) > 0
                     assert not np.isinf(batch.numbers).any()
         except TableError as error:
@@ -125,7 +125,7 @@ def check(files, folder):
 def test_damaged_files_are_read_or_refused_in_a_line(name, tmp_path):
     good, rng = good_files()[name], np.random.default_rng(31)
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
-    list(open_table(str(tmp_path / "a.csv")).batches(10))
+    list(Table(str(tmp_path / "a.csv"), Asked()).batches(10))
     check([(f"table.{name}", data) for data in damaged(good, rng)], tmp_path)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_tables_followed import Log
 
-from streamkpca.tables import TableError, open_table
+from streamkpca.tables import Asked, Table, TableError
 from streamkpca.tables.source import find_code, recode
 from streamkpca.tables.text_formats import decode
 
@@ -27,7 +27,7 @@ def opened(data, **options):
     """Open a table that `watch` would open."""
     path = Path(tempfile.mkdtemp(), "table.csv")
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return open_table(str(path), **{"looks": True, "on_missing": "marginal", "on_bad_rows": "skip"} | options)
+    return Table(str(path), Asked(**{"looks": True, "on_missing": "marginal", "on_bad_rows": "skip"} | options))
 
 
 def read(table, n_rows=1000):
@@ -152,8 +152,8 @@ def test_a_growing_file_is_read_as_the_whole_one(kind, cuts, n_rows):
         batches = list(log.batches(n_rows, looks=True, on_missing="marginal", on_bad_rows="skip"))
         for i, part in enumerate(zip(*(batch[:3] for batch in batches), strict=True)):
             np.testing.assert_array_equal(np.concatenate(part), whole[i])
-        later = open_table(
-            str(log.path), looks=True, on_missing="marginal", on_bad_rows="skip", start=batches[0].position
+        later = Table(
+            str(log.path), Asked(looks=True, on_missing="marginal", on_bad_rows="skip", start=batches[0].position)
         )
         np.testing.assert_array_equal(read(later)[1], whole[1][len(batches[0].rows) :])
 
@@ -630,7 +630,7 @@ def test_the_given_files_are_read_rightly(name):
     if not GIVEN.exists():
         pytest.skip("needs ../shared/data/files beside the repository")
     column, number, n_bad, gaps = RIGHT[name]
-    table = open_table(str(GIVEN / name), looks=True, on_missing="marginal", on_bad_rows="skip")
+    table = Table(str(GIVEN / name), Asked(looks=True, on_missing="marginal", on_bad_rows="skip"))
     _, found, times = read(table)
     assert (len(found), table.bad.n_left_out, table.bad.odd_cells) == (table.bad.n_read - n_bad, n_bad, gaps)
     # Lines that stand above the rows again, and that of a restart, are beside the 2,000 rows.

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pyarrow import feather, parquet
 
-from streamkpca.tables import WRITTEN, Reading, Table, TableError, Writer, open_table
+from streamkpca.tables import WRITTEN, Asked, Reading, Table, TableError, Writer
 
 FINITE = st.floats(-1e59, 1e59)
 MATRICES = st.tuples(st.integers(1, 20), st.integers(1, 4)).flatmap(
@@ -40,14 +40,14 @@ def opened(data: bytes | str, folder: Path | None = None, name: str = "table.csv
     """Open a table written to a file; in a folder of its own if none is given."""
     path = Path(folder or tempfile.mkdtemp(), name)
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return open_table(str(path), **options)
+    return Table(str(path), Asked(**options))
 
 
 def piped(monkeypatch, data: bytes, piece: int, **options) -> Table:
     """Open standard input, whose bytes arrive piece by piece, and which cannot seek."""
     pieces = iter([data[i : i + piece] for i in range(0, len(data), piece)])
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=SimpleNamespace(read1=lambda size: next(pieces, b""))))
-    return open_table("-", **options)
+    return Table("-", Asked(**options))
 
 
 # Every format, with dates in the column "t" but for those of numpy.
@@ -127,7 +127,7 @@ def test_every_format_is_read_as_written_and_resumes_at_every_batch(name, X, n_r
         for batch in table.batches(n_rows):
             done += len(batch.rows)
             position = json.loads(json.dumps(batch.position))
-            later = list(open_table(table.path, start=position, **options_of(name)).batches(3))
+            later = list(Table(table.path, Asked(start=position, **options_of(name))).batches(3))
             np.testing.assert_array_equal(np.concatenate([X[:0], *[part.numbers for part in later]]), X[done:])
             assert [row for part in later for row in part.rows] == rows[done:].tolist()
         assert table.reader.total is None or batch.done == table.reader.total
@@ -146,7 +146,7 @@ def test_a_pipe_is_read_as_it_comes(name, X, piece):
 def test_rows_of_a_pipe_come_before_the_next_is_written(monkeypatch):
     pieces = iter([b"x,y\n1,2\n", b"3,", b"4\n5,6\n", b"7,8"])
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=SimpleNamespace(read1=lambda size: next(pieces, b""))))
-    batches = open_table("-").batches(10)
+    batches = Table("-", Asked()).batches(10)
     assert next(batches).numbers.tolist() == [[1, 2]]
     assert next(batches).numbers.tolist() == [[3, 4], [5, 6]]
     assert next(batches).position is None
@@ -173,13 +173,13 @@ def test_bad_rows_are_left_out_and_good_ones_keep_their_lines(rows, n_rows):
         assert [int(told.split("line ")[1].split(":")[0]) for told in table.bad.examples] == bad[:5]
         done = 0
         assert table.bad.n_read == len(kept) + len(bad)
-        for batch in open_table(table.path, on_bad_rows="skip").batches(n_rows):
+        for batch in Table(table.path, Asked(on_bad_rows="skip")).batches(n_rows):
             done += len(batch.rows)
-            later = open_table(table.path, on_bad_rows="skip", start=batch.position)
+            later = Table(table.path, Asked(on_bad_rows="skip", start=batch.position))
             assert [row for part in later.batches(4) for row in part.rows] == kept[done:]
         if bad:
             with pytest.raises(TableError, match=rf"line {bad[0]}: .*--on-bad-rows skip|line {bad[0]}: .*--on-missing"):
-                list(open_table(table.path).batches(n_rows))
+                list(Table(table.path, Asked()).batches(n_rows))
 
 
 GOOD_JSON = ['{"x": 1, "y": 2}', '{"y": 4, "x": 3, "z": "a"}']
@@ -366,7 +366,7 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path, name, data, message):
     if data is not None:
         path.write_bytes(data)
     with pytest.raises(TableError, match=message) as caught:
-        list(open_table(str(path)).batches(10))
+        list(Table(str(path), Asked()).batches(10))
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
 
@@ -427,7 +427,7 @@ def test_results_are_read_back_as_they_were_written(form, tmp_path):
     with Writer(path) as writer:
         for part in (slice(0, 2), slice(2, 3)):
             writer.write({name: column[part] for name, column in columns.items()})
-    table = open_table(path, on_missing="marginal", time=["t"])
+    table = Table(path, Asked(on_missing="marginal", time=["t"]))
     _, numbers, read_times, _ = read(table)
     np.testing.assert_array_equal(numbers, np.column_stack([columns["row"], columns["x"], columns["alarm"]]))
     np.testing.assert_array_equal(read_times, times)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.tables import TableError, open_table
+from streamkpca.tables import Asked, Table, TableError
 from streamkpca.tables import source as sources
 
 
@@ -53,7 +53,7 @@ class Log:
         """Read until nothing more is written."""
         with mock.patch.object(sources, "time", SimpleNamespace(sleep=self.sleep)):
             try:
-                table = open_table(str(self.path), follow=True, **options)
+                table = Table(str(self.path), Asked(follow=True, **options))
                 self.notes = table.notes
                 yield from table.batches(n_rows)
             except Stop:
@@ -138,7 +138,9 @@ def test_positions_and_lines_after_a_replacement_are_those_of_the_new_file(tmp_p
     *_, last = Log(tmp_path / "log", steps).batches(2)
     assert (last.numbers.tolist(), last.rows.tolist()) == ([[4]], [4])
     (tmp_path / "log").write_text("x\n2\n3\n4\n5\n")
-    assert [batch.rows.tolist() for batch in open_table(str(tmp_path / "log"), start=last.position).batches(9)] == [[5]]
+    assert [batch.rows.tolist() for batch in Table(str(tmp_path / "log"), Asked(start=last.position)).batches(9)] == [
+        [5]
+    ]
 
 
 def test_a_file_that_is_another_one_now_is_read_from_its_beginning(tmp_path):
@@ -185,4 +187,4 @@ def test_a_format_that_does_not_grow_line_by_line_is_refused(tmp_path, name, con
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(TableError, match=message):
-        open_table(str(tmp_path / name), follow=True)
+        Table(str(tmp_path / name), Asked(follow=True))
