@@ -29,7 +29,7 @@ LINES = {
     "cli": 1_348,
     "components": 1_644,
     "dictionary": 1_263,
-    "export": 1_221,
+    "export": 1_220,
     "kernels": 1_649,
     "models": 1_281,
     "monitoring": 1_515,

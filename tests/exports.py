@@ -18,7 +18,7 @@ from kinds import PRIMITIVES
 
 from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
 from streamkpca.export import to_c, to_onnx
-from streamkpca.export.model import formula_of
+from streamkpca.export.formula import formula_of
 from streamkpca.export.views import fit_views
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, Sigmoid
 from streamkpca.monitoring.rarity import Views

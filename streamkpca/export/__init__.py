@@ -1,12 +1,19 @@
 """Exports: models that answer without Python, as ONNX graphs or C files, and devices that learn.
 
-onnx, c, c_learning : a model as a graph, as a C file, and as one that goes on learning
-model, layout, views : what all write: answers as tables, rows as kernels compare them, and the views of a monitor
-c_kernel, c_text : a kernel, numbers and comments in C; `answers.c`, `relation.c`, `device.c` are templates
-device_models, device_state : states of devices as models, and their fields
+onnx : `to_onnx`, a model as a graph
+c_answers : `to_c`, a model as a C file, by the template `c_answers.c`: projections, scores, rarity
+c_learning : a C file that goes on learning, by `c_learning.c`
+c_rarity : the part that both have of `c_rarity.c`: rarity, and expected numbers
+c_kernel : a kernel as C functions
+c_text : tables, numbers, comments and templates in C
+device_models : `to_device` and `from_device`, models as states of devices and back
+device_state : the fields of such a state
+formula : the tables that a model's answers are computed from
+layout : rows as kernels compare them
+views : the tables of rarity and of the relation between features
 """
 
-from streamkpca.export.c import to_c
+from streamkpca.export.c_answers import to_c
 from streamkpca.export.device_models import from_device, to_device
 from streamkpca.export.onnx import to_onnx
 

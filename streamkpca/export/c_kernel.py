@@ -3,8 +3,8 @@
 import numpy as np
 
 from streamkpca.export.c_text import CText, single_literal
+from streamkpca.export.formula import Formula
 from streamkpca.export.layout import LARGEST_SINGLE, Layout, Segment
-from streamkpca.export.model import Formula
 from streamkpca.kernels.logarithms import LARGEST, log_values
 from streamkpca.kernels.program import Arithmetic, Base
 
@@ -18,7 +18,7 @@ _TERMS = {
 
 
 def write_kernel(source: CText, formula: Formula) -> Layout:
-    """Write the atoms, and the functions that `answers.c` gets kernel values from; return the layout of prepared rows.
+    """Write the atoms, and the functions that give `c_answers.c` kernel values; return the layout of prepared rows.
 
     ``kpca_prepare`` copies a row x to u in the form in which ``kpca_kernel`` compares it with atoms. If k(x, x) is the
     same number for all rows, ``kpca_log_kernel`` gives the logarithm, also where the kernel is too small for a number.
@@ -32,10 +32,10 @@ def write_kernel(source: CText, formula: Formula) -> Layout:
         ["int k, l;" if any(segment.has_matrix for segment in layout.segments) else "int k;", *lines],
     )
     source.table("atoms", layout.atoms)
-    steps, sums = _StatementArithmetic(), [f"p{p}" for p in range(len(layout.matrices))]
+    steps, sums = _Statements(), [f"p{p}" for p in range(len(layout.matrices))]
     _write_pair(source, layout, "kernel", "The kernel of two rows.", steps, program.evaluate(sums, steps))
     if formula.own_value():
-        steps = _StatementArithmetic()
+        steps = _Statements()
         result = log_values(program, sums, steps, most=LARGEST_SINGLE if is_single else LARGEST)
         _write_pair(source, layout, "log_kernel", "Its logarithm.", steps, result)
     return layout
@@ -64,9 +64,7 @@ def _fill(source: CText, place: int, segment: Segment) -> list[str]:
     return [*lines, f"kpca_scale(u + {segment.start}, {segment.width});"] if segment.is_unit else lines
 
 
-def _write_pair(
-    source: CText, layout: Layout, name: str, comment: str, steps: "_StatementArithmetic", result: str
-) -> None:
+def _write_pair(source: CText, layout: Layout, name: str, comment: str, steps: "_Statements", result: str) -> None:
     """Write a function of two prepared rows."""
     loops = []
     for p, (matrix, segment) in enumerate(zip(layout.matrices, layout.of_matrix, strict=True)):
@@ -76,7 +74,7 @@ def _write_pair(
     source.function(comment, head, ["int k;", *loops, *steps.lines, f"return {result};"])
 
 
-class _StatementArithmetic(Arithmetic[str]):
+class _Statements(Arithmetic[str]):
     """Steps as C statements, each of which names its result."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A model as one C file that goes on learning: its tables, before the template `device.c`."""
+"""A model as one C file that goes on learning: its tables, put into the template `c_learning.c`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 
 from streamkpca._core.parameters import check_real
 from streamkpca._version import __version__
+from streamkpca.export.c_rarity import rarity_text
 from streamkpca.export.c_text import CText, comment_of, comment_safe, enum_of, fill_template, read_template, spell
 from streamkpca.export.device_state import (
     LEAST_RESIDUAL,
@@ -21,7 +22,7 @@ from streamkpca.export.device_state import (
     place_of,
     values_of,
 )
-from streamkpca.export.views import N_LEVELS, fit_views, relation_text
+from streamkpca.export.views import N_LEVELS, fit_views
 from streamkpca.models.streaming import StreamingKernelPCA
 
 # A novel row raises the threshold by this share of itself. With it, the logarithm of a threshold wanders by some 0.06
@@ -73,7 +74,7 @@ def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
     for what, number in numbers.items():
         source.table(what, number)
     source.table("constants", np.frombuffer(record, "<u4", place_of(layout, "sequence") // 4), "uint32_t")
-    uses, body = read_template("device.c")
+    uses, body = read_template("c_learning.c")
     uses = uses.replace("kpca_d]", f"{d}]")
     tables = [
         f"#define kpca_IS_RBF {int(is_rbf)}\n",
@@ -84,7 +85,7 @@ def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
         + ",\n".join(f"    /* {field.name} */ {spell(values[field.name], _C_TYPES[field.kind])}" for field in begun)
         + "\n};\n",
     ]
-    body = fill_template(body, uses, {"tables": tables, "relation": [relation_text("float")]})
+    body = fill_template(body, uses, {"tables": tables, "rarity": [rarity_text(source, prefix="kpca_")]})
     uses, body = (text.replace("kpca_", f"{name}_") for text in (uses, body))
     return _comment(model, values, return_period, uses) + body
 

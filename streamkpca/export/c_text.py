@@ -19,10 +19,7 @@ _BYTES = {"double": 8, "float": 4, "uint32_t": 4, "unsigned short": 2, "unsigned
 
 
 class CText:
-    """The tables and functions of a C file, whose numbers are "double" or "float".
-
-    `tables` and `functions` hold the text so far, and `n_bytes` the size of the tables.
-    """
+    """The text so far of a C file whose numbers are "double" or "float": functions, and tables of `n_bytes` in all."""
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype

@@ -24,7 +24,7 @@ _SINGLE = float(np.finfo(np.float32).eps / np.finfo(np.float64).eps)
 _SAME_KERNEL = 1e-3
 # Atoms that differ by less than this, in the kernel's units, are one atom.
 _SAME_ATOM = 1e-6
-# A row has no less of a device's means: see kpca_gain in device.c.
+# A row has no less of a device's means: see kpca_gain in c_learning.c.
 _LEAST_GAIN = 2.0**-20
 # No device learns more.
 _MOST_ROWS = 2**60

@@ -24,8 +24,8 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.dictionary.selection import Choice
+from streamkpca.export.formula import formula_of
 from streamkpca.export.layout import centre_of
-from streamkpca.export.model import formula_of
 from streamkpca.export.views import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, BothViews, fit_views, tabulate
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.base import InUnits, Scaled
@@ -119,10 +119,7 @@ def layout_of(m: int, d: int) -> np.dtype[np.void]:
 
 
 def encode(values: dict[str, Any]) -> bytes:
-    """Write a record from the values of all fields; magic, version, size, digest and CRC are computed.
-
-    ValueError if single precision cannot hold a number.
-    """
+    """Write a record of fields, and its magic, version, size, digest and CRC; ValueError beyond single precision."""
     layout = layout_of(int(values["max_atoms"]), int(values["n_features"]))
     record = np.zeros((), layout)
     for name, value in {**values, "magic": MAGIC, "version": VERSION, "n_bytes": layout.itemsize}.items():
@@ -152,10 +149,7 @@ def _digest(record: bytes, layout: np.dtype[np.void]) -> bytes:
 
 
 def decode(record: bytes) -> dict[str, Any]:
-    """Read the values of all fields from a record as they are: integers, float32 numbers and arrays.
-
-    ValueError if it is no whole record, or a bit has flipped.
-    """
+    """Read all fields of a record as they are, float32; ValueError if it is not whole, or a bit has flipped."""
 
     def refuse(what: str) -> ValueError:
         return ValueError(f"expected the saved state of a device but {what}; save it on the device again")
@@ -383,7 +377,7 @@ def _levels(views: BothViews, constants: dict[str, Any]) -> Array:
 
 
 def device_tables(views: BothViews, constants: dict[str, Any]) -> dict[str, Array]:
-    """Return the tables of `relation.c` for a device, in single precision; levels are shares of its own first ones."""
+    """Return the tables of `c_rarity.c` for a device, in single precision; levels are shares of its own first ones."""
     tables = tabulate(views, float(constants["unit"]), single=True)
     tables["levels"] -= np.log(_levels(views, constants) * [constants["unit"], 1.0])[:, None]
     with np.errstate(over="ignore"):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamkpca._core.arrays import Array, Positions
-from streamkpca.export.model import Formula
+from streamkpca.export.formula import Formula
 from streamkpca.kernels.program import Base, PairwiseMatrix, unit_rows
 
 # Its square is finite in single precision.

@@ -11,8 +11,8 @@ from streamkpca._core.linalg import LARGEST_AMPLIFICATION, inverse_factor, one_b
 from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
 from streamkpca.errors import name_errors
+from streamkpca.export.formula import Formula, formula_of
 from streamkpca.export.layout import Layout
-from streamkpca.export.model import Formula, formula_of
 from streamkpca.export.views import BothViews, fit_views, tabulate
 from streamkpca.kernels.logarithms import log_values
 from streamkpca.kernels.program import Arithmetic, Base
@@ -199,7 +199,7 @@ def _write_views(graph: Graph, formula: Formula, views: BothViews, rows: str, no
 
 
 def _rank(graph: Graph, scores: str, levels: Array) -> str:
-    """Write in how many rows a view finds one as odd (n,), as in `relation.c`: 2 to the number of levels passed."""
+    """Write in how many rows a view finds one as odd (n,), as in `c_rarity.c`: 2 to the number of levels passed."""
     # Equal levels are passed at once.
     widths = np.maximum(np.diff(levels), np.finfo(float).tiny)
     logs = graph.node("Unsqueeze", graph.node("Log", graph.at_least(scores, np.finfo(float).tiny)), np.array([1]))

@@ -1,6 +1,5 @@
 """How rare a row is and what is expected of its numbers, as tables of exports: the two views of a monitor."""
 
-from importlib.resources import files
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -50,7 +49,7 @@ def fit_views(model: object) -> BothViews | None:
 
 
 def tabulate(views: BothViews, own: float, *, single: bool) -> dict[str, Array]:
-    """Return the tables of the C text `relation.c`, but for how numbers are standardised.
+    """Return the tables of the C text `c_rarity.c`, but for how numbers are standardised.
 
     `precision` is the lower triangle of the relation's, row after row, with the reciprocals of its diagonal. `levels`
     (2, 16) are logarithms of scores, none below rounding, which novelty has in units of `own`, k(x, x).
@@ -67,9 +66,3 @@ def tabulate(views: BothViews, own: float, *, single: bool) -> dict[str, Array]:
         "levels": levels,
         "rarity_divisor": np.array([views.rarity_divisor]),
     }
-
-
-def relation_text(number: str) -> str:
-    """Return the C text that reads the tables, for numbers of type "float" or "double"; its names begin with kpca_."""
-    text = files("streamkpca.export").joinpath("relation.c").read_text(encoding="ascii")
-    return text.partition("\n\n")[2].replace("kpca_number", number)

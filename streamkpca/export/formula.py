@@ -48,10 +48,7 @@ class Formula:
 
 
 def formula_of(model: Any, *, language: str) -> Formula:
-    """Take from a fitted model of this library the tables that its answers need, or say why it cannot be exported.
-
-    `language` (of the export) is for the error texts.
-    """
+    """Take from a fitted model the tables that its answers need, or say why none can be written in `language`."""
     if not isinstance(model, StreamingKernelPCA | KernelPCA | SparseKernelPCA | ApproximateKernelPCA):
         got = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
         raise TypeError(

@@ -1,4 +1,4 @@
-/* Learning on a device: the template of the C file, see c_learning.py. Every name begins with kpca_. */
+/* Learning on a device: the template that c_learning.py fills. Every name begins with kpca_. */
 
 /* @uses@
 int kpca_update(const float x[kpca_d]);
@@ -201,7 +201,7 @@ static int kpca_project(const float u[kpca_d], float c[kpca_m], kpca_score *scor
     return 1;
 }
 
-/* @relation@ */
+/* @rarity@ */
 
 /* The fields of candidates, which come last, are zero at first. Byte by byte: compilers write an assignment of structures
    as thousands of stores. */

@@ -1,5 +1,5 @@
-/* The answers of a model: the template of the C file, see c.py. Every name begins with kpca_, and numbers become those of
-   single precision where that is wanted. */
+/* The answers of a model: the template that c_answers.py fills. Every name begins with kpca_, and numbers become those
+   of single precision where that is wanted. */
 
 /* @uses@
 void kpca_transform(const double x[kpca_d], double y[kpca_q]);
@@ -108,7 +108,7 @@ double kpca_novelty(const double x[kpca_d])
 }
 #endif
 
-/* @relation@ */
+/* @rarity@ */
 
 /* Rarity of a row: that of its novelty or of the surprise of its numbers, whichever is higher. */
 double kpca_rarity(const double x[kpca_d])

@@ -1,4 +1,4 @@
-"""A model as one C file: the functions of the model, and a comment that states size, cost and accuracy."""
+"""A model as one C file that answers rows, by the template `c_answers.c`, with its size, cost and accuracy above."""
 
 import math
 import re
@@ -11,10 +11,11 @@ from streamkpca._version import __version__
 from streamkpca.errors import name_errors
 from streamkpca.export.c_kernel import write_kernel
 from streamkpca.export.c_learning import write_learning_file
+from streamkpca.export.c_rarity import write_rarity
 from streamkpca.export.c_text import CText, comment_of, comment_safe, enum_of, fill_template, read_template
 from streamkpca.export.device_state import RETURN_PERIOD
-from streamkpca.export.model import Formula, formula_of
-from streamkpca.export.views import N_LEVELS, BothViews, fit_views, relation_text, tabulate
+from streamkpca.export.formula import Formula, formula_of
+from streamkpca.export.views import N_LEVELS, fit_views
 
 _ACCURACY = {
     "double": "equal to Python's answers to 1e-12 of k(x, x), unless atoms nearly depend on each other.",
@@ -89,18 +90,16 @@ def to_c(
     True
     """
     _check_name(name)
-    if dtype is None:
-        dtype = "float" if check_flag("learns", learns) else "double"
-    check_choice("dtype", dtype, choices=("double", "float"))
     if check_flag("learns", learns):
-        if dtype != "float":
-            raise ValueError('expected dtype="float" for a file that learns but got "double"; leave it out')
+        if dtype not in (None, "float"):
+            raise ValueError(f'expected dtype="float" for a file that learns but got {dtype!r}; leave it out')
         return write_learning_file(model, name=name, return_period=return_period)
-    return _write_answers(model, name, dtype)
+    return _write_answers(model, name, "double" if dtype is None else dtype)
 
 
 def _write_answers(model: Any, name: str, dtype: str) -> str:
     """Write a file whose functions answer rows."""
+    check_choice("dtype", dtype, choices=("double", "float"))
     formula = formula_of(model, language="C")
     source, views = CText(dtype), fit_views(model)
     layout, own = write_kernel(source, formula), formula.own_value()
@@ -120,30 +119,19 @@ def _write_answers(model: Any, name: str, dtype: str) -> str:
         "HAS_COSINES": int(any(segment.is_unit for segment in layout.segments)),
     }
     sizes = {"d": d, "q": q, "k": k, "s": s, "width": layout.width}
-    uses, text = read_template("answers.c")
-    answers, _, relation = text.partition("/* @relation@ */\n")
+    uses, text = read_template("c_answers.c")
+    answers, _, rarity = text.partition("/* @rarity@ */\n")
     if views is None:
-        uses, relation = uses.partition("double kpca_rarity")[0], ""
+        uses, rarity = uses.partition("double kpca_rarity")[0], ""
     else:
-        relation = _write_relation(source, formula, views) + source.convert(relation)
+        rarity = write_rarity(source, formula, views) + source.convert(rarity)
         sizes["n_levels"] = N_LEVELS
     uses = uses.replace("double", dtype).replace("kpca_d]", f"{d}]").replace("kpca_q]", f"{q}]")
     defined = source.convert("".join(f"#define kpca_{what} {value}\n" for what, value in definitions.items()))
     parts = {"tables": [defined, enum_of(sizes), *source.tables], "kernel": source.functions}
-    body = fill_template(source.convert(answers), uses, parts) + relation
+    body = fill_template(source.convert(answers), uses, parts) + rarity
     uses, body = (part.replace("kpca_", f"{name}_") for part in (uses, body))
     return _comment(source, formula, uses, n_stack=s + layout.width + (0 if views is None else d)) + body
-
-
-def _write_relation(source: CText, formula: Formula, views: BothViews) -> str:
-    """Write the tables of the relation and of rarities; return the text of the functions that read them."""
-    is_single = source.dtype == "float"
-    tables = tabulate(views, formula.mean_value(), single=is_single)
-    tables |= {"inverse_scales": 1.0 / views.relation.scale, "mean": views.relation.mean}
-    for what, table in tables.items():
-        source.table(what, table)
-    end = "f" if is_single else ""
-    return relation_text(source.dtype).replace("kpca_exp(", f"exp{end}(").replace("kpca_log(", f"log{end}(")
 
 
 def _comment(source: CText, formula: Formula, uses: str, *, n_stack: int) -> str:
