@@ -28,7 +28,7 @@ from streamkpca.cli.reading import (
     write_command,
 )
 from streamkpca.monitoring import Monitor, MonitorRecord
-from streamkpca.monitoring.monitor import LASTING
+from streamkpca.monitoring.lasting_changes import LASTING
 from streamkpca.tables import Batch, Table, Writer
 
 _ENDINGS = (".png", ".svg", ".pdf")

@@ -8,13 +8,15 @@ state : the state of a monitor beside its model, and its record in a file
 causes : the features that explain an event
 periods : lengths of time, and the phase of a cycle, as columns beside the features
 bound : what keeps a promised rate of false alarms
-events : runs of alarms, changes that last, and what users said of events
+events : runs of alarms, and what users said of them
+lasting_changes : the cumulative sum (CUSUM) that finds and dates them
 parameters : what checks each parameter, and which events are not reported
 """
 
 from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause
-from streamkpca.monitoring.events import Change, Event
+from streamkpca.monitoring.events import Event
+from streamkpca.monitoring.lasting_changes import Change
 from streamkpca.monitoring.monitor import Monitor, MonitorRecord
 
 __all__ = [

@@ -188,3 +188,13 @@ def find_causes(
         values = float(share), value, middle, middle - half, middle + half, "above" if value > middle else "below"
         causes.append(Cause(names[j] if names else j, *values, int(kept.positions[since]), kept.times[since]))
     return tuple(causes), ranking
+
+
+def write_place(row: int, time: Time | None) -> str:
+    """Write when something begins or ends: its time, if there is one, or its row."""
+    return f"row {row:,}" if time is None else str(time).partition(".0000")[0]
+
+
+def write_cause(causes: tuple[Cause, ...]) -> str:
+    """Write the first of the causes, to follow what it explains; nothing if there are none."""
+    return "".join(f", in {'feature ' * isinstance(first.feature, int)}{first.feature}" for first in causes[:1])

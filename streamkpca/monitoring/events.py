@@ -1,21 +1,15 @@
-"""Runs of alarms, changes that last, and what users said of events."""
+"""Events: runs of alarms, and what users said of them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import xlogy
 
 from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import cached_property, replace_fields
-from streamkpca.monitoring.causes import MOST_ROWS, Cause, EventRows, Healthy
-from streamkpca.rows.times import Time, Times, time_of
+from streamkpca.monitoring.causes import MOST_ROWS, Cause, EventRows, Healthy, write_cause, write_place
+from streamkpca.rows.times import Time
 
-# One alarm in this number of rows is no lasting change.
-ROWS_FOR_ALARM = 20
-# Rows of the bins that alarms are counted in at first, and most bins.
-_BIN = 32
-_MOST_BINS = 512
 # Numbers that are kept of the alarms of closed events, if all have as many rows as are kept of one.
 _MOST_NUMBERS = 200_000
 # Features, of those that explain events, by which these are alike.
@@ -26,10 +20,6 @@ _USUAL = 3.0
 _LARGEST_DIFFERENCE = 0.5
 # Rows of reviewed events that are kept, at most; the latest are.
 _MOST_REVIEWED = 2048
-
-
-def _no_positions() -> Positions:
-    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -48,8 +38,7 @@ class Event:
     kind : {"place", "relation"}
         What makes that row rare: it lies where no row was before, or its numbers do not fit each other.
     group : int
-        `start` of the first event that is like this one: of the same kind, with the same two leading features and
-        directions.
+        `start` of the first event of the same kind with the same two leading features and directions.
     start_time, end_time, peak_time : datetime64 or float, optional
         Times of the first alarm, of the last one and of the peak, in UTC.
     features : tuple of Cause
@@ -97,121 +86,8 @@ class Event:
         return self.kind, *((cause.feature, cause.direction) for cause in self.features[:_LEADING])
 
     def __str__(self) -> str:
-        begin, rare = _write_place(self.start, self.start_time), f"once in {write_rarity(self.severity)} rows"
-        return ", ".join([f"event at {begin}", *_write_cause(self.features), rare, *filter(None, [self.feedback])])
-
-
-@dataclass(frozen=True)
-class Change:
-    """A lasting change: many rows since some row are as rare among healthy ones as alarms are.
-
-    Parameters
-    ----------
-    start, detected : int
-        Positions of the row that it began with, and of the row after which it was detected.
-    share : float
-        Share of such rows among those from `start` to `detected`.
-    features : tuple of Cause
-        The features that explain those rows since then that were not learned; `since` is that of the change.
-    is_accepted : bool
-        Whether the rows since `start` were learned.
-    start_time, detected_time : datetime64 or float, optional
-        Times of these rows, in UTC.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamkpca.monitoring import Monitor
-    >>> rows = np.random.default_rng(0).normal(size=(6000, 3))
-    >>> rows[5000:, 1] += 20.0
-    >>> monitor = Monitor(accept_after=500)
-    >>> record = monitor.update(rows)
-    >>> change = monitor.change_detected_
-    >>> change.start, change.features[0].feature, change.is_accepted
-    (5000, 1, True)
-    >>> print(change)
-    lasting change from row 5,000 on, in feature 1, noticed at row 5,632
-    """
-
-    start: int
-    detected: int
-    share: float
-    features: tuple[Cause, ...]
-    is_accepted: bool
-    start_time: Time | None = None
-    detected_time: Time | None = None
-
-    def __str__(self) -> str:
-        begin, end = _write_place(self.start, self.start_time), _write_place(self.detected, self.detected_time)
-        return ", ".join([f"lasting change from {begin} on", *_write_cause(self.features), f"noticed at {end}"])
-
-
-@dataclass(frozen=True)
-class AlarmSum:
-    """A cumulative sum of rows that exceed the threshold, which tells when there have been many for long.
-
-    It is positive since position `start`, and `excess` are the rows since then that exceed it, less one in twenty. They
-    are counted in bins of `width` rows, `counts` (b,) where there are any, the first at `firsts` and `first_times`.
-    """
-
-    start: int = 0
-    excess: float = 0.0
-    width: int = _BIN
-    counts: Positions = field(default_factory=_no_positions)
-    firsts: Positions = field(default_factory=_no_positions)
-    first_times: tuple[Time | None, ...] = ()
-
-    def advance(self, is_alarm: Flags, first: int, times: Times | None = None) -> Self:
-        """Count the alarms among rows (n,) from position `first` on."""
-        if not self.excess and not np.count_nonzero(is_alarm):
-            return self
-        alarms, total, since, n_seen = np.flatnonzero(is_alarm), self, 0, 0
-        # In rows without an alarm that would bring it to zero: whole numbers, so that cuts change no bit.
-        left = round(self.excess * ROWS_FOR_ALARM)
-        for k, i in enumerate(alarms.tolist()):
-            left -= i - n_seen
-            if left <= 0:
-                total, since, left = type(self)(start=first + i), k, 0
-            left, n_seen = left + ROWS_FOR_ALARM - 1, i + 1
-        left -= len(is_alarm) - n_seen
-        if left <= 0:
-            return type(self)()
-        return replace(total._count(alarms[since:], first, times), excess=left / ROWS_FOR_ALARM)
-
-    def _count(self, alarms: Positions, first: int, times: Times | None) -> Self:
-        """Count alarms (a,), given by their places behind position `first`, in bins."""
-        positions = np.concatenate([self.firsts, first + alarms])
-        at = (*self.first_times, *(time_of(times, i) for i in alarms.tolist()))
-        numbers = np.concatenate([self.counts, np.ones(len(alarms), dtype=np.int64)])
-        width = self.width
-        while len(places := np.unique(positions // width, return_index=True)[1]) > _MOST_BINS:
-            width *= 2
-        counts, first_times = np.add.reduceat(numbers, places), tuple(at[i] for i in places.tolist())
-        return replace(self, width=width, counts=counts, firsts=positions[places], first_times=first_times)
-
-    def n_alarms_since(self, position: int) -> int:
-        """Return how many alarms there were from the first one of a bin on."""
-        return int(self.counts[self.firsts >= position].sum())
-
-    def find_start(self, n_rows: int) -> tuple[int, Time | None]:
-        """Return since when there have been more alarms, up to row `n_rows`: the likeliest place of two rates.
-
-        Alarms are taken for independent, with one probability before a place and a higher one from it on. The sum
-        itself begins with the first alarm after which it never was zero, which may be one of chance, long before.
-        """
-        before = np.concatenate([[0], np.cumsum(self.counts)[:-1]]).astype(float)
-        total, n_before = float(self.counts.sum()), (self.firsts - self.start).astype(float)
-        n_after = float(n_rows - self.start) - n_before
-        likelihood = _bernoulli(before, n_before) + _bernoulli(total - before, n_after)
-        rises = before * n_after <= (total - before) * n_before
-        best = int(np.argmax(np.where(rises, likelihood, -np.inf)))
-        return int(self.firsts[best]), self.first_times[best]
-
-
-def _bernoulli(alarms: Array, rows: Array) -> Array:
-    """Return the largest log likelihood of numbers of alarms in numbers of rows."""
-    rows = np.maximum(rows, alarms)
-    return np.asarray(xlogy(alarms, alarms) + xlogy(rows - alarms, rows - alarms) - xlogy(rows, rows))
+        begin, said = write_place(self.start, self.start_time), f", {self.feedback}" if self.feedback else ""
+        return f"event at {begin}{write_cause(self.features)}, once in {write_rarity(self.severity)} rows{said}"
 
 
 class EventLog(NamedTuple):
@@ -230,7 +106,7 @@ class EventLog(NamedTuple):
     @classmethod
     def none(cls, width: int) -> Self:
         """Return the log of a stream without events, of rows of `width` numbers."""
-        return cls(np.empty((0, width)), _no_positions())
+        return cls(np.empty((0, width)), np.empty(0, dtype=np.int64))
 
     def add_alarm(self, position: int, row: Array, novelty: float, rarity: float, kind: str, time: Time | None) -> Self:
         """Add an alarm to the open event, or open one."""
@@ -331,12 +207,3 @@ def _signatures(rows: Array, healthy: Healthy) -> Array:
 def write_rarity(rarity: float) -> str:
     """Write a rarity in two digits."""
     return f"{float(f'{rarity:.2g}'):,.0f}"
-
-
-def _write_place(row: int, time: Time | None) -> str:
-    return f"row {row:,}" if time is None else str(time).partition(".0000")[0]
-
-
-def _write_cause(causes: tuple[Cause, ...]) -> list[str]:
-    """Write the first of the causes, if there are any."""
-    return [f"in {'feature ' * isinstance(cause.feature, int)}{cause.feature}" for cause in causes[:1]]

@@ -8,8 +8,8 @@ from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
 from streamkpca.components.relation import Relation
 from streamkpca.kernels import Kernel
-from streamkpca.monitoring.events import AlarmSum
 from streamkpca.monitoring.judging import SHORTEST_CHUNK, YOUNG, Scorer, smooth
+from streamkpca.monitoring.lasting_changes import Cusum
 from streamkpca.monitoring.periods import has_passed
 from streamkpca.monitoring.rarity import Views
 from streamkpca.monitoring.state import MonitorState, ScoredRows
@@ -102,7 +102,7 @@ def _hold_out(state: MonitorState, rows: Array, chunk: int) -> MonitorState:
 
 def _leave_out(state: MonitorState, rows: Array) -> Array:
     """Return the rows (k, D) that were not learned since alarms have been many."""
-    if not state.alarm_sum.excess:
+    if not state.cusum.excess:
         return state.left_out[:0]
     most = max(_MOST_LEFT_NUMBERS // rows.shape[1], SHORTEST_CHUNK)
     return np.concatenate([state.left_out, rows])[-most:] if len(rows) else state.left_out
@@ -149,7 +149,7 @@ def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
     # In the new state the model learns as many rows as in the first before it stands still: on five streams, average
     # precision after 14 changes was 0.43; where it stood still at once, or began anew, 0.40.
     rows = state.left_out
-    state = replace_fields(state, alarm_sum=AlarmSum(), left_out=rows[:0], n_before=state.n_learned)
+    state = replace_fields(state, cusum=Cusum(), left_out=rows[:0], n_before=state.n_learned)
     if len(rows) < 2 * _NEIGHBOURS:
         # A young monitor has learned them already, but its scales do not know it yet.
         return renew(state, scorer)

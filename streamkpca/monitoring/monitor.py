@@ -20,8 +20,9 @@ from streamkpca.models.saving import SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.bound import FalseAlarmBound, renew_ratio
 from streamkpca.monitoring.causes import Cause, EventRows, find_causes
-from streamkpca.monitoring.events import AlarmSum, Change, Event, EventLog
+from streamkpca.monitoring.events import Event, EventLog
 from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, find_chunk_length, judge
+from streamkpca.monitoring.lasting_changes import LASTING, Change, Cusum
 from streamkpca.monitoring.learning import accept_change, begin_with_model, learn, learn_chunk, renew
 from streamkpca.monitoring.parameters import PARAMETER_CHECKS, QUANTILE, check_features, is_ignored, is_short
 from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
@@ -33,8 +34,6 @@ from streamkpca.stream import State
 
 # Closed events that are kept.
 _MOST_EVENTS = 1000
-# A change that is not learned is reported once rare rows exceed a twentieth of all rows by this number.
-LASTING = 4096
 # On 28 families of streams, mean average precision was within 0.002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
 # Events that the display in a notebook lists.
@@ -357,7 +356,7 @@ class Monitor(SavedWithModel[MonitorState]):
             if self._state is not None:
                 rest = self._state.left_out[:0]
                 log = EventLog.none(rest.shape[1])
-                self._state = replace(self._state, alarm_sum=AlarmSum(), log=log, change=None, left_out=rest)
+                self._state = replace(self._state, cusum=Cusum(), log=log, change=None, left_out=rest)
             return self.reset_context()
 
     def accept(self, event: Event) -> Self:
@@ -551,10 +550,10 @@ class Monitor(SavedWithModel[MonitorState]):
         else:
             none, exceeds = np.full(n, np.nan), np.zeros(n, dtype=bool)
             record = MonitorRecord(none, np.full(n, threshold), exceeds, none, none)
-        alarm_sum, since, last = state.alarm_sum.advance(exceeds, first, times), state.first_time, state.last_time
+        cusum, since, last = state.cusum.advance(exceeds, first, times), state.first_time, state.last_time
         if times is not None:
             since, last = time_of(times, 0) if since is None else since, time_of(times, -1)
-        state = replace_fields(state, n_rows=first + n, alarm_sum=alarm_sum, first_time=since, last_time=last)
+        state = replace_fields(state, n_rows=first + n, cusum=cusum, first_time=since, last_time=last)
         return state, record
 
     def _log(
@@ -594,13 +593,13 @@ class Monitor(SavedWithModel[MonitorState]):
             state = replace_fields(state, waiting=())
         elif state.waiting:
             state = learn_chunk(state, scorer, self.learn == "all")
-        alarm_sum, most = state.alarm_sum, self.accept_after or LASTING
-        if alarm_sum.excess < most:
+        cusum, most = state.cusum, self.accept_after or LASTING
+        if cusum.excess < most:
             return state
         accepts = self.learn != "none" and self.accept_after is not None
-        if not accepts and state.change is not None and state.change.start >= alarm_sum.start:
+        if not accepts and state.change is not None and state.change.start >= cusum.start:
             # It lasts. Its sum stays where it is, so that its end is noticed soon.
-            return replace_fields(state, alarm_sum=replace(alarm_sum, excess=float(most)))
+            return replace_fields(state, cusum=replace(cusum, excess=float(most)))
         state = replace_fields(state, change=_describe_change(state, scorer, accepts))
         # Its alarms are explained by the model that raised them.
         return accept_change(self._close(state, scorer), scorer) if accepts else state
@@ -661,7 +660,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
 def _describe_change(state: MonitorState, scorer: Scorer, accepts: bool) -> Change:
     """Return the change that has lasted: since when, and the features of its rows that were not learned."""
-    start, start_time = state.alarm_sum.find_start(state.n_rows)
+    start, start_time = state.cusum.find_start(state.n_rows)
     log, features = state.log, tuple[Cause, ...]()
     rows = state.left_out if len(state.left_out) or log.rows is None else log.rows.rows
     if len(rows) and state.views.scales:
@@ -670,12 +669,5 @@ def _describe_change(state: MonitorState, scorer: Scorer, accepts: bool) -> Chan
     elif log.closed and log.closed[-1].end > start:
         # A young monitor learns the rows of a change; its events were explained before.
         features = tuple(cause._replace(since=start, since_time=start_time) for cause in log.closed[-1].features)
-    return Change(
-        start=start,
-        detected=state.n_rows,
-        share=state.alarm_sum.n_alarms_since(start) / (state.n_rows - start),
-        features=features,
-        is_accepted=accepts,
-        start_time=start_time,
-        detected_time=state.last_time,
-    )
+    share = state.cusum.count_since(start) / (state.n_rows - start)
+    return Change(start, state.n_rows, share, features, accepts, start_time, state.last_time)

@@ -14,7 +14,8 @@ from streamkpca.components.relation import Relation, RowMoments
 from streamkpca.monitoring._loops import N_BINS
 from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause, EventRows
-from streamkpca.monitoring.events import AlarmSum, Change, Event, EventLog, ReviewedEvents
+from streamkpca.monitoring.events import Event, EventLog, ReviewedEvents
+from streamkpca.monitoring.lasting_changes import Change, Cusum
 from streamkpca.monitoring.periods import time_passed
 from streamkpca.monitoring.rarity import KINDS, RarityScale, Views
 from streamkpca.rows.times import Time
@@ -59,7 +60,7 @@ class MonitorState:
     log: EventLog
     reviewed: ReviewedEvents
     views: Views = field(default_factory=Views)
-    alarm_sum: AlarmSum = field(default_factory=AlarmSum)
+    cusum: Cusum = field(default_factory=Cusum)
     change: Change | None = None
     n_rows: int = 0
     n_learned: int = 0
@@ -109,7 +110,7 @@ def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bo
     lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": d * lags, "c": N_BINS + 1}
     context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
     state: MonitorState = restore_part(_STATE, record, context)
-    log, run, scales = state.log, state.alarm_sum, state.views.scales
+    log, run, scales = state.log, state.cusum, state.views.scales
     n_views = 1 + (state.views.relation is not None)
     rows, opened = log.rows, [] if log.current is None else [log.current]
     last = max([run.start, state.change.detected if state.change else 0, *(e.end for e in (*log.closed, *opened))])
@@ -157,7 +158,7 @@ _STATE = whole_of(
         mean / <f8 / R
         scale units / <f8 / R / > 0
         precision / <f8 / RR / symmetric
-    AlarmSum: alarm_sum
+    Cusum: cusum
         start / integer / / >= 0
         width / integer / / >= 1
         excess / real / / >= 0
@@ -216,7 +217,7 @@ _STATE = whole_of(
         RarityScale,
         RowMoments,
         Relation,
-        AlarmSum,
+        Cusum,
         EventLog,
         ReviewedEvents,
         EventRows,

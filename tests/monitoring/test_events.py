@@ -1,4 +1,4 @@
-"""Events and lasting changes, against slow ones in plain Python."""
+"""Events, against slow ones in plain Python."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from streams_to_watch import eventful_rows, normal_rows, small_model, updated
 
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.events import AlarmSum, EventLog
+from streamkpca.monitoring.events import EventLog
 
 
 def slow_events(rarity, alarms):
@@ -31,35 +31,12 @@ def slow_events(rarity, alarms):
     ]
 
 
-def slow_run(alarms):
-    """Find the present run, after the last row where the sum was zero: its first row, sum and number of alarms."""
-    total, start = 0.0, 0
-    for row, alarm in enumerate(alarms):
-        total = max(total + (1.0 if alarm else 0.0) - 0.05, 0.0)
-        start = row + 1 if total == 0.0 else start
-    return (start, total, sum(alarms[start:])) if total else (0, 0.0, 0)
-
-
 def facts(events):
     names = ("start", "end", "n_alarms", "severity", "peak_row", "is_open")
     return [{name: getattr(event, name) for name in names} for event in events]
 
 
 flags = st.lists(st.sampled_from([True, False, False, False]), max_size=120)
-
-
-@given(flags, st.lists(st.integers(1, 9), max_size=40))
-def test_runs_count_like_the_definition_whatever_the_cuts(alarms, sizes):
-    whole = AlarmSum().advance(np.array(alarms, dtype=bool), 0)
-    run, first = AlarmSum(), 0
-    for size in [*sizes, len(alarms)]:
-        piece = np.array(alarms[first : first + size], dtype=bool)
-        run, first = run.advance(piece, first), first + len(piece)
-    start, excess, n_alarms = slow_run(alarms)
-    for found in (whole, run):
-        assert (found.start, found.n_alarms_since(0)) == (start, n_alarms)
-        assert found.excess == pytest.approx(excess, abs=1e-12)
-    assert run.excess == whole.excess
 
 
 @given(flags)

@@ -126,7 +126,7 @@ def test_the_record_has_all_parts():
         "waiting.stacked",
         "views.scales",
         "views.relation.precision",
-        "alarm_sum.excess",
+        "cusum.excess",
     } <= set(state)
     assert len(state["left_out"])
     assert restored(RECORD).to_bytes() == MONITOR.to_bytes()
@@ -171,7 +171,7 @@ def test_parts_that_make_no_sense_are_refused_or_harmless(name):
         (["state", "change.features", 0, "feature"], -1),
         (["state", "log.rows.times", 0], "now"),
         (["state", "waiting.is_learnable"], np.zeros(3)),
-        (["state", "alarm_sum.excess"], "one"),
+        (["state", "cusum.excess"], "one"),
     ],
     ids=str,
 )

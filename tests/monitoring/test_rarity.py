@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from streams_to_watch import normal_rows, small_model
 
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.events import AlarmSum
 from streamkpca.monitoring.rarity import RarityScale, Views
 
 
@@ -168,23 +167,6 @@ def test_events_are_of_the_view_that_found_them_and_alike_ones_share_a_group():
     assert first.group == again.group
     assert len({first.group, other.group, far.group}) == 3
     assert {first.group, other.group, far.group} <= {event.start for event in monitor.events_}
-
-
-@given(seed=st.integers(0, 2**16), cuts=st.lists(st.integers(0, 1300), max_size=5).map(sorted))
-def test_a_change_is_dated_within_a_few_rows_though_sparse_alarms_came_long_before(seed, cuts):
-    random = np.random.default_rng(seed)
-    is_alarm = random.random(1300) < np.where(np.arange(1300) < 1000, 0.06, 0.8)
-    # The sum is positive from here on.
-    is_alarm[100:140] = True
-    whole, run, first = AlarmSum().advance(is_alarm, 0), AlarmSum(), 0
-    for stop in [*cuts, 1300]:
-        run, first = run.advance(is_alarm[first:stop], first), stop
-    start, time = whole.find_start(1300)
-    assert whole.start <= 100
-    assert 990 <= start <= 1032
-    assert time is None
-    assert run.find_start(1300) == (start, None)
-    assert whole.n_alarms_since(start) == np.count_nonzero(is_alarm[start:])
 
 
 @pytest.mark.parametrize("n_dropped", [1, 31, 60])
