@@ -7,6 +7,5 @@ from streamkpca.plots.canvas import make_figure
 from streamkpca.plots.events import draw_event
 from streamkpca.plots.novelty import draw_novelty
 from streamkpca.plots.projections import draw_projections
-from streamkpca.plots.spectra import draw_spectrum
 
-__all__ = ["draw_event", "draw_novelty", "draw_projections", "draw_spectrum", "make_figure"]
+__all__ = ["draw_event", "draw_novelty", "draw_projections", "make_figure"]

@@ -15,11 +15,18 @@ if TYPE_CHECKING:
 
 Drawn = TypeVar("Drawn", "Axes", "Figure", "Figure | SubFigure")
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, also in grey print.
-LINE, BAR, ALARM, GOOD, EXTRA = "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"
-FAINT, EVENT = "#999999", "#F0E442"
-GROUP_COLORS = (ALARM, GOOD, EXTRA, "#E69F00", "#000000", "#F0E442")
-_FEW_COLORS = (LINE, "#E69F00", GOOD, EXTRA, BAR, ALARM)
+# Okabe and Ito's colours, which colour-blind readers can tell apart, also in grey print. Lines of values are blue.
+LINE = "#0072B2"
+# Bars, and ranges of many values, are light blue.
+BAR = "#56B4E9"
+# What is expected is green.
+GOOD = "#009E73"
+# The rows of an event are shaded yellow.
+EVENT = "#F0E442"
+# The colours of groups of events, which are beside blue lines.
+GROUP_COLORS = ("#D55E00", GOOD, "#CC79A7", "#E69F00", "#000000", EVENT)
+# The colours of up to six groups of rows.
+_FEW_COLORS = (LINE, "#E69F00", GOOD, "#CC79A7", BAR, "#D55E00")
 # Tol's "muted" colours, made for the same readers, for more groups: the ten digits, for example.
 _TEN_COLORS = tuple("#332288 #CC6677 #117733 #DDCC77 #88CCEE #882255 #44AA99 #999933 #AA4499 #000000".split())
 
@@ -49,9 +56,9 @@ def make_figure(*, width: float = 7.0, height: float = 4.5) -> "Figure":
 
     Examples
     --------
-    >>> from streamkpca.plots import draw_spectrum, make_figure
-    >>> len(draw_spectrum([3.0, 1.0], ax=make_figure().add_subplot()).patches)
-    2
+    >>> from streamkpca.plots import draw_novelty, make_figure
+    >>> len(draw_novelty([0.1, 0.3], ax=make_figure().add_subplot()).lines)
+    1
     """
     try:
         from matplotlib.figure import Figure

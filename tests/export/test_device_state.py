@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from on_a_device import started
 from scipy.linalg import cholesky, solve_triangular
 
-from streamkpca import StreamingKernelPCA, merge, plots
+from streamkpca import StreamingKernelPCA, merge
 from streamkpca.export import from_device, to_device
 from streamkpca.export.device_state import decode, encode, layout_of, place_of
 from streamkpca.kernels import RBF, Linear
@@ -104,7 +104,6 @@ def test_a_fleet_is_one_model_that_answers_learns_and_is_saved(fleet):
     for part in (*devices, union, merge(*devices)):
         again = StreamingKernelPCA.from_bytes(part.to_bytes()).refit()
         np.testing.assert_array_equal(again.eigenvalues_, copy.copy(part).refit().eigenvalues_)
-        plots.draw_spectrum(again)
         recorded = np.trace(moments_of(again).second) * (0.5 ** (500 / model.half_life) if model.half_life else 1.0)
         again.partial_fit(AWAY[:500])
         assert again.n_samples_seen_ == part.n_samples_seen_ + 500

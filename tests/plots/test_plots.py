@@ -1,6 +1,5 @@
 """Pictures are drawn from the data passed, on the Axes given, and never on those of pyplot."""
 
-import functools
 import sys
 
 import matplotlib.colors
@@ -10,11 +9,9 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from streamkpca import StreamingKernelPCA, plots
-from streamkpca.kernels import RBF
+from streamkpca import plots
 
 RNG = np.random.default_rng(0)
-ROWS = np.random.default_rng(1).normal([0.0, 2.0], size=(400, 2))
 
 
 def pixels(axes):
@@ -23,22 +20,8 @@ def pixels(axes):
     return np.asarray(canvas.buffer_rgba())
 
 
-@functools.cache
-def model():
-    """Fit two features, the second of which depends on the square of the first."""
-    rows = ROWS.copy()
-    rows[:, 1] += rows[:, 0] ** 2
-    return StreamingKernelPCA(3, kernel=RBF(0.2), max_atoms=20, block_size=64).partial_fit(rows)
-
-
 # The kind of each picture, its data and its options.
 PICTURES = {
-    "spectrum": ("spectrum", [3.0, 2.0, 0.5], {"explained": [0.5, 0.3, 0.1]}),
-    "spectrum with bounds": (
-        "spectrum",
-        model().eigenvalues_,
-        {"explained": model().explained_variance_ratio_, "bounds": model().eigenvalue_bounds_},
-    ),
     "projections by row": ("projections", RNG.normal(size=(200, 3)), {"components": (0, 2)}),
     "projections by group": ("projections", RNG.normal(size=(200, 2)), {"groups": RNG.integers(0, 12, 200)}),
     "projections, many": (
@@ -79,13 +62,6 @@ def test_a_picture_is_drawn_on_the_axes_given_or_on_new_ones_without_pyplot(name
     assert pyplot is None or not pyplot.get_fignums()
 
 
-def test_the_spectrum_shows_variances_shares_and_whole_bounds():
-    axes = plots.draw_spectrum([3.0, 1.0], explained=[0.6, 0.2], bounds=[[2.0, 4.0], [0.5, 1.5]])
-    assert [bar.get_height() for bar in axes.patches] == [3.0, 1.0]
-    assert [text.get_text() for text in axes.texts] == ["60%", "80%"]
-    assert axes.dataLim.ymax >= 4.0
-
-
 def test_alarms_are_rows_above_the_threshold():
     axes = plots.draw_novelty([0.1, 0.9, 0.2, 0.8], threshold=[0.5, 0.5, 0.1, 0.9])
     (alarms,) = [line for line in axes.lines if line.get_label() == "alarm"]
@@ -123,8 +99,6 @@ EMPTY_OR_ODD = {
     "projections of nothing": lambda: plots.draw_projections(np.empty((0, 2))),
     "projections of one row": lambda: plots.draw_projections([[1.0, 2.0]], groups=[0]),
     "projections unknown": lambda: plots.draw_projections([[np.nan, 1.0], [np.inf, 2.0]], color=[np.nan, np.nan]),
-    "spectrum of nothing": lambda: plots.draw_spectrum([], explained=[], bounds=np.empty((0, 2))),
-    "spectrum of zeros": lambda: plots.draw_spectrum([0.0, 0.0], explained=[np.nan, np.nan]),
 }
 
 
@@ -147,9 +121,6 @@ REFUSED = [
     ("projections", (TWO,), {"components": (0, 0.5)}, r"expected projections with the components \(0, 0.5\)"),
     ("projections", (TWO,), {"color": [1.0]}, "expected 2 colours but got"),
     ("projections", (TWO,), {"groups": [1]}, "expected 2 groups but got"),
-    ("spectrum", ([np.inf],), {}, r"expected finite numbers, .* but got \[inf\]; pass"),
-    ("spectrum", ([[1.0]],), {}, "expected finite numbers, one for each axis, but got"),
-    ("spectrum", ([3.0, 1.0],), {"bounds": [[2.0, 4.0]]}, "expected 2 pairs of bounds but got"),
 ]
 
 
@@ -164,7 +135,7 @@ def test_data_that_cannot_be_drawn_are_refused_and_nothing_is_drawn(name, values
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r'pip install "streamkpca\[plots\]"'):
-        plots.draw_spectrum([1.0])
+        plots.draw_novelty([1.0])
 
 
 def contrast_of(color, background):
@@ -181,7 +152,7 @@ def contrast_of(color, background):
 
 @pytest.mark.parametrize("style", ["default", "dark_background", "Solarize_Light2"])
 def test_text_and_lines_show_on_any_background(style):
-    for name in ("spectrum with bounds", "novelty"):
+    for name in ("novelty of atoms", "novelty"):
         with matplotlib.style.context(style):
             axes = Figure().add_subplot()
             drawn(name, axes)

@@ -39,14 +39,6 @@ def test_a_monitor_is_drawn_by_its_last_answers(monitor):
         plots.draw_novelty(Monitor.from_bytes(monitor.to_bytes()))
 
 
-def test_a_model_is_drawn_with_its_shares_and_bounds(monitor):
-    axes = plots.draw_spectrum(monitor.model)
-    assert len(axes.patches) == len(monitor.model.eigenvalues_)
-    assert "share explained" in axes.get_title()
-    with pytest.raises(AttributeError, match="eigenvalues_"):
-        plots.draw_spectrum(StreamingKernelPCA())
-
-
 def test_an_event_is_drawn_with_what_was_expected(monitor):
     event = worst(monitor)
     figure = plots.draw_event(monitor, event, ROWS[1100:], first=1100)
