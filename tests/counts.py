@@ -33,7 +33,7 @@ LINES = {
     "kernels": 1_649,
     "models": 1_281,
     "monitoring": 1_515,
-    "plots": 386,
+    "plots": 340,
     "rows": 481,
     "stream": 1_336,
     "tables": 1_738,
@@ -44,7 +44,7 @@ LIMITS = {
     "functions named by participles": 0,
     "lines of code": sum(LINES.values()),
     "lines of docstrings": 6_476,
-    "lines of several constants": 3,
+    "lines of several constants": 0,
     "lines of tests": 20_312,
     "words to avoid": 0,
 }

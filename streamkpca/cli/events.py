@@ -24,8 +24,12 @@ Facts = dict[str, Any]
 _MOST_EVENTS = 1000
 # Stretches of rows without a break whose numbers in the file are known.
 _MOST_STRETCHES = 100_000
-# Groups of events in the list, features of each, and events in the picture.
-_SHOWN_GROUPS, _SHOWN_FEATURES, _DRAWN_EVENTS = 10, 3, 3
+# Groups of events in the list.
+_SHOWN_GROUPS = 10
+# Features of each.
+_SHOWN_FEATURES = 3
+# Events in the picture.
+_DRAWN_EVENTS = 3
 # Severity from which on events are shown, however many rows there are: 2,048 healthy rows tell little beyond it.
 _MOST_BY_CHANCE = 4096
 # Numbers of the latest rows that are kept for a picture: 128 MB.
@@ -158,9 +162,7 @@ class Found:
 
     def _place(self, name: str, position: int, time: Any) -> Facts:
         row, path = self._row_of(position)
-        place: Facts = {f"{name}_row": row}
-        if len(self.tables) > 1:
-            place[f"{name}_file"] = path
+        place: Facts = {f"{name}_row": row, **({f"{name}_file": path} if len(self.tables) > 1 else {})}
         return place if time is None else place | {f"{name}_time": self.tables[0].clock(time)}
 
     def event_facts(self, event: Event, alike: Sequence[Event] = ()) -> Facts:
@@ -229,8 +231,7 @@ class Found:
     def draw(self) -> Any:
         """Draw the features of the worst events over time with what was expected of them, and below all rarities."""
         records, first = self._records, self._first
-        is_timed, is_labelled = records[0].time is not None, self._labels[0] is not None
-        times = np.concatenate([record.time for record in records]) if is_timed else None
+        times = np.concatenate([record.time for record in records]) if records[0].time is not None else None
         rows = np.concatenate(self._numbers)
         # The rows whose numbers are still known.
         begin = self.n_rows - len(rows)
@@ -252,7 +253,7 @@ class Found:
             time=times,
             threshold=np.concatenate([record.threshold for record in records]),
             alarms=np.concatenate([record.is_alarm for record in records]),
-            labels=np.concatenate(self._labels) if is_labelled else None,
+            labels=np.concatenate(self._labels) if self._labels[0] is not None else None,
             events=[replace(e, start=e.start - first, end=e.end - first) for events in self.groups() for e in events],
             changes=[replace(change, start=change.start - first) for change in self.changes],
             ax=below.add_subplot(),
@@ -296,7 +297,7 @@ def tell(found: Facts, unit: str) -> None:
         state = "learned as normal" if found["is_accepted"] else "not learned (--accept-after)"
         lines = [f"Lasting change from {begin} on, noticed at {end}, {state}", ", ".join(map(printable, causes))]
     else:
-        counts = f"{found['alarms']:,} alarms" if found["alarms"] != 1 else "1 alarm"
+        counts = write_count(found["alarms"], "alarm")
         span = begin if found["alarms"] == 1 else f"{begin} to {end}"
         span = f"{found['events']:,} similar events between {begin} and {end}" if "events" in found else span
         head = f"Event {found['number']:,}: once in {write_rarity(found['severity'])} rows"
@@ -312,11 +313,10 @@ def tell_list(found: Found, name: str) -> None:
     """Print the events of all rows, those that are alike in one line, then changes, and what is not shown."""
     groups = found.groups()
     n_rare = sum(map(len, groups))
-    which = f"{n_rare:,} events" if n_rare != 1 else "1 event"
     together = ", similar ones together" if len(groups) < n_rare else ""
     kinds = {_worst(alike).kind for alike in groups}
     order = ", broken relations first, then the rarest" if len(kinds) > 1 else ", the rarest first"
-    click.echo(f"{name}, {found.n_rows:,} rows: {which}{together}{order * (len(groups) > 1)}")
+    click.echo(f"{name}, {found.n_rows:,} rows: {write_count(n_rare, 'event')}{together}{order * (len(groups) > 1)}")
     unit = f"{'unsorted ' * found.tables[0].sorts}{found.tables[0].unit}"
     for alike in groups[:_SHOWN_GROUPS]:
         tell(found.event_facts(_worst(alike), alike), unit)
@@ -324,9 +324,14 @@ def tell_list(found: Found, name: str) -> None:
         tell(found.change_facts(change), unit)
     n_more, n_weak = sum(map(len, groups[_SHOWN_GROUPS:])), found.n_events - n_rare
     if n_more or n_weak:
-        weak = f"{n_weak:,} weaker events, less rare than once in {found.least_severity:,.0f} rows"
-        rest = [*[f"{n_more:,} more events"] * (n_more > 0), *[weak] * (n_weak > 0)]
+        weak = f"{write_count(n_weak, 'weaker event')}, less rare than once in {found.least_severity:,.0f} rows"
+        rest = [*[write_count(n_more, "more event")] * (n_more > 0), *[weak] * (n_weak > 0)]
         click.echo(f"\nNot listed: {'; '.join(rest)} (--json lists all)")
+
+
+def write_count(n: int, what: str) -> str:
+    """Write how many there are of something, whose name has an s if they are several."""
+    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def _worst(events: Sequence[Event]) -> Event:

@@ -520,6 +520,8 @@ class StreamingKernelPCA(Estimator):
         CheckpointError, OSError
             The file is damaged, no checkpoint, of another format, contradicts itself, or cannot be read.
         """
+        if isinstance(path, bytes) and b"\0" in path:
+            raise TypeError("expected the name of a file but got the bytes of one; from_bytes reads them")
         # A small model is read at once.
         with open(path, "rb", buffering=2**20) as file:
             return cls._read(file, f"load: {os.fsdecode(path)}", kernel)

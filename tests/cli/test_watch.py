@@ -14,6 +14,7 @@ from pyarrow import csv
 
 from streamkpca import StreamingKernelPCA, load, plots
 from streamkpca.changes import ChangeDetector
+from streamkpca.cli.events import write_count
 from streamkpca.monitoring import Monitor
 
 NAMES = ["heat [°C]", "flow, total", "load"]
@@ -164,6 +165,7 @@ def test_people_read_when_where_and_how_sure(folder):
         line,
     )
     assert "Components" not in result.stdout
+    assert [write_count(n, "alarm") for n in (0, 1, 1000)] == ["0 alarms", "1 alarm", "1,000 alarms"]
 
 
 def test_a_file_that_is_not_in_order_of_time_is_put_in_order(folder):

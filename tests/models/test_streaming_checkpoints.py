@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels
+from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels, load
 from streamkpca.monitoring import Monitor
 
 ROWS = np.random.default_rng(0).normal(size=(400, 3))
@@ -70,6 +70,11 @@ def test_functions_are_never_stored_and_must_be_passed_again():
     for wrong in (kernel, "rbf", 3):
         with pytest.raises(TypeError, match="expected kernel to be a settled Kernel"):
             StreamingKernelPCA.from_bytes(model.to_bytes(), kernel=wrong)
+
+
+def test_bytes_are_not_taken_for_the_name_of_a_file():
+    with pytest.raises(TypeError, match="expected the name of a file but got the bytes of one; from_bytes reads them"):
+        load(StreamingKernelPCA(2).to_bytes())
 
 
 def test_atoms_may_be_longer_than_all_rows():
