@@ -24,7 +24,7 @@ LINES = {
     "(top)": 665,
     "_core": 741,
     "adapters": 355,
-    "changes": 637,
+    "changes": 634,
     "checkpoint": 589,
     "cli": 1_348,
     "components": 1_644,

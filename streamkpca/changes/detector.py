@@ -178,8 +178,8 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     >>> change = detector.change_detected_
     >>> change.features[0].feature, change.features[0].direction
     (1, 'spread up')
-    >>> detector.restart().is_ready_
-    False
+    >>> detector.restart()
+    <ChangeDetector: 0 of 1,000 healthy rows>
     """
 
     _entry, _noun = "changes", "change detector"
@@ -259,11 +259,6 @@ class ChangeDetector(SavedWithModel[DetectorState]):
     def change_detected_(self) -> DistributionChange | None:
         """The latest change, as it is known by now; None if there was none."""
         return require(self._state, "ChangeDetector", "change_detected_").change
-
-    @property
-    def is_ready_(self) -> bool:
-        """Whether the healthy rows are complete, so that changes can be detected."""
-        return require(self._state, "ChangeDetector", "is_ready_").chart is not None
 
     def __repr__(self) -> str:
         state = self._state
