@@ -22,20 +22,20 @@ PACKAGE = ROOT / "streamkpca"
 # Lines of code, without blank lines, comments and docstrings, by package.
 LINES = {
     "(top)": 665,
-    "_core": 741,
+    "_core": 742,
     "adapters": 355,
     "changes": 634,
     "checkpoint": 589,
     "cli": 1_348,
     "components": 1_644,
-    "dictionary": 1_263,
+    "dictionary": 1_262,
     "export": 1_220,
     "kernels": 1_649,
     "models": 1_281,
-    "monitoring": 1_515,
+    "monitoring": 1_516,
     "plots": 340,
-    "rows": 481,
-    "stream": 1_336,
+    "rows": 483,
+    "stream": 1_333,
     "tables": 1_738,
 }
 # Counts over the whole package, and over the manual for words.

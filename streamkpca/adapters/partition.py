@@ -11,7 +11,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Flags
 from streamkpca.aggregate import Aggregate
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
-from streamkpca.rows.validation import usable_rows
+from streamkpca.rows.bad_rows import usable_rows
 
 # Rows that settle the kernel's scale; all states begin with their atoms. After half as many, every later state took a
 # quarter longer, as its own search had not come to rest; after more, it was no quicker.

@@ -22,7 +22,7 @@ from streamkpca.kernels import Kernel
 from streamkpca.kernels.logarithms import log_matrix
 from streamkpca.kernels.program import PreparedKernel, explained_energies
 from streamkpca.rows.gaps import ColumnSums, RowDistribution, gaps_in
-from streamkpca.rows.validation import RowParts, Rows, parts_of
+from streamkpca.rows.parts import RowParts, Rows, parts_of
 
 # Rows this many times as novel as the most novel of a sample are novel by their known numbers: completing them is
 # wasted time.

@@ -15,7 +15,7 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.views import FeatureView
-from streamkpca.rows.validation import parts_of
+from streamkpca.rows.parts import parts_of
 
 PairFunction = Callable[[Array, Array], Any]
 

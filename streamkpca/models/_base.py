@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Flags, Positions
+from streamkpca._core.arrays import Array, Flags, Names, Positions
 from streamkpca._core.parameters import check_choice, check_integer
 from streamkpca._core.reservoir import are_outside, origins_of
 from streamkpca.components.expectation import RANGE, n_rows_wanted
@@ -17,7 +17,7 @@ from streamkpca.errors import RowError, name_errors, require, warn
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.models._protocol import Parameterised
 from streamkpca.rows import validation
-from streamkpca.rows.validation import Names, Rows
+from streamkpca.rows.parts import Rows, parts_of
 
 # Rows of a batch that its snapshot samples: the default size of a stream's reservoir.
 SAMPLE: Final = 512
@@ -245,10 +245,10 @@ class Estimator(Parameterised):
         weights = validation.as_sample_weight(sample_weight, len(rows))
         # From the first row, so that the sums keep their digits far from the origin.
         origin = rows[:1][0]
-        away = sum(weights[place] @ (part - origin) for place, part in validation.parts_of(rows))
+        away = sum(weights[place] @ (part - origin) for place, part in parts_of(rows))
         mean = origin + away / weights.sum()
         spread = lost = 0.0
-        for place, part in validation.parts_of(rows):
+        for place, part in parts_of(rows):
             try:
                 found = answers.inverse_transform(answers.transform(part))
             except RowError as error:

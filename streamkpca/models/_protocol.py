@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from functools import cache, wraps
 from typing import Any, ClassVar, Self, TypeVar
 
+from streamkpca._core.arrays import Names
 from streamkpca.errors import name_errors, require
 from streamkpca.kernels import Kernel, kernel_from
 from streamkpca.kernels.kinds import KERNELS
-from streamkpca.rows.validation import Names
 
 Kind = TypeVar("Kind", bound=type)
 

@@ -10,7 +10,7 @@ from typing import IO, Any, Literal, Self, cast
 
 import numpy as np
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Names
 from streamkpca._core.concurrency import WriteLock
 from streamkpca._core.files import FileName, replace_file
 from streamkpca._core.parameters import check_real
@@ -23,8 +23,8 @@ from streamkpca.errors import CheckpointError, name_errors, plainly, require
 from streamkpca.kernels import Kernel
 from streamkpca.models._base import Estimator, warn_of_empty_axes
 from streamkpca.models._protocol import explain_unknown_arguments
-from streamkpca.rows import validation
-from streamkpca.rows.validation import Names, without_bad_rows
+from streamkpca.rows import bad_rows, validation
+from streamkpca.rows.parts import Rows
 from streamkpca.stream.calibration import calibrate, rows_for_level
 from streamkpca.stream.parameters import PARAMETERS, Settings
 from streamkpca.stream.state import State, check_continued, latest_axes, totals_and_sample
@@ -664,7 +664,7 @@ def check_template(template: Any) -> None:
 
 def _prepare_rows(
     state: State | None, X: Any, sample_weight: Any, settings: Settings
-) -> tuple[State, validation.Rows, Array | float, int]:
+) -> tuple[State, Rows, Array | float, int]:
     """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
     skips_bad, admits_nan = settings.on_bad_rows == "skip", settings.on_missing != "raise"
     width, names = None, None
@@ -673,7 +673,7 @@ def _prepare_rows(
         width, names = state.n_features, state.names
     if validation.is_plain(X, width):
         # Single rows have no time for more.
-        rows: validation.Rows = X
+        rows: Rows = X
     else:
         rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learner="give the model")
     if state is None:
@@ -686,7 +686,7 @@ def _prepare_rows(
     # number, as making an array of it took a fifth of the time of a single row.
     weights = 1.0 if sample_weight is None else validation.as_sample_weight(sample_weight, len(rows), all_zero=True)
     if skips_bad or admits_nan:
-        rows, weights, n_rejected = without_bad_rows(rows, weights, gaps=settings.has_gaps)
+        rows, weights, n_rejected = bad_rows.leave_out(rows, weights, gaps=settings.has_gaps)
     return state, rows, weights, n_rejected
 
 

@@ -13,8 +13,8 @@ from streamkpca.monitoring.bound import judge_by_bound
 from streamkpca.monitoring.causes import Healthy
 from streamkpca.monitoring.periods import Period, append_phases, n_phases
 from streamkpca.monitoring.state import MonitorState
+from streamkpca.rows.bad_rows import usable_rows
 from streamkpca.rows.times import Times
-from streamkpca.rows.validation import usable_rows
 from streamkpca.stream import Settings, check_range, latest_axes
 
 # Fewest rows of a chunk, which one model and one scale judge.

@@ -28,8 +28,9 @@ from streamkpca.monitoring.parameters import PARAMETER_CHECKS, QUANTILE, check_f
 from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
 from streamkpca.monitoring.rarity import KINDS
 from streamkpca.monitoring.state import MonitorState, ScoredRows, record_state, restore_state
+from streamkpca.rows.parts import Rows, parts_of
 from streamkpca.rows.times import Times, as_times, time_of, without_times
-from streamkpca.rows.validation import Rows, check_parts, feature_names, parts_of, round_to_single
+from streamkpca.rows.validation import check_parts, feature_names, round_to_single
 from streamkpca.stream import State
 
 # Closed events that are kept.

@@ -1,59 +1,24 @@
-"""Rows of any kind, made into dense float64 rows, part by part where they are many; left out, or refused with an error.
+"""Rows of any kind, made into dense float64 rows, or refused with an error.
 
 Arrays, lists, tables of pandas, polars and Arrow, streams of Arrow and sparse matrices of scipy.
 """
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date, timedelta
 from numbers import Real
 from os import PathLike
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core._loops import all_finite
-from streamkpca._core.arrays import Array, Flags
+from streamkpca._core.arrays import Array, Names
 from streamkpca._core.parameters import show
-
-# Numbers of a part of the rows.
-_PART_NUMBERS = 2**19
-# Most rows of a part: 2,048 rows against 256 atoms are 4 MiB of kernel values. Twice as many were no faster.
-_MOST_ROWS = 2048
-# Least rows of a part, however wide they are.
-_LEAST_ROWS = 8
-
-
-class RowParts:
-    """Rows (n, d) of a large table or array, given as C-contiguous float64 where they are sliced.
-
-    `take` returns the rows between two positions.
-    """
-
-    def __init__(self, shape: tuple[int, int], take: Callable[[int, int], Array]) -> None:
-        self.shape = shape
-        self._take = take
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, piece: slice) -> Array:
-        start, stop, _ = piece.indices(len(self))
-        return self._take(start, max(start, stop))
-
-
-Rows = Array | RowParts
-
-
-def parts_of(rows: Rows, width: int = 0) -> Iterator[tuple[slice, Array]]:
-    """Yield the rows in parts of 4 MiB, each with its place; `width` is given where rows need more than d numbers."""
-    most = max(_PART_NUMBERS // max(width, rows.shape[1], 1), _LEAST_ROWS)
-    step = min(1 << (most.bit_length() - 1), _MOST_ROWS)
-    for start in range(0, len(rows), step):
-        place = slice(start, min(start + step, len(rows)))
-        yield place, rows[place]
+from streamkpca.rows.bad_rows import check_finite
+from streamkpca.rows.parts import CONVERTED_WHOLE, FEW_ROWS, RowParts, Rows, change_rows, parts_of
 
 
 def is_arrow(X: Any) -> bool:
@@ -116,17 +81,11 @@ def arrow_rows(table: Any) -> Array:
     return rows
 
 
-Names = npt.NDArray[np.object_]
-
 # Sums of squares of larger weights, or of weights below its inverse, would leave the range of float64.
 LARGEST_WEIGHT = 1e100
 
 _FLOAT64 = np.dtype(np.float64)
 
-# Rows that take more than this, 4 MiB, are converted in parts.
-_CONVERTED_WHOLE = 2**19
-# Single rows need an array, however wide they are.
-_FEW_ROWS = 8
 # Text of numbers.
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
 
@@ -147,33 +106,6 @@ def _check_shape(shape: tuple[int, ...], n_features: int | None = None) -> None:
             f"X has {d} features, but it is expecting {n_features} features as input "
             "(set by the first rows); bring the same columns in the same order, or fit anew"
         )
-
-
-def check_finite(
-    rows: Rows, *, gaps: bool = False, learner: str = "", name: str = "X", names: Names | None = None
-) -> None:
-    """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many.
-
-    Columns may have `names` (d,).
-    """
-    first, remedy, n_bad = "", "drop or impute such rows first", 0
-    for place, part in parts_of(rows):
-        if all_finite(part):
-            continue
-        numbers: npt.NDArray[np.bool_] = ~np.isinf(part) if gaps else np.isfinite(part)
-        if numbers.all():
-            continue
-        if not first:
-            row, column = (int(i) for i in np.argwhere(~numbers)[0])
-            is_gap = np.isnan(part[row, column])
-            where = f"row {place.start + row}, column {column if names is None else repr(names[column])}"
-            first = f"{name} contains {'NaN' if is_gap else 'infinity'} (first at {where}; "
-            if learner:
-                remedy += f', or {learner} on_bad_rows="skip" to leave them out'
-                remedy += ', on_missing="marginal" to use what they have' if is_gap else ""
-        n_bad += len(part) - int(numbers.all(axis=1).sum())
-    if first:
-        raise ValueError(f"{first}{n_bad} of {len(rows)} rows are not finite); {remedy}")
 
 
 def as_sample_weight(sample_weight: Any, n: int, *, all_zero: bool = False) -> Array:
@@ -200,7 +132,7 @@ def as_sample_weight(sample_weight: Any, n: int, *, all_zero: bool = False) -> A
     return values
 
 
-def feature_names(X: Any) -> npt.NDArray[np.object_] | None:
+def feature_names(X: Any) -> Names | None:
     """Read the column names of a DataFrame or a table of Arrow, if all are strings, as scikit-learn does; else None."""
     columns = X.schema.names if is_arrow_table(X) else getattr(X, "columns", None)
     if columns is None or not hasattr(X, "shape"):
@@ -225,8 +157,7 @@ def check_parts(
     itself is returned if it is such an array; it is never written to.
     """
     if is_plain(X, n_features):
-        plain: Array = X
-        return plain
+        return X
     X = arrow_table(X)
     _check_names(X, names)
     parts = _delay_conversion(X)
@@ -254,7 +185,7 @@ def _delay_conversion(X: Any) -> RowParts | None:
     if not isinstance(shape, tuple) or len(shape) != 2 or not all(isinstance(size, int) for size in shape):
         return None
     n, d = shape
-    if n <= _FEW_ROWS or n * d <= _CONVERTED_WHOLE:
+    if n <= FEW_ROWS or n * d <= CONVERTED_WHOLE:
         return None
     # Tables of pandas, or of polars and Arrow.
     table = getattr(X, "iloc", X if hasattr(X, "slice") else None)
@@ -291,21 +222,13 @@ def round_to_single(rows: Rows, *, finite: bool = True) -> Rows:
     return rounded
 
 
-def change_rows(rows: Rows, change: Callable[[Array], Array]) -> Rows:
-    """Change rows (n, d); many are changed where they are sliced, so that they are not all copied."""
-    n, d = rows.shape
-    if isinstance(rows, RowParts) or (n > _FEW_ROWS and n * d > _CONVERTED_WHOLE):
-        return RowParts((n, d), lambda start, stop: change(rows[start:stop]))
-    return change(rows)
-
-
 def _round(rows: Array) -> Array:
     # Numbers too small become 0, and numbers too large infinity.
     with np.errstate(over="ignore", under="ignore"):
         return rows.astype(np.float32).astype(np.float64)
 
 
-def is_plain(X: Any, n_features: int | None) -> bool:
+def is_plain(X: Any, n_features: int | None) -> TypeGuard[Array]:
     """Return whether X is finite C-contiguous float64 of that width with at least one row.
 
     Such an X needs neither conversion nor checks, for which a single row has no time.
@@ -393,44 +316,10 @@ def _numbers(array: npt.NDArray[Any], *, is_table: bool) -> npt.NDArray[Any]:
     """
     if array.dtype.kind != "O":
         return array
-    is_absent = np.array(
-        [(is_table and value is None) or _is_pandas_na(value) for value in array.ravel()], dtype=bool
-    ).reshape(array.shape)
-    if is_absent.any():
-        array = np.where(is_absent, np.nan, array)
+    # Where it marks a cell, pandas has been imported.
+    pandas_na = getattr(sys.modules.get("pandas"), "NA", np.nan)
+    absent = [value is pandas_na or (is_table and value is None) for value in array.ravel()]
+    if any(absent):
+        array = np.where(np.reshape(absent, array.shape), np.nan, array)
     numbers_only = all(isinstance(value, Real | np.bool_) for value in array.ravel())
     return array.astype(np.float64) if numbers_only else array
-
-
-def _is_pandas_na(value: Any) -> bool:
-    """Tell whether a value is the one by which pandas marks a missing cell; NaN is a number."""
-    # Where there is such a value, pandas has been imported.
-    pandas = sys.modules.get("pandas")
-    return value is not None and pandas is not None and value is getattr(pandas, "NA", None)
-
-
-def usable_rows(rows: Array, *, gaps: bool) -> Flags:
-    """Tell which rows (n, d) a model can use: those of finite numbers; with `gaps`, those of some, and NaN."""
-    finite = np.isfinite(rows)
-    usable = finite.any(axis=1) & ~np.isinf(rows).any(axis=1) if gaps else finite.all(axis=1)
-    return np.asarray(usable)
-
-
-def without_bad_rows(rows: Rows, weights: Array | float, *, gaps: bool = False) -> tuple[Rows, Array | float, int]:
-    """Give rows with NaN or infinity weight zero, and zeros in their places; return also how many they were.
-
-    With `gaps`, NaN are gaps: only rows with infinity, or without any number, are bad.
-    """
-    if not isinstance(rows, RowParts) and all_finite(rows):
-        return rows, weights, 0
-    good = np.concatenate([usable_rows(part, gaps=gaps) for _, part in parts_of(rows)])
-    n_bad = len(rows) - int(np.count_nonzero(good))
-    if not n_bad and not gaps:
-        return rows, weights, 0
-
-    def clean(part: Array) -> Array:
-        kept = np.where(usable_rows(part, gaps=gaps)[:, None], part, 0.0)
-        # One NaN for all: what sets the others apart would decide which rows are drawn into samples.
-        return np.where(np.isnan(kept), np.nan, kept)
-
-    return change_rows(rows, clean), np.where(good, weights, 0.0) if n_bad else weights, n_bad

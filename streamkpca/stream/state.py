@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Names
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.linalg import one_blas_thread, squared_norms
 from streamkpca._core.parameters import check_integer
@@ -18,8 +18,10 @@ from streamkpca.dictionary.moments import RecordedMoments, RowSums
 from streamkpca.dictionary.selection import selection_sample_size
 from streamkpca.errors import RowError, SparsityError, SparsityWarning, name_errors, warn
 from streamkpca.kernels import Kernel
+from streamkpca.rows.bad_rows import check_finite
 from streamkpca.rows.gaps import ColumnSums, gaps_in
-from streamkpca.rows.validation import LARGEST_WEIGHT, Names, RowParts, Rows, check_finite, parts_of
+from streamkpca.rows.parts import RowParts, Rows, parts_of
+from streamkpca.rows.validation import LARGEST_WEIGHT
 from streamkpca.stream.parameters import Settings
 from streamkpca.stream.step import advance_block, shrink, totals_after
 from streamkpca.stream.summary import Summary
@@ -362,10 +364,7 @@ def check_mergeable(own: State, other: State, settings: Settings, other_settings
     same = kernels[0] == kernels[1] if settled else own.kernel == other.kernel
     # A device or a split begins with the scale that few rows give, and its model may not have settled it.
     if not same and (settled or own.settled_kernel != other.settled_kernel):
-        remedy = (
-            "give all models the same, scale included: settle it on some rows once and pass kernel=first.kernel_ to "
-            "the others"
-        )
+        remedy = "settle the scale on some rows once and pass kernel=first.kernel_ to all models"
         refuse(f"with the kernel {kernels[0]!r}", f"{kernels[1]!r}", remedy)
 
 

@@ -20,7 +20,8 @@ from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.moments import RecordedMoments
 from streamkpca.errors import name_errors
 from streamkpca.kernels import Kernel
-from streamkpca.rows.validation import LARGEST_WEIGHT, Rows, as_sample_weight
+from streamkpca.rows.parts import Rows
+from streamkpca.rows.validation import LARGEST_WEIGHT, as_sample_weight
 from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import (
     RowBuffer,
@@ -521,10 +522,7 @@ def _spread_rows(rows: Rows, weights: Array) -> tuple[Array, Array]:
         return rows[:], weights
     starts = np.linspace(0, n_runs - 1, most).astype(np.intp) * _RUN
     pieces = [slice(start, start + _RUN) for start in starts.tolist()]
-    chosen = np.concatenate([weights[piece] for piece in pieces])
-    if not chosen.any():
+    if not any(weights[piece].any() for piece in pieces):
         # All weight is in a few rows elsewhere.
-        counting = np.flatnonzero(weights)[: most * _RUN].tolist()
-        pieces = [slice(position, position + 1) for position in counting]
-        chosen = np.concatenate([weights[piece] for piece in pieces])
-    return np.concatenate([rows[piece] for piece in pieces]), chosen
+        pieces = [slice(i, i + 1) for i in np.flatnonzero(weights)[: most * _RUN].tolist()]
+    return np.concatenate([rows[piece] for piece in pieces]), np.concatenate([weights[piece] for piece in pieces])

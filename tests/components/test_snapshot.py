@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamkpca import StreamingKernelPCA
 from streamkpca.components.snapshot import NoveltyScore
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
-from streamkpca.rows import validation as rows_module
+from streamkpca.rows import parts
 
 ROWS = np.random.default_rng(0).normal(size=(40, 3))
 LOCAL = [
@@ -46,7 +46,7 @@ def test_every_array_is_read_only_and_no_field_can_be_set():
 def test_chunks_change_no_answer(monkeypatch, n):
     snapshot = snapshot_of(RBF(0.3))
     whole = snapshot.transform(ROWS[:n]), snapshot.reconstruction_error(ROWS[:n], 2)
-    monkeypatch.setattr(rows_module, "_MOST_ROWS", 8)
+    monkeypatch.setattr(parts, "_MOST_ROWS", 8)
     np.testing.assert_allclose(snapshot.transform(ROWS[:n]), whole[0], atol=1e-12)
     np.testing.assert_allclose(snapshot.reconstruction_error(ROWS[:n], 2), whole[1], atol=1e-12)
     assert whole[0].shape == (n, 3)
@@ -57,7 +57,7 @@ def test_rows_whose_kernel_values_overflow_are_named(monkeypatch, query):
     snapshot, rows = snapshot_of(Polynomial(2, gamma=1.0)), np.ones((9, 3))
     rows[7:] = 1e300
     # In another chunk than the first.
-    monkeypatch.setattr(rows_module, "_MOST_ROWS", 4)
+    monkeypatch.setattr(parts, "_MOST_ROWS", 4)
     with pytest.raises(ValueError, match=r"^kernel: row 7 is so far away that its values overflow; leave such rows"):
         getattr(snapshot, query)(rows)
 

@@ -71,7 +71,7 @@ def test_bad_rows_are_refused(rows, error, message):
 
 @pytest.mark.parametrize("kernel", [Polynomial(2, gamma=1.0), RBF("median")])
 def test_rows_out_of_range_are_named_by_their_place_among_all_of_the_call(monkeypatch, kernel):
-    monkeypatch.setattr("streamkpca.rows.validation._MOST_ROWS", 4)
+    monkeypatch.setattr("streamkpca.rows.parts._MOST_ROWS", 4)
     rows, weights = np.ones((12, 2)), np.ones(12)
     weights[[0, 5]], rows[[5, 7]] = 0.0, 1e200
     for X in (rows, scipy.sparse.csr_array(rows)):
