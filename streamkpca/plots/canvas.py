@@ -33,6 +33,8 @@ _TEN_COLORS = tuple("#332288 #CC6677 #117733 #DDCC77 #88CCEE #882255 #44AA99 #99
 # More points fill paper and memory without showing more.
 MOST_POINTS = 6000
 
+# Inches that twelve dates need, matplotlib's most; where there are fewer, 3 to 7 dates are written.
+_WIDE = 5.0
 _LEGEND_GAP = 0.42  # inches below the axes: beneath the tick labels and the name of the axis
 
 
@@ -111,6 +113,8 @@ def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
     if isinstance(locator := axes.xaxis.get_major_locator(), dates.AutoDateLocator) and np.isfinite(axes.dataLim.x0):
         # Others would overlap, or leave the day out. What ticks leave out is written once, of the first time: in a
         # corner, this one would write that of the last tick over the name of the axis.
+        if axes.bbox.width < _WIDE * axes.figure.dpi:
+            axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(minticks=3, maxticks=7))
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, show_offset=False))
         axes.set_xlabel(xlabel and f"{xlabel}, from {dates.num2date(axes.dataLim.x0):%Y-%m-%d %H:%M}")
 
@@ -139,10 +143,9 @@ def group_colors(n: int) -> list[Any]:
     """Choose colours for n groups."""
     from matplotlib import colormaps
 
-    if n <= len(_FEW_COLORS):
-        return list(_FEW_COLORS[:n])
-    if n <= len(_TEN_COLORS):
-        return list(_TEN_COLORS[:n])
+    for colors in (_FEW_COLORS, _TEN_COLORS):
+        if n <= len(colors):
+            return list(colors[:n])
     return [colormaps["turbo"](i / (n - 1)) for i in range(n)]
 
 

@@ -196,8 +196,6 @@ def _draw_changes(axes: "Axes", when: npt.NDArray[Any], changes: "Sequence[Chang
     for i, change in enumerate(one for one in changes if 0 <= one.start < len(when)):
         at = convert(when[change.start])
         axes.axvline(at, color=ink, linewidth=1.2, linestyle=":", label=None if i else "lasting change", zorder=4)
-        first = change.features[0].feature if change.features else None
-        feature = f": feature {first}" if isinstance(first, int) else f": {first}" if first else ""
-        axes.annotate(
-            f"change{feature}", (at, 0.02 + 0.05 * (i % 4)), (3, 0), xycoords=plane, textcoords="offset points", **style
-        )
+        causes = (cause.feature for cause in change.features[:1])
+        text = ": ".join(["change", *(f"feature {one}" if isinstance(one, int) else one for one in causes)])
+        axes.annotate(text, (at, 0.02 + 0.05 * (i % 4)), (3, 0), xycoords=plane, textcoords="offset points", **style)

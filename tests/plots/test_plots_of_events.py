@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -112,6 +113,16 @@ OPTIONS = {
 
 def part(value, n):
     return value if np.ndim(value) == 0 or value is None or isinstance(value[0], Event | Change) else value[:n]
+
+
+@pytest.mark.parametrize("hours", [2, 10, 30, 300])
+def test_dates_have_room_below_a_third_of_a_page(hours):
+    figure, times = plots.make_figure(width=3.6), np.datetime64("2026-03-02T16:37", "s") + np.arange(60) * hours * 60
+    axes = plots.draw_novelty(np.ones(60), time=times, ax=figure.add_subplot())
+    figure.savefig(io.BytesIO())
+    spans = [label.get_window_extent().intervalx for label in axes.get_xticklabels()]
+    assert len(spans) > 2
+    assert all(one[1] < after[0] for one, after in pairwise(spans))
 
 
 @pytest.mark.parametrize("n", [1, N])
