@@ -37,7 +37,7 @@ check_interpreter()
 @cache
 def _say_once() -> None:
     """Say why the first calls after an installation take long; a program that shows no warnings hides it."""
-    _LOGGER.warning("compiling loops for some seconds, which later runs find (to compile all now: streamkpca warmup)")
+    _LOGGER.warning("compiling loops for some seconds, once for this installation (all in advance: streamkpca warmup)")
 
 
 class _ForgivingCache:

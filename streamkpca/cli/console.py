@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in line)
 
 
+def write_count(n: int, noun: str) -> str:
+    """Write a number with its noun, in the plural unless it is 1."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
 def print_warning(message: str) -> None:
     """Print a warning as one line on standard error."""
     click.echo(printable(f"Warning: {message}"), err=True)

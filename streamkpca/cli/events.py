@@ -7,18 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import nlargest
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import numpy as np
 
 from streamkpca import plots
-from streamkpca.cli.console import printable
+from streamkpca.cli.console import printable, write_count
 from streamkpca.monitoring import Cause, Change, Event, Monitor, MonitorRecord
 from streamkpca.monitoring.events import write_rarity
 from streamkpca.tables import Batch, Table
 
 Facts = dict[str, Any]
+Told = TypeVar("Told", Event, Change)
 
 # The rarest events, of which a long run has kept at least this number for the list at the end.
 _MOST_EVENTS = 1000
@@ -112,7 +113,7 @@ class Found:
         times = np.maximum.accumulate(np.concatenate([before, batch.times]))
         if not self._is_back and (back := np.flatnonzero(batch.times < times[1:])).size:
             where = f"{table.path}, {table.unit} {batch.rows[back[0]]}"
-            table.notes.append(f"{where}: times go back here; where they do, a row has the time of the one before")
+            table.notes.append(f"{where}: times go back here; until they catch up, rows have the latest time so far")
             self._is_back = True
         self._latest = times[-1:]
         return times[1:]
@@ -140,7 +141,6 @@ class Found:
         """Return the events that are rare enough, alike ones together: broken relations first, then the worst.
 
         A machine that explores its range is where it was never before, and nothing need be broken.
-        Of up to 4,096 healthy rows, about one is as rare, and one more in each 4,096 beyond.
         """
         rare = sorted(filter(self.is_shown, self._events.values()), key=lambda event: (event.group, event.start))
         groups = [list(events) for _, events in groupby(rare, key=lambda event: event.group)]
@@ -183,11 +183,11 @@ class Found:
             "like_confirmed": self._confirmed.get(event.group),
             "group": event.group,
             "is_open": alike[-1].is_open,
-            "features": [self._cause_facts(cause) for cause in event.features],
+            "features": [self._cause_facts(cause) for cause in _give_names(event, self.tables[0].names).features],
         }
 
     def _cause_facts(self, cause: Cause) -> Facts:
-        facts: Facts = cause._replace(feature=self._name(cause.feature))._asdict()
+        facts: Facts = cause._asdict()
         if words := self.tables[0].words(facts["feature"]):
             facts["words"] = words
         return facts | self._place("since", facts.pop("since"), facts.pop("since_time"))
@@ -200,11 +200,8 @@ class Found:
             **self._place("detected", change.detected - 1, change.detected_time),
             "share_of_alarms": change.share,
             "is_accepted": change.is_accepted,
-            "features": [self._name(one.feature) for one in change.features],
+            "features": [one.feature for one in _give_names(change, self.tables[0].names).features],
         }
-
-    def _name(self, feature: str | int) -> str:
-        return self.tables[0].names[feature] if isinstance(feature, int) else feature
 
     def facts(self) -> Facts:
         """Return a summary as JSON has it."""
@@ -255,7 +252,7 @@ class Found:
             alarms=np.concatenate([record.is_alarm for record in records]),
             labels=np.concatenate(self._labels) if self._labels[0] is not None else None,
             events=[replace(e, start=e.start - first, end=e.end - first) for events in self.groups() for e in events],
-            changes=[replace(change, start=change.start - first) for change in self.changes],
+            changes=[_give_names(replace(one, start=one.start - first), self.tables[0].names) for one in self.changes],
             ax=below.add_subplot(),
         )
         return figure
@@ -276,10 +273,7 @@ def event_of(monitor: Monitor, number: int) -> Event:
 
 def describe(event: Event, number: int, names: Sequence[str]) -> str:
     """Describe an event of a saved monitor in a line, by the names of columns if there are any."""
-    if names:
-        causes = (one._replace(feature=names[f] if isinstance(f := one.feature, int) else f) for one in event.features)
-        event = replace(event, features=tuple(causes))
-    return printable(str(event).replace("event", f"event {number:,}", 1))
+    return printable(str(_give_names(event, names) if names else event).replace("event", f"event {number:,}", 1))
 
 
 def list_events(monitor: Monitor, names: Sequence[str]) -> list[str]:
@@ -297,13 +291,13 @@ def tell(found: Facts, unit: str) -> None:
         state = "learned as normal" if found["is_accepted"] else "not learned (--accept-after)"
         lines = [f"Lasting change from {begin} on, noticed at {end}, {state}", ", ".join(map(printable, causes))]
     else:
-        counts = write_count(found["alarms"], "alarm")
         span = begin if found["alarms"] == 1 else f"{begin} to {end}"
         span = f"{found['events']:,} similar events between {begin} and {end}" if "events" in found else span
         head = f"Event {found['number']:,}: once in {write_rarity(found['severity'])} rows"
         head += f" (an estimate, from the {found['known_rows']:,} before)" * (found["severity"] > found["known_rows"])
         like = found["like_confirmed"] and f"like event {found['like_confirmed']:,}, which was confirmed"
-        more = [span, counts, *["still open"] * found["is_open"], *filter(None, [found["feedback"], like])]
+        more = [span, write_count(found["alarms"], "alarm"), *["still open"] * found["is_open"]]
+        more += filter(None, [found["feedback"], like])
         lines = [f"{head}, {_KINDS[found['event_kind']]}; {', '.join(more)}"]
         lines += [f"{printable(cause['feature'])}: {_deviation(cause, unit)}" for cause in causes]
     click.echo("\n  ".join(["\n" + lines[0], *filter(None, lines[1:])]))
@@ -316,22 +310,23 @@ def tell_list(found: Found, name: str) -> None:
     together = ", similar ones together" if len(groups) < n_rare else ""
     kinds = {_worst(alike).kind for alike in groups}
     order = ", broken relations first, then the rarest" if len(kinds) > 1 else ", the rarest first"
-    click.echo(f"{name}, {found.n_rows:,} rows: {write_count(n_rare, 'event')}{together}{order * (len(groups) > 1)}")
+    which = f"{write_count(n_rare, 'event')}{together}{order * (len(groups) > 1)}"
+    click.echo(f"{name}, {write_count(found.n_rows, 'row')}: {which}")
     unit = f"{'unsorted ' * found.tables[0].sorts}{found.tables[0].unit}"
     for alike in groups[:_SHOWN_GROUPS]:
         tell(found.event_facts(_worst(alike), alike), unit)
     for change in found.changes:
         tell(found.change_facts(change), unit)
-    n_more, n_weak = sum(map(len, groups[_SHOWN_GROUPS:])), found.n_events - n_rare
-    if n_more or n_weak:
-        weak = f"{write_count(n_weak, 'weaker event')}, less rare than once in {found.least_severity:,.0f} rows"
-        rest = [*[write_count(n_more, "more event")] * (n_more > 0), *[weak] * (n_weak > 0)]
+    n_more, n_short = sum(map(len, groups[_SHOWN_GROUPS:])), found.n_events - n_rare
+    short = f"{write_count(n_short, 'short event')}, less rare than once in {found.least_severity:,.0f} rows"
+    if rest := [write_count(n_more, "more event")] * (n_more > 0) + [short] * (n_short > 0):
         click.echo(f"\nNot listed: {'; '.join(rest)} (--json lists all)")
 
 
-def write_count(n: int, what: str) -> str:
-    """Write how many there are of something, whose name has an s if they are several."""
-    return f"{n:,} {what}{'s' * (n != 1)}"
+def _give_names(found: Told, names: Sequence[str]) -> Told:
+    """Name the features of an event or a change by columns."""
+    causes = (one._replace(feature=names[f] if isinstance(f := one.feature, int) else f) for one in found.features)
+    return replace(found, features=tuple(causes))
 
 
 def _worst(events: Sequence[Event]) -> Event:

@@ -21,6 +21,8 @@ COUNT = click.IntRange(1, 2**31 - 1)
 # Rows that cannot be read are left out before the model sees them.
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
 MONITOR_PARAMETERS = ("quantile", "false_alarms", "period", "lags", "smoothing", "learn", "accept_after")
+# What a saved monitor may be given anew: its rarities and events do not depend on it.
+CHANGED_LATER = ("learn", "accept_after")
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -82,15 +84,15 @@ def _read_parameter(parameter: Parameter, metavar: str, text: str) -> Any:
         raise click.BadParameter(str(error)) from None
 
 
+def is_given(name: str) -> bool:
+    """Tell whether an option stands on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 def refuse_given(names: Collection[str], why: str) -> None:
     """Refuse options that have no meaning beside others, if they stand on the command line."""
-    context = click.get_current_context()
-    given = [
-        parameter.opts[0]
-        for parameter in context.command.get_params(context)
-        if parameter.name in names and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
+    options = click.get_current_context().command.params
+    if given := [option.opts[0] for option in options if option.name in names and is_given(option.name)]:
         raise click.UsageError(f"{why}; leave out {', '.join(given)}")
 
 

@@ -13,10 +13,10 @@ from shutil import which
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from streamkpca.cli.console import Signals, print_facts, print_warning, printable
+from streamkpca.cli.console import Signals, print_facts, print_warning, printable, write_count
 from streamkpca.cli.models import Saved
+from streamkpca.cli.options import is_given
 from streamkpca.errors import text_of
 from streamkpca.tables import Asked, Batch, Table, TableError
 from streamkpca.tables.errors import list_names, write_names
@@ -30,10 +30,7 @@ FOLLOW_SECONDS = 60.0
 
 
 def open_tables(files: Sequence[str], options: Mapping[str, Any], saved: Saved, *, looks: bool = False) -> list[Table]:
-    """Open all files before the first row is read, so that a mistake in the last costs nothing.
-
-    `saved` is the model whose columns are read, from where it goes on.
-    """
+    """Open all files for a saved model before the first row is read: a mistake in the last costs nothing."""
     if list(files).count("-") > 1:
         raise click.UsageError("- (standard input) can be read only once; name it once")
     if options.get("follow") and len(files) > 1:
@@ -156,7 +153,8 @@ def tell_look(table: Table) -> None:
         ),
         "constant so far": _list([f"{name} ({value:g})" for name, value in found.constants.items()]),
     }
-    print_facts(f"{table.path}, by its first {found.n_rows:,} rows", facts, err=True)
+    whose = ", ".join(filter(None, [table.path, table.key]))
+    print_facts(f"{printable(whose)}, by its first {write_count(found.n_rows, 'row')}", facts, err=True)
     given = click.get_current_context().params
     stated = dialect | {"time": table.reading.time, "time_format": reading.time_format}
     stated["differences"] = reading.differences or given["differences"]
@@ -174,9 +172,8 @@ def write_command(stated: dict[str, Any]) -> str:
     words = [str(context.info_name), *context.params["files"]]
     for option in context.command.get_params(context):
         name = str(option.name)
-        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        value = stated.get(name, context.params.get(name) if is_given else None)
-        if value == () and is_given and "|none" in str(option.metavar):
+        value = stated.get(name, context.params.get(name) if is_given(name) else None)
+        if value == () and is_given(name) and "|none" in str(option.metavar):
             value = "none"
         # What is done once is not repeated by a line that is kept.
         if not isinstance(option, click.Option) or value in (None, ()) or name in ("accept", "confirm", "from_start"):

@@ -15,7 +15,7 @@ from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
 from streamkpca.cli.events import Facts, Found, describe, event_of, tell, tell_list
 from streamkpca.cli.models import Autosave, Saved, check_target, is_among, read_saved
-from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
+from streamkpca.cli.options import CHANGED_LATER, MONITOR_PARAMETERS, is_given, refuse_given
 from streamkpca.cli.reading import (
     FOLLOW_SECONDS,
     at,
@@ -102,7 +102,9 @@ def _monitor_of(saved: Saved, path: str | None, options: Facts) -> Monitor:
     """Make the monitor of a saved model, or go on with the one that was saved with it."""
     if saved.monitor is None:
         return Monitor(saved.model, **{name: options[name] for name in MONITOR_PARAMETERS})
-    refuse_given(MONITOR_PARAMETERS, f"{path} was saved with thresholds and events of its own")
+    refuse_given({*MONITOR_PARAMETERS} - {*CHANGED_LATER}, f"{path} keeps the settings that it began with")
+    for name in filter(is_given, CHANGED_LATER):
+        setattr(saved.monitor, name, options[name])
     return saved.monitor
 
 
@@ -246,12 +248,11 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
     if not n:
         print_warning(f"{name}: no new rows since it was read for this model; --from-start watches it anew")
     elif facts["threshold"] is None:
-        least = "64 at least, and one period" if monitor.period else "64 at least"
-        why = f"of {monitor.n_rows_:,} rows too few were learned for a threshold ({least})"
+        why = f"these begin once 64 rows are learned{' and one period has passed' if monitor.period else ''}"
         if (bound := monitor.bound_) is not None:
             why = f"one false alarm in {1.0 / bound.false_alarms:,.0f} rows needs {bound.n_needed:,} healthy rows; "
             why += f"{bound.n_known:,} are known"
-        print_warning(f"{why}, so there are no alarms; learn more")
+        print_warning(f"no alarms yet: {why}")
     elif not found.changes and n_alarms > n * max(_MANY_ALARMS, 3.0 * (1.0 - monitor.quantile)):
         remedy = "raise --quantile" if monitor.learn == "all" else "if these rows are normal, learn them (--learn all)"
         print_warning(f"{n_alarms / n:.0%} of the rows are alarms; {remedy}")

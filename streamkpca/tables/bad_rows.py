@@ -136,4 +136,4 @@ def _describe_cell(text: str | float | None) -> str:
         return "has no value"
     if isinstance(text, str):
         return f"holds {short(text)!r}, which is no number"
-    return f"holds {text:g}, which stands for a gap (--gaps none)"
+    return f"holds {text:g} (if that is a reading: --gaps none)"

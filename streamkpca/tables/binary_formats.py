@@ -35,7 +35,7 @@ class RowReader(Reader):
         """Return the first rows."""
         first = next(self.parts(self.names, _SAMPLE_ROWS, None), None)
         if first is None:
-            raise TableError(f"{self.source.name}: it has no rows of numbers; give a table with at least one row")
+            raise TableError(f"{self.source.name}: it has no rows of numbers; give a table with at least one")
         return first
 
     def parts(self, wanted: Sequence[str], n_rows: int, start: Start) -> Iterator[Part]:

@@ -187,9 +187,9 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
         ends = (name for j, name in enumerate(names) if name == str(j))
         drop |= {name for name in ends if sample.cells[name].null_count == sample.n_rows}
     learned = known.columns if sample.named and not known.wide and not asked.columns else ()
-    if len(lost := [name for name in learned if name not in forms]) > 1:
-        what = f"expected the columns that were learned, {list_names(learned)}, but {list_names(lost)} are not there"
-        raise TableError(f"{sample.path}: {what}; it has {list_names(names)}; give such a file, or another model")
+    if lost := [name for name in learned if name not in forms]:
+        what = f"expected the columns that were learned, {list_names(learned)}, but it lacks {list_names(lost)}"
+        raise TableError(f"{sample.path}: {what}; it has {list_names(names)}; rename them, or give another model")
     wanted = sample.check(asked.columns or learned)
     is_free = asked.looks and not wanted and not known.columns
     time, form = _choose_time(sample, asked, {*drop, *wanted})

@@ -154,8 +154,8 @@ class Table:
         bad = self.bad
         if is_empty:
             skipped = f" ({bad.n_left_out} skipped, the first: {bad.examples[0]})" if bad.n_left_out else ""
-            kind = f"rows of {self.key!r}" if self.key else "rows of numbers"
-            raise TableError(f"{self.path}: it has no {kind}{skipped}; give a table with at least one row")
+            kind = "rows of numbers" if (by := self._asked.by) is None else f"rows of {by[1]!r} in column {by[0]!r}"
+            raise TableError(f"{self.path}: it has no {kind}{skipped}; give a table with at least one")
         # Of a file that is read on, the rows before are not known.
         if self._start is None and 2 * (n_other := bad.kinds[OTHER_WIDTH]) > bad.n_read:
             what = f"so have {n_other:,} of {bad.n_read:,} rows in all"

@@ -24,7 +24,7 @@ X = np.arange(24.0).reshape(8, 3) % 7
 # The loop for a few rows takes longer to compile than all others together: five rows do not need it.
 print(np.abs(model.fit(X).transform(X[:5])).round(8).tolist())
 """
-NOTICE = "compiling loops for some seconds, which later runs find (to compile all now: streamkpca warmup)\n"
+NOTICE = "compiling loops for some seconds, once for this installation (all in advance: streamkpca warmup)\n"
 jitted = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="the jit is off")
 
 
