@@ -24,6 +24,10 @@ monitoring : a stream watched: rarity, alarms, events.
 changes : whether the distribution of a stream has changed.
 aggregate : a fit in the four verbs of engines that split work.
 fleet : the machines that differ from their fellows, from moments alone.
+export : models as C files and ONNX graphs, and devices that learn.
+plots : pictures of rarities, events and projections.
+adapters : River, Dask, Spark and Ray.
+errors : what is raised and warned of.
 """
 
 from importlib import import_module

@@ -132,10 +132,7 @@ _UNNAMED = {"__init__", "__post_init__", "__setattr__", "__contains__"}
 
 
 def name_errors(target: Target) -> Target:
-    """Let errors begin with the function that users called, or the public method of a class: "KernelPCA.fit: ...".
-
-    The attribute `place` of an error is what stands before its text, such as "KernelPCA.fit: ".
-    """
+    """Let errors begin with what users called, such as "KernelPCA.fit: ", and hold it as their attribute `place`."""
     if not isinstance(target, type):
         return cast(Target, _name_errors_of(target))
     for name, member in list(vars(target).items()):
@@ -225,10 +222,7 @@ _CALLS = {
 
 
 def not_fitted(estimator: str, request: str) -> NotFittedError:
-    """Make the error for a request, a method or attribute, that needs a fitted model.
-
-    If scikit-learn is loaded, the error is one of its class of the same name, too, so that code for that catches it.
-    """
+    """Make the error of a request that needs a fitted model, of scikit-learn's class too, if that is loaded."""
     calls = _CALLS.get(estimator, "'fit'")
     message = f"{request} needs a fitted {estimator}, but this one has seen no rows yet; call {calls} first"
     peer = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)

@@ -49,10 +49,7 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoint_of(parameters: Mapping[str, Any], state: State | None, extra: Any) -> Checkpoint:
-    """Record checked parameters, a state, and the caller's data `extra`: JSON data, bytes and arrays.
-
-    TypeError or ValueError if `extra` holds anything else, or is too large.
-    """
+    """Record checked parameters, a state, and the caller's `extra`, which must be JSON data, bytes and arrays."""
     arrays: Arrays = {}
     kernels: list[Kernel] = []
 

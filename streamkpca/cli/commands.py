@@ -1,4 +1,4 @@
-"""The command ``streamkpca`` and its subcommands as users see them: arguments, options, help, and errors of one line.
+"""The command ``streamkpca`` and its subcommands as users see them: arguments, help, errors of one line, exit codes.
 
 Their work is imported when it is to be done, because the compiled loops take a second to load.
 """
@@ -43,9 +43,9 @@ def demo(out: str) -> None:
 def watch(**given: Any) -> None:
     """Find what is unusual in a file, in one pass.
 
-    FILE... are CSV as loggers write it, JSON lines, Parquet, Arrow, npy or xlsx; - is standard input. What no option
-    says is found in the first rows, and told with the line that says it. Each row is scored by those before it, then
-    learned if it is normal.
+    FILE... are tables as loggers and spreadsheets write them, such as CSV or Parquet; - is standard input. What no
+    option says is found in the first rows, and told with the line that says it. Each row is scored by those before it,
+    then learned if it is normal.
 
     \b
     streamkpca watch server.csv

@@ -147,10 +147,7 @@ class Found:
         return sorted(groups, key=lambda events: (_worst(events).kind != "relation", -_worst(events).severity))
 
     def news(self, *, rare: bool, live: bool) -> Iterator[Facts]:
-        """Yield changes, and events, all or rare ones, that were not told yet.
-
-        Events are told when they have ended; `live` ones as soon as they are that rare too.
-        """
+        """Yield changes, and events, all or rare ones, that were not told yet; `live` ones before they have ended."""
         for change in self.changes[self._n_changes_told :]:
             yield self.change_facts(change) | self._machine
         self._n_changes_told = len(self.changes)

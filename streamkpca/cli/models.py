@@ -52,10 +52,7 @@ def n_learned(model: StreamingKernelPCA) -> int:
 
 
 def read_saved(path: str, *, fitted: bool = True, alone: bool = False) -> Saved:
-    """Read a model and what was saved with it; with `fitted`, refuse one that has learned nothing.
-
-    With `alone`, refuse one that sees more of a row than its columns.
-    """
+    """Read a model and what was saved with it; refuse one without rows (`fitted`) or of more than columns (`alone`)."""
     found = load(path)
     if not isinstance(found, StreamingKernelPCA | Monitor):
         raise ValueError(f"{path}: holds a {type(found).__name__}, which only Python goes on with; give another file")

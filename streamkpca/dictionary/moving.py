@@ -75,10 +75,7 @@ _NOTHING = np.zeros(0)
 
 
 class Evaluation(NamedTuple):
-    """Share of the energy outside the span of atoms (m, d), its derivatives by them and an estimate of the second.
-
-    The derivatives are empty where only the value was asked for.
-    """
+    """Share of energy outside the span of atoms (m, d); its gradient there and estimated curvature, or none."""
 
     value: float
     gradient: Array

@@ -2,9 +2,15 @@
 
 A kernel compares features as they are; `Kernel.in_units` first divides them by units, or whitens them.
 
-base, kinds, values : kernels and their algebra, the kinds by name, and what such values share
-views, widths : the features that a kernel compares, in which units, and the rules for its width
-program, gradients, logarithms : a kernel as steps on arrays, its derivatives, and values too small for a float
+base : the class `Kernel`, and the sums, products, powers, ... that its operators make
+kinds : `RBF` and the other kernels, by name and from JSON
+values : what makes kernels values: equality, printing, JSON
+views : the features that a kernel compares, and their units
+widths : the rules that find a width from rows
+program : a kernel as steps on arrays, which loops, exports and gradients run
+gradients : derivatives by rows
+logarithms : values too small for a float
+_loops : the compiled loops of programs and distances
 """
 
 from streamkpca.kernels.base import Kernel

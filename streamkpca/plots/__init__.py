@@ -1,6 +1,11 @@
 """Pictures of what a model has learned. Each function draws on the Axes given, or on new ones, and returns them.
 
 No function uses pyplot: figures belong to the caller, in servers and threads too.
+
+novelty : `draw_novelty`, scores over time
+events : `draw_event`, the features of an event over time
+projections : `draw_projections`, rows in the plane of two components
+canvas : `make_figure`, and the colours and legends of all
 """
 
 from streamkpca.plots.canvas import make_figure

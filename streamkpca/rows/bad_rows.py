@@ -13,10 +13,7 @@ from streamkpca.rows.parts import RowParts, Rows, change_rows, parts_of
 def check_finite(
     rows: Rows, *, gaps: bool = False, learner: str = "", name: str = "X", names: Names | None = None
 ) -> None:
-    """Refuse rows (n, d) with infinity, or NaN unless gaps are allowed; say where the first is, and how many.
-
-    Columns may have `names` (d,).
-    """
+    """Refuse rows (n, d) with infinity, or NaN without `gaps`; say where the first is, by `names`, and how many."""
     first, remedy, n_bad = "", "drop or impute such rows first", 0
     for place, part in parts_of(rows):
         if all_finite(part):

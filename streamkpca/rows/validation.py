@@ -229,10 +229,7 @@ def _round(rows: Array) -> Array:
 
 
 def is_plain(X: Any, n_features: int | None) -> TypeGuard[Array]:
-    """Return whether X is finite C-contiguous float64 of that width with at least one row.
-
-    Such an X needs neither conversion nor checks, for which a single row has no time.
-    """
+    """Tell whether X is some finite C-contiguous float64 rows of that width, which need no conversion and no checks."""
     return (
         type(X) is np.ndarray
         and X.dtype == _FLOAT64
@@ -310,10 +307,7 @@ def _plain_array(values: Any) -> npt.NDArray[Any]:
 
 
 def _numbers(array: npt.NDArray[Any], *, is_table: bool) -> npt.NDArray[Any]:
-    """Convert an array of objects, such as columns of several types make, if it holds nothing but numbers.
-
-    Cells without a number count as NaN: those of a table that are None, and pandas' NA anywhere.
-    """
+    """Convert an array of objects that are all numbers; None in a table, and pandas' NA anywhere, become NaN."""
     if array.dtype.kind != "O":
         return array
     # Where it marks a cell, pandas has been imported.

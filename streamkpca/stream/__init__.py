@@ -1,10 +1,13 @@
 """The method on a stream, without a model: an immutable state, and functions that make the next one.
 
-`Settings` are checked parameters. `State` holds everything that a stream has taught, as arrays and scalars. `advance`
-learns rows, `fit` the first rows in two passes, `forget` makes old ones count less, and `merge` unites streams. `axes`
-fits weights and axes to all rows, `refit` publishes them, and `latest_axes` gives those that are published. `calibrate`
-scores rows of the stream as if they were new, and `check_range` refuses rows that no kernel value can be computed for.
-None of them changes its arguments.
+`State` holds all that a stream has taught, as arrays and scalars. No function changes its arguments.
+
+parameters : the table of parameters, and `Settings`, their checked values
+state : `State`; `axes` of all its rows, `latest_axes`, those last published; `check_range`, whether a kernel takes rows
+transitions : `advance` learns rows, `fit` the first ones in two passes; `refit`, `forget`, `merge`
+step : the step by one block of rows, and the search for better atoms
+summary : what is kept of full blocks: atoms, moments and samples
+calibration : `calibrate` scores rows of the stream as if they were new
 """
 
 from importlib import import_module

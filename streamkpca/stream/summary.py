@@ -251,10 +251,7 @@ _ROWS_TO_RENEW = 4096
 
 
 def decay_weights(weights: Array, half_life: float | None, n_later: int = 0) -> tuple[float, Array]:
-    """Return the decay of rows before a block, and the block's weights (B,), after `n_later` more rows.
-
-    The newest row keeps its weight.
-    """
+    """Return the decay of rows before a block and its weights (B,), `n_later` rows later; the newest keeps its own."""
     if half_life is None:
         return 1.0, weights
     # If the half-life is so short that ages overflow, only the newest row keeps a weight.

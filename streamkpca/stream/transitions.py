@@ -512,10 +512,7 @@ def _age_weights(weights: Array, block: slice, half_life: float | None) -> Array
 
 
 def _spread_rows(rows: Rows, weights: Array) -> tuple[Array, Array]:
-    """Return all rows (n, d) and weights (n,), or of many those in runs of neighbours from all over.
-
-    Runs, because neighbours are compared where the scale is settled.
-    """
+    """Return all rows (n, d) and weights (n,), or of many some runs of neighbours, which are compared."""
     n_runs = -(-len(rows) // _RUN)
     most = max(_NUMBERS_TO_SETTLE // rows.shape[1], _LEAST_TO_SETTLE) // _RUN
     if n_runs <= most:
