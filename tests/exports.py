@@ -74,7 +74,7 @@ def plain(kernel):
 
 def formula(model):
     """Take what exports write from a model."""
-    return formula_of(model, language="C")
+    return formula_of(model, language="C", single=False)
 
 
 def probing_rows(model):

@@ -94,13 +94,8 @@ def to_c(
         if dtype not in (None, "float"):
             raise ValueError(f'expected dtype="float" for a file that learns but got {dtype!r}; leave it out')
         return write_learning_file(model, name=name, return_period=return_period)
-    return _write_answers(model, name, "double" if dtype is None else dtype)
-
-
-def _write_answers(model: Any, name: str, dtype: str) -> str:
-    """Write a file whose functions answer rows."""
-    check_choice("dtype", dtype, choices=("double", "float"))
-    formula = formula_of(model, language="C")
+    dtype = check_choice("dtype", "double" if dtype is None else dtype, choices=("double", "float"))
+    formula = formula_of(model, language="C", single=dtype == "float")
     source, views = CText(dtype), fit_views(model)
     layout, own = write_kernel(source, formula), formula.own_value()
     (k, q), (s, d) = formula.projection.shape, formula.rows.shape

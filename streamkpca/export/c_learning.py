@@ -92,9 +92,8 @@ def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
 
 def _members(fields: Sequence[StateField], layout: np.dtype[np.void]) -> str:
     sizes = ["".join(f"[{size}]" for size in layout[field.name].shape) for field in fields]
-    return "".join(
-        f"    {_C_TYPES[field.kind]} {field.name}{size};\n" for field, size in zip(fields, sizes, strict=True)
-    )
+    lines = [f"    {_C_TYPES[field.kind]} {field.name}{size};\n" for field, size in zip(fields, sizes, strict=True)]
+    return "".join(lines)
 
 
 def _comment(model: StreamingKernelPCA, values: dict[str, Any], return_period: float, uses: str) -> str:

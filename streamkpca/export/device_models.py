@@ -117,9 +117,8 @@ def from_device(data: bytes, model: StreamingKernelPCA, *, since: bytes | None =
         schedule=SearchSchedule(),
         trend=ResidualTrend(),
     )
-    empty.state_ = replace_fields(
-        empty.state_, summary=summary, n_rejected=max(device.values["n_refused"] - n_refused, 0)
-    )
+    n_rejected = max(device.values["n_refused"] - n_refused, 0)
+    empty.state_ = replace_fields(empty.state_, summary=summary, n_rejected=n_rejected)
     return empty
 
 
@@ -167,16 +166,10 @@ def to_device(model: StreamingKernelPCA, data: bytes | None = None) -> bytes:
     settings, device = model.settings(), read(data)
     begun = record_pending(model.state_, settings)
     _check_same(device, begun, settings.half_life)
-    if settings.max_atoms != device.values["max_atoms"]:
-        raise ValueError(
-            f"expected a model with max_atoms={device.values['max_atoms']}, which is the room of the device, "
-            f"but got {settings.max_atoms}; set it, and learn or merge again"
-        )
-    # A union explains each place worse than the atoms that were found there, and knows no rows of devices.
-    values = values_of(model, like=device.values)
     # Numbers start again at 0, as on the device.
     later = {name: (device.values[name] + 1) % 2**32 for name in ("sequence", "seed")}
-    return encode(values | later | {"parent": device.values["crc"], "is_sent": 1})
+    # A union explains each place worse than the atoms that were found there, and knows no rows of devices.
+    return encode(values_of(model, like=device.values) | later | {"parent": device.values["crc"], "is_sent": 1})
 
 
 def _refuse(what: str, got: object) -> ValueError:

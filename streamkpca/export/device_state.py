@@ -284,7 +284,7 @@ def values_of(
             f"{model!r}; set max_atoms, such as 32"
         )
     # For its refusals: no row was seen, or no atom is kept.
-    formula_of(model, language="C")
+    formula_of(model, language="C", single=True)
     settings = model.settings()
     begun = record_pending(model.state_, settings)
     summary, kernel, d = _leave_out_dependent(begun.solve()), begun.basis.kernel, model.n_features_in_
@@ -312,8 +312,8 @@ def values_of(
         own, theirs = (np.multiply(of["scale"], np.sqrt(of["unit"])) for of in (constants, like))
         if not all(fits) or not np.allclose(own, theirs, rtol=1e-5, atol=0.0):
             raise ValueError(
-                f"expected a model of the kernel, features and max_atoms of the device but got {kernel!r} "
-                f"with {d} features and max_atoms={m}; write a new C file for it with to_c(model, learns=True)"
+                f"expected the device's kernel, {like['n_features']} features and max_atoms={like['max_atoms']} but "
+                f"got {kernel!r}, {d} and {m}; set max_atoms and learn or merge again, or write a new C file"
             )
         constants = {name: like[name] for name in constants}
     # As the device has them.

@@ -76,7 +76,7 @@ def to_onnx(model: Any, *, dtype: str = "float32") -> "ModelProto":
     ['projection', 'reconstruction_error', 'novelty', 'rarity', 'expected', 'terms']
     """
     check_choice("dtype", dtype, choices=("float32", "float64"))
-    formula = formula_of(model, language="ONNX")
+    formula = formula_of(model, language="ONNX", single=dtype == "float32")
     try:
         import onnx
     except ModuleNotFoundError as error:
@@ -211,13 +211,14 @@ def _rank(graph: Graph, scores: str, levels: Array) -> str:
 
 def _finish(graph: Graph, formula: Formula, element: int, outputs: list[str]) -> "ModelProto":
     helper = graph.onnx.helper
-    widths = {"projection": formula.projection.shape[1], "expected": formula.n_features, "terms": formula.n_features}
+    d = formula.rows.shape[1]
+    widths = {"projection": formula.projection.shape[1], "expected": d, "terms": d}
     answers = {name: ["n", widths[name]] if name in widths else ["n"] for name in outputs}
     model: ModelProto = helper.make_model(
         helper.make_graph(
             graph.nodes,
             "streamkpca",
-            [helper.make_tensor_value_info("X", element, ["n", formula.n_features])],
+            [helper.make_tensor_value_info("X", element, ["n", d])],
             [helper.make_tensor_value_info(name, element, shape) for name, shape in answers.items()],
             list(graph.constants.values()),
         ),

@@ -1,8 +1,10 @@
 """The parts that all exports share: formulas of models, and refusals."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from exports import OF_THE_CALLER, plain, streamed
+from exports import OF_THE_CALLER, drawn_rows, plain, streamed
 
 from streamkpca import KernelPCA, NotFittedError, StreamingKernelPCA, export
 from streamkpca.kernels import RBF, Linear
@@ -30,6 +32,19 @@ def test_models_that_cannot_be_exported_are_refused(name):
             write(model)
     with pytest.raises(ValueError, match=f"{name}: dtype must be one of"):
         write(plain(RBF(0.4)), dtype="int8")
+
+
+@pytest.mark.parametrize(("kernel", "offset"), [(RBF(0.4), 1e8), (Linear(), -1e12)])
+def test_rows_that_single_precision_hardly_tells_apart_are_refused(kernel, offset):
+    # A column that never varies needs no digits.
+    rows = drawn_rows(0) * [1.0, 1.0, 0.0]
+    model = streamed(kernel, rows + np.array([0.0, offset, offset]))
+    as_float, learning = partial(export.to_c, dtype="float"), partial(export.to_c, learns=True)
+    for write in (as_float, learning, export.to_onnx, export.to_device):
+        with pytest.raises(ValueError, match=r"expected numbers of single precision but feature 1 varies by .* near"):
+            write(model)
+    assert export.to_c(model)
+    assert as_float(streamed(RBF(0.4), rows + np.array([0.0, 1e6, offset])))
 
 
 def test_an_export_changes_nothing_and_is_the_same_each_time():
