@@ -106,3 +106,20 @@ def test_the_severity_of_an_endless_ratio_can_be_saved():
     monitor.update(rows)
     assert np.isfinite(monitor.events_[-1].severity)
     assert Monitor.from_bytes(monitor.to_bytes()).events_ == monitor.events_
+
+
+def test_a_column_that_begins_late_is_a_change_and_is_known_once_that_is_learned():
+    rng = np.random.default_rng(0)
+    load = rng.normal(size=4000)
+    rows = np.stack([load, -load, 50.0 + load], axis=1) + 0.1 * rng.normal(size=(4000, 3))
+    rows[:1500, 2] = np.nan
+    rows[3800:3830, 2] += 4.0
+    monitor = Monitor(StreamingKernelPCA(on_missing="marginal"), accept_after=300)
+    monitor.update(rows)
+    change = monitor.change_detected_
+    assert 1500 <= change.start < 1520
+    assert (change.features[0].feature, change.is_accepted) == (2, True)
+    fault = max((e for e in monitor.events_ if e.start < 3830 and e.end > 3800), key=lambda event: event.severity)
+    cause = fault.features[0]
+    assert (cause.feature, cause.direction) == (2, "above")
+    assert 3.0 < cause.value - cause.expected < 5.0
