@@ -90,11 +90,12 @@ def to_c(
     True
     """
     _check_name(name)
-    if check_flag("learns", learns):
-        if dtype not in (None, "float"):
-            raise ValueError(f'expected dtype="float" for a file that learns but got {dtype!r}; leave it out')
+    usual = "float" if check_flag("learns", learns) else "double"
+    dtype = check_choice("dtype", usual if dtype is None else dtype, choices=("double", "float"))
+    if learns and dtype != usual:
+        raise ValueError('expected dtype="float" for a file that learns but got "double"; leave it out')
+    if learns:
         return write_learning_file(model, name=name, return_period=return_period)
-    dtype = check_choice("dtype", "double" if dtype is None else dtype, choices=("double", "float"))
     formula = formula_of(model, language="C", single=dtype == "float")
     source, views = CText(dtype), fit_views(model)
     layout, own = write_kernel(source, formula), formula.own_value()

@@ -297,6 +297,9 @@ def test_what_devices_cannot_learn_is_refused():
             to_c(model, learns=True)
     with pytest.raises(ValueError, match=r'to_c: expected dtype="float" for a file that learns'):
         to_c(taught(rows), learns=True, dtype="double")
+    with pytest.raises(TypeError, match="to_c: dtype must be one of"):
+        # It equals the word, as numpy compares types.
+        to_c(taught(rows), learns=True, dtype=np.dtype("float"))
     for return_period in (1.0, 1e6, np.nan):
         with pytest.raises(ValueError, match="to_c: return_period"):
             to_c(taught(rows), learns=True, return_period=return_period)
