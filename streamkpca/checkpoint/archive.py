@@ -140,7 +140,7 @@ def _header_size(file: IO[bytes], length: int) -> int:
     if length < _HEADER_PREFIX:
         raise CheckpointError(f"this is not a checkpoint: it has only {length} bytes")
     if not found.startswith(b"PK\x03\x04") or found[26:41] != struct.pack("<2H", len(HEADER), 20) + HEADER.encode():
-        raise CheckpointError(f"this is not a checkpoint: it does not begin with {HEADER!r}")
+        raise CheckpointError(f"this is not a checkpoint: it does not begin with {HEADER!r}; give one that save wrote")
     size = int.from_bytes(found[-8:], "little")
     if size > min(length - _HEADER_PREFIX, _LARGEST_HEADER):
         raise _damage_error(f"its header of {size} bytes is too long for a file of {length}")
