@@ -44,8 +44,8 @@ def watch(**given: Any) -> None:
     """Find what is unusual in a file, in one pass.
 
     FILE... are tables as loggers and spreadsheets write them, such as CSV or Parquet; - is standard input. What no
-    option says is found in the first rows, and told with the line that says it. Each row is scored by those before it,
-    then learned if it is normal.
+    option says is found in the first rows, and printed as options. Each row is scored by those before it, then learned
+    if it is normal.
 
     \b
     streamkpca watch server.csv

@@ -184,7 +184,7 @@ class Found:
         }
 
     def _cause_facts(self, cause: Cause) -> Facts:
-        facts: Facts = cause._asdict()
+        facts: Facts = cause._asdict() | {"is_difference": cause.feature in self.tables[0].reading.differences}
         if words := self.tables[0].words(facts["feature"]):
             facts["words"] = words
         return facts | self._place("since", facts.pop("since"), facts.pop("since_time"))
@@ -306,9 +306,8 @@ def tell_list(found: Found, name: str) -> None:
     n_rare = sum(map(len, groups))
     together = ", similar ones together" if len(groups) < n_rare else ""
     kinds = {_worst(alike).kind for alike in groups}
-    order = ", broken relations first, then the rarest" if len(kinds) > 1 else ", the rarest first"
-    which = f"{write_count(n_rare, 'event')}{together}{order * (len(groups) > 1)}"
-    click.echo(f"{name}, {write_count(found.n_rows, 'row')}: {which}")
+    order = ", broken relations first, then the rarest" if len(kinds) > 1 else ", the rarest first" * (len(groups) > 1)
+    click.echo(f"{name}, {write_count(found.n_rows, 'row')}: {write_count(n_rare, 'event')}{together}{order}")
     unit = f"{'unsorted ' * found.tables[0].sorts}{found.tables[0].unit}"
     for alike in groups[:_SHOWN_GROUPS]:
         tell(found.event_facts(_worst(alike), alike), unit)
@@ -334,7 +333,8 @@ def _deviation(cause: Facts, unit: str) -> str:
     """Write a value and the one that was expected, with the digits that the range and their difference need."""
     width = max(cause["high"] - cause["low"], abs(cause["value"] - cause["expected"]) / 100.0)
     digits = min(max(1 - math.floor(math.log10(width)), 0), 12) if width > 0.0 else 4
-    value, expected, low, high = (f"{cause[name]:z.{digits}f}" for name in ("value", "expected", "low", "high"))
+    form = f"{'+' * cause['is_difference']}z.{digits}f"
+    value, expected, low, high = (f"{cause[name]:{form}}" for name in ("value", "expected", "low", "high"))
     since = f"{cause['direction']} since {_when(cause, 'since', unit)}"
     if words := cause.get("words"):
         return f"{words[cause['value'] > 0.5]}, expected {words[cause['expected'] > 0.5]}, {since}"

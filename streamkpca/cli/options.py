@@ -122,7 +122,7 @@ parameter_options = _group(*map(_option_of, MODEL_PARAMETERS.values()))
 # What the monitor checks is not checked here.
 monitor_options = _group(
     click.option("--quantile", type=float, default=0.99, help="Share of normal rows without alarm."),
-    click.option("--false-alarms", metavar="RATE", type=_read_rate, help="Most in healthy rows, as 1/10000."),
+    click.option("--false-alarms", metavar="RATE", type=_read_rate, help="Most false alarms in healthy rows: 1/10000."),
     click.option("--period", metavar="ROWS|TIME", type=_read_period, help="Length of a cycle: 144 rows, 1d, 24h."),
     click.option("--lags", type=int, default=1, help="Rows scored together, in time order."),
     click.option("--smoothing", type=float, help="Weight of the newest score in their mean."),
@@ -148,10 +148,10 @@ table_options = _group(
 )
 
 picture_option = click.option("--plot", type=FILE, help="Draw the worst events: .png, .svg or .pdf.")
-labels_option = click.option("--labels", metavar="COLUMN", help="Column, not 0 in faults: count how many are found.")
+labels_option = click.option("--labels", metavar="COLUMN", help="Column, not 0 in faults: counts those found.")
 follow_option = click.option("--follow", is_flag=True, help="Wait for more rows, as tail -F does.")
 model_option = click.option("--model", required=True, type=FILE, help="A saved model.")
-results_option = click.option("--save", type=FILE, help="Results by row: .csv .jsonl; - prints.")
+results_option = click.option("--save", type=FILE, help="Results of each row: .csv, .jsonl; - prints.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON only, for other programs.")
 # What the commands share that watch rows.
 watching_options = _group(

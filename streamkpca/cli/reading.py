@@ -143,7 +143,7 @@ def tell_look(table: Table) -> None:
         "order": "rows are put in order of time" if table.sorts else None,
         "wide": reading.wide and f"a column for each {reading.wide[0]}, of its {reading.wide[1]}",
         "watched": _list(table.names),
-        "by their differences": _list(reading.differences, "counters, which only rise"),
+        "by their differences": _list(reading.differences, "as counters"),
         **{f"left out, {why}": _list(names) for why, names in found.left_out.items()},
         "numbers for gaps": _list(
             [f"{name} ({', '.join(f'{one:g}' for one in ones)})" for name, ones in found.sentinels.items()]

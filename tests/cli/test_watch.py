@@ -624,8 +624,11 @@ def test_counters_and_gaps_are_known_to_a_model(folder, X):
     total = np.cumsum(np.random.default_rng(3).integers(50, 150, len(X)))
     write("x.csv", np.column_stack([X, total]), names=[*NAMES, "bytes"], first=0)
     said = told("watch", "x.csv", "--model", "m.npz")[1]
-    assert re.search(r"by their differences +bytes; counters", said)
+    assert re.search(r"by their differences +bytes; as counters", said)
     assert "--differences bytes" in said
+    total[900:] += 1000
+    write("x.csv", np.column_stack([X, total]), names=[*NAMES, "bytes"], first=0)
+    assert re.search(r"  bytes: \+1[01]\d\d, expected \+\d\d", run("watch", "x.csv").stdout)
     # Alone, the rows of a later file would not show that.
     rows = Path("x.csv").read_text().splitlines()
     Path("y.csv").write_text("\n".join([rows[0], *rows[1101:1106]]) + "\n")
