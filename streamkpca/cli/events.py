@@ -230,11 +230,10 @@ class Found:
         # The rows whose numbers are still known.
         begin = self.n_rows - len(rows)
         worst = [event for event in map(_worst, self.groups()) if event.start >= first + begin and event.features]
-        figure = plots.make_figure(width=11.0, height=8.5 if worst else 4.5)
-        below: Any = figure
+        figure: Any = plots.make_figure(width=11.0, height=8.5 if worst else 4.5)
+        below = figure
         if worst := worst[:_DRAWN_EVENTS]:
-            parts: Any = figure.subfigures(2, 1, height_ratios=(1.6, 1.0))
-            above, below = parts
+            above, below = figure.subfigures(2, 1, height_ratios=(1.6, 1.0))
             when = None if times is None else times[begin:]
             options: Facts = {"first": first + begin, "time": when, "names": self.tables[0].names}
             for event, panel in zip(worst, above.subfigures(1, len(worst), squeeze=False)[0], strict=True):
@@ -335,7 +334,8 @@ def _deviation(cause: Facts, unit: str) -> str:
     digits = min(max(1 - math.floor(math.log10(width)), 0), 12) if width > 0.0 else 4
     form = f"{'+' * cause['is_difference']}z.{digits}f"
     value, expected, low, high = (f"{cause[name]:{form}}" for name in ("value", "expected", "low", "high"))
-    since = f"{cause['direction']} since {_when(cause, 'since', unit)}"
+    is_usual = cause["low"] <= cause["value"] <= cause["high"]
+    since = "in line with the others" if is_usual else f"{cause['direction']} since {_when(cause, 'since', unit)}"
     if words := cause.get("words"):
         return f"{words[cause['value'] > 0.5]}, expected {words[cause['expected'] > 0.5]}, {since}"
     return f"{value}, expected {expected} ({low} to {high}), {since}"

@@ -153,8 +153,7 @@ def test_an_ugly_file_is_read_rightly_and_the_line_that_is_printed_does_the_same
 
 
 def test_people_read_when_where_and_how_sure(folder):
-    result = run("watch", "all.csv")
-    title, _, event, line, *_ = result.stdout.splitlines()
+    title, _, event, line, *_ = run("watch", "all.csv").stdout.splitlines()
     assert re.fullmatch(r"all.csv, 1,400 rows: (1 event|\d+ events, (broken relations|the rarest) first.*)", title)
     when = r"2024-05-04 0\d:\d\d:00 \(line 9\d\d\) to 2024-05-04 0\d:"
     rare = r"Event \d+: once in [\d,]+ rows \(an estimate, from the 9\d\d before\)"
@@ -164,8 +163,16 @@ def test_people_read_when_where_and_how_sure(folder):
         r"since 2024-05-0\d \d\d:\d\d:00 \(line [\d,]+\)",
         line,
     )
-    assert "Components" not in result.stdout
     assert [write_count(n, "alarm") for n in (0, 1, 1000)] == ["0 alarms", "1 alarm", "1,000 alarms"]
+
+
+def test_a_column_that_has_moved_with_the_others_is_not_said_to_be_above_or_below(folder):
+    rng = np.random.default_rng(0)
+    np.save("x.npy", rng.normal(size=(600, 1)) + 0.1 * rng.normal(size=(600, 3)))
+    lines = re.findall(r": (\S+), expected \S+ \((\S+) to (\S+)\), (in line)?", run("watch", "x.npy").stdout)
+    inside = [float(low) <= float(value) <= float(high) for value, low, high, _ in lines]
+    assert inside == [line[3] == "in line" for line in lines]
+    assert {*inside} == {True, False}
 
 
 def test_a_file_that_is_not_in_order_of_time_is_put_in_order(folder):
