@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import nlargest
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import numpy as np
@@ -19,7 +19,6 @@ from streamkpca.monitoring.events import write_rarity
 from streamkpca.tables import Batch, Table
 
 Facts = dict[str, Any]
-Told = TypeVar("Told", Event, Change)
 
 # The rarest events, of which a long run has kept at least this number for the list at the end.
 _MOST_EVENTS = 1000
@@ -45,9 +44,8 @@ class Found:
         self.monitor, self.tables, self.n_rows, self.n_alarms = monitor, tables, 0, 0
         self.changes: list[Change] = []
         self._machine = {} if tables[0].key is None else {"machine": tables[0].key}
-        self._draws, self._first = draws, monitor.n_rows_
+        self._draws, self._first, self._is_back = draws, monitor.n_rows_, False
         self._latest: Any = None
-        self._is_back = False
         # Where stretches of rows begin: in the stream, in their file, and its name.
         self._stretches = list[tuple[int, int, str]]()
         # Ended events of before, an open one left out; the last change; the last event told, and whether it had ended.
@@ -63,7 +61,9 @@ class Found:
     def take(self, table: Table, batch: Batch) -> MonitorRecord:
         """Score the next rows, and learn those that are to be learned."""
         self._note_rows(table, batch)
-        record = self.monitor.update(batch.numbers, time=self._sort_times(table, batch))
+        # A monitor keeps the names of its first rows, for its events and for users in Python.
+        rows = batch.numbers if self.monitor.n_rows_ else table.name_columns(batch.numbers)
+        record = self.monitor.update(rows, time=self._sort_times(table, batch))
         self.n_rows += len(batch.rows)
         self.n_alarms += int(record.is_alarm.sum())
         if self._draws or batch.labels is not None:
@@ -180,11 +180,12 @@ class Found:
             "like_confirmed": self._confirmed.get(event.group),
             "group": event.group,
             "is_open": alike[-1].is_open,
-            "features": [self._cause_facts(cause) for cause in _give_names(event, self.tables[0].names).features],
+            "features": [self._cause_facts(cause) for cause in event.features],
         }
 
     def _cause_facts(self, cause: Cause) -> Facts:
-        facts: Facts = cause._asdict() | {"is_difference": cause.feature in self.tables[0].reading.differences}
+        name = self._name(cause.feature)
+        facts = cause._asdict() | {"feature": name, "is_difference": name in self.tables[0].reading.differences}
         if words := self.tables[0].words(facts["feature"]):
             facts["words"] = words
         return facts | self._place("since", facts.pop("since"), facts.pop("since_time"))
@@ -197,8 +198,11 @@ class Found:
             **self._place("detected", change.detected - 1, change.detected_time),
             "share_of_alarms": change.share,
             "is_accepted": change.is_accepted,
-            "features": [one.feature for one in _give_names(change, self.tables[0].names).features],
+            "features": [self._name(one.feature) for one in change.features],
         }
+
+    def _name(self, feature: str | int) -> str:
+        return self.tables[0].names[feature] if isinstance(feature, int) else feature
 
     def facts(self) -> Facts:
         """Return a summary as JSON has it."""
@@ -248,7 +252,7 @@ class Found:
             alarms=np.concatenate([record.is_alarm for record in records]),
             labels=np.concatenate(self._labels) if self._labels[0] is not None else None,
             events=[replace(e, start=e.start - first, end=e.end - first) for events in self.groups() for e in events],
-            changes=[_give_names(replace(one, start=one.start - first), self.tables[0].names) for one in self.changes],
+            changes=[replace(change, start=change.start - first) for change in self.changes],
             ax=below.add_subplot(),
         )
         return figure
@@ -267,16 +271,16 @@ def event_of(monitor: Monitor, number: int) -> Event:
     return events[number]
 
 
-def describe(event: Event, number: int, names: Sequence[str]) -> str:
-    """Describe an event of a saved monitor in a line, by the names of columns if there are any."""
-    return printable(str(_give_names(event, names) if names else event).replace("event", f"event {number:,}", 1))
+def describe(event: Event, number: int) -> str:
+    """Describe an event of a saved monitor in a line."""
+    return printable(str(event).replace("event", f"event {number:,}", 1))
 
 
-def list_events(monitor: Monitor, names: Sequence[str]) -> list[str]:
+def list_events(monitor: Monitor) -> list[str]:
     """Describe the events of a monitor that a user has judged, and the rarest of the others."""
     events = number_events(monitor)
     rarest = nlargest(_SHOWN_GROUPS, events, key=lambda number: events[number].severity)
-    return [describe(one, number, names) for number, one in events.items() if one.feedback or number in rarest]
+    return [describe(one, number) for number, one in events.items() if one.feedback or number in rarest]
 
 
 def tell(found: Facts, unit: str) -> None:
@@ -316,12 +320,6 @@ def tell_list(found: Found, name: str) -> None:
     short = f"{write_count(n_short, 'short event')}, less rare than once in {found.least_severity:,.0f} rows"
     if rest := [write_count(n_more, "more event")] * (n_more > 0) + [short] * (n_short > 0):
         click.echo(f"\nNot listed: {'; '.join(rest)} (--json lists all)")
-
-
-def _give_names(found: Told, names: Sequence[str]) -> Told:
-    """Name the features of an event or a change by columns."""
-    causes = (one._replace(feature=names[f] if isinstance(f := one.feature, int) else f) for one in found.features)
-    return replace(found, features=tuple(causes))
 
 
 def _worst(events: Sequence[Event]) -> Event:

@@ -49,7 +49,7 @@ def info(model: str, as_json: bool) -> None:
         return
     show_model(facts)
     print_facts("Parameters", parameters)
-    if monitor and (events := list_events(monitor, columns)):
+    if monitor and (events := list_events(monitor)):
         click.echo("\n  ".join(["\nThe rarest events, and those accepted or confirmed", *events]))
 
 

@@ -70,8 +70,7 @@ def watch(
         ):
             for number in numbers:
                 judge(event := event_of(monitor, number))
-                told = describe(event, number, saved.reading.columns)
-                click.echo(f"{word}: {told}; such rows {then} from now on", err=True)
+                click.echo(f"{word}: {describe(event, number)}; such rows {then} from now on", err=True)
         if accept or confirm:
             keeper.save()
         saved = saved._replace(places={}) if from_start else saved

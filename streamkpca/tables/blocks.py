@@ -64,9 +64,7 @@ def sort_by_time(blocks: Iterator[Block], path: str, n_columns: int) -> Iterator
         parts.append(block)
         n += len(block.rows)
         if n * n_columns > _MOST_SORTED:
-            raise TableError(
-                f"{path}: its rows are not in order of time, and too many to be sorted here; sort the file"
-            )
+            raise TableError(f"{path}: its rows are not in order of time, and too many to sort here; sort the file")
     if parts:
         whole = _join(parts)
         times: Any = whole.times

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pyarrow import compute
+from pyarrow import compute, record_batch
 
 from streamkpca._core.arrays import Array
 from streamkpca.tables.bad_rows import BadRows
@@ -131,6 +131,10 @@ class Table:
         """Return the file's words for off and on in a column, None if it holds numbers."""
         form = self._forms.get(name)
         return form.words if form else None
+
+    def name_columns(self, numbers: Array) -> Any:
+        """Return rows with the names of the columns, or as they are if the file has no names."""
+        return record_batch(dict(zip(self.names, numbers.T, strict=True))) if self.reader.named else numbers
 
     def list_texts(self, name: str) -> list[str]:
         """List what stands in a column, in order."""
