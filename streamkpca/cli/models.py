@@ -1,6 +1,7 @@
 """Models in files: read, saved while learning goes on, never lost between two processes; and what they have learned."""
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -211,4 +212,6 @@ def show_model(facts: Mapping[str, Any], **more: Any) -> None:
     """Print what a model has learned, given as `model_facts` returns it, and `more` facts."""
     # The command leaves bad rows out before the model sees them: no count, unless the model has one from elsewhere.
     hidden = {"eigenvalues", "eigenvalue_bounds", *([] if facts.get("rows_rejected") else ["rows_rejected"])}
-    print_facts("Learned", {name: fact for name, fact in facts.items() if name not in hidden} | more)
+    # Units of many columns would fill the screen with digits.
+    kernel = re.sub(r"\d+\.\d+(e-?\d+)?", lambda found: f"{float(found[0]):.4g}", facts.get("kernel", "")) or None
+    print_facts("Learned", {name: one for name, one in facts.items() if name not in hidden} | {"kernel": kernel} | more)

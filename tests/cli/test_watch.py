@@ -365,6 +365,7 @@ def test_a_saved_monitor_goes_on_with_its_columns_and_its_time(folder, X):
     assert Monitor.load("m.npz").n_rows_ == 950
     info = json.loads(run("info", "m.npz", "--json").stdout)
     assert (info["monitor"]["lags"], info["column_names"]) == (2, NAMES)
+    assert re.fullmatch(r"RBF\(gamma=0\.\d{1,5}\)\.in_units\(.{1,60}\)", fact(run("info", "m.npz").stdout, "kernel"))
     refused(run("watch", "second.csv", "--model", "m.npz", "--lags", "1"), "it began with; leave out --lags", code=2)
     later, _ = told("score", "second.csv", "--model", "m.npz")
     assert all(event["first_time"] >= "2024-05-04T07:10" for event in events(later))
