@@ -32,7 +32,7 @@ LINES = {
     "export": 1_221,
     "kernels": 1_649,
     "models": 1_281,
-    "monitoring": 1_516,
+    "monitoring": 1_541,
     "plots": 340,
     "rows": 483,
     "stream": 1_333,
@@ -43,9 +43,9 @@ LIMITS = {
     "aliases of Array": 0,
     "functions named by participles": 0,
     "lines of code": sum(LINES.values()),
-    "lines of docstrings": 6_476,
+    "lines of docstrings": 6_454,
     "lines of several constants": 0,
-    "lines of tests": 20_312,
+    "lines of tests": 20_329,
     "words to avoid": 0,
 }
 

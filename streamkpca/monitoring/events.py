@@ -38,7 +38,7 @@ class Event:
     kind : {"place", "relation"}
         What makes that row rare: it lies where no row was before, or its numbers do not fit each other.
     group : int
-        `start` of the first event of the same kind with the same two leading features and directions.
+        `start` of the first event with the same two leading features and directions.
     start_time, end_time, peak_time : datetime64 or float, optional
         Times of the first alarm, of the last one and of the peak, in UTC.
     features : tuple of Cause
@@ -83,7 +83,7 @@ class Event:
     @cached_property
     def _likeness(self) -> tuple[Any, ...]:
         """What events that are alike share."""
-        return self.kind, *((cause.feature, cause.direction) for cause in self.features[:_LEADING])
+        return tuple((cause.feature, cause.direction) for cause in self.features[:_LEADING])
 
     def __str__(self) -> str:
         begin, said = write_place(self.start, self.start_time), f", {self.feedback}" if self.feedback else ""

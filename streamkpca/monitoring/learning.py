@@ -55,8 +55,9 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> Monito
     if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
         is_whole = np.count_nonzero(is_learned) >= (1.0 - _MOST_LEFT_OUT) * len(is_learned)
         state = _hold_out(state, rows.stacked[~rows.is_fault if is_whole else is_learned], n_chunks)
-    elif is_learned.any():
-        state = learn(state, scorer, rows.stacked[is_learned])
+    else:
+        waits = rows.is_rare & (state.n_learned < YOUNG.n_grown and not learns_all)
+        state = _learn_late(state, scorer, rows.stacked[is_learned], waits[is_learned], YOUNG.n_late)
     state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~(is_learned | rows.is_fault)]))
     # Scores in another scale of the kernel cannot be compared with those in the last one.
     has_moved = state.n_renewed > 0 and _kernel_of(state.model.summary) != _kernel_of(before)
@@ -91,6 +92,24 @@ def learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
         moments = moments.add(related)
     model = advance(state.model, rows, 1.0, scorer.settings)
     return replace_fields(state, model=model, moments=moments, n_learned=state.n_learned + len(rows))
+
+
+def _learn_late(state: MonitorState, scorer: Scorer, rows: Array, waits: Flags, n_late: int) -> MonitorState:
+    """Learn rows (n, D) but for those that wait, and rows that have waited for `n_late` others."""
+    late = np.concatenate([state.late, rows[waits]])
+    since = np.concatenate([state.late_since, np.full(np.count_nonzero(waits), state.n_rows)])
+    is_due = since <= state.n_rows - min(n_late, _MOST_HELD_NUMBERS // rows.shape[1])
+    learned = np.concatenate([late[is_due], rows[~waits]])
+    state = replace_fields(state, late=late[~is_due], late_since=since[~is_due])
+    return learn(state, scorer, learned) if len(learned) else state
+
+
+def leave_faults_out(state: MonitorState, scorer: Scorer) -> MonitorState:
+    """Do not learn late what is like a confirmed event."""
+    if not len(state.late):
+        return state
+    _, is_fault = state.reviewed.recognise(state.late, scorer.describe_healthy(state))
+    return replace_fields(state, late=state.late[~is_fault], late_since=state.late_since[~is_fault])
 
 
 def _hold_out(state: MonitorState, rows: Array, chunk: int) -> MonitorState:
@@ -149,9 +168,10 @@ def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
     # In the new state the model learns as many rows as in the first before it stands still: on five streams, average
     # precision after 14 changes was 0.43; where it stood still at once, or began anew, 0.40.
     rows = state.left_out
+    state = _learn_late(state, scorer, rows[:0], np.empty(0, dtype=bool), 0)
     state = replace_fields(state, cusum=Cusum(), left_out=rows[:0], n_before=state.n_learned)
     if len(rows) < 2 * _NEIGHBOURS:
-        # A young monitor has learned them already, but its scales do not know it yet.
+        # A young monitor has learned them, but its scales do not know it yet.
         return renew(state, scorer)
     chunks = np.arange(len(rows)) // _NEIGHBOURS
     is_held = chunks % _HELD_OUT == 1

@@ -23,7 +23,7 @@ from streamkpca.monitoring.causes import Cause, EventRows, find_causes
 from streamkpca.monitoring.events import Event, EventLog
 from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, find_chunk_length, judge
 from streamkpca.monitoring.lasting_changes import LASTING, Change, Cusum
-from streamkpca.monitoring.learning import accept_change, begin_with_model, learn, learn_chunk, renew
+from streamkpca.monitoring.learning import accept_change, begin_with_model, learn, learn_chunk, leave_faults_out, renew
 from streamkpca.monitoring.parameters import PARAMETER_CHECKS, QUANTILE, check_features, is_ignored, is_short
 from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
 from streamkpca.monitoring.rarity import KINDS
@@ -102,10 +102,11 @@ class Monitor(SavedWithModel[MonitorState]):
         begin at a higher rarity, which `bound_` explains, and there are none until enough healthy rows are known. What
         is learned, lasting changes and severities stay as they are without it.
     learn : {"normal", "all", "none"}
-        Rows that the model learns. Of the first 4,000 rows all but gross ones are normal, later those that raise no
-        alarm. From 6,000 rows on a model without a half-life learns only while the stream moves: six of ten recent rows
-        are odder than the healthy row in the middle. Where nine of ten are, but few raise alarms yet, it learns those
-        too. While it learns, one chunk of four is held out.
+        Rows that the model learns. Of the first 4,000 rows all but gross ones are normal; of these, rows as rare as
+        alarms are learned 512 rows late. Of later ones, those that raise no alarm are normal. From 6,000 rows on a
+        model without a half-life learns only while the stream moves: six of ten recent rows are odder than the healthy
+        row in the middle. Where nine of ten are, but few raise alarms yet, it learns those too. While it learns, one
+        chunk of four is held out.
     accept_after : int, optional
         A lasting change is learned once rows as rare as the threshold exceed a twentieth of all rows by this number, at
         least 32. None: it is reported at 4,096, and not learned.
@@ -403,6 +404,8 @@ class Monitor(SavedWithModel[MonitorState]):
                 )
             reviewed = state.reviewed.add(rows, feedback == "confirmed")
             state = replace_fields(state, log=state.log.note(event, feedback), reviewed=reviewed)
+            if feedback == "confirmed":
+                state = leave_faults_out(state, scorer)
             if feedback == "accepted" and self.learn != "none":
                 state = renew(learn(state, scorer, rows), scorer)
             self._publish(state)
@@ -542,7 +545,10 @@ class Monitor(SavedWithModel[MonitorState]):
             scores, smoothed = scorer.score(state, stacked, learns)
             state, verdict = judge(state, scorer, smoothed, stacked, threshold, learns)
             verdict.is_learnable[:n_padded] = False
-            waiting = (*state.waiting, ScoredRows(stacked, verdict.is_learnable, verdict.is_odder, verdict.is_fault))
+            waiting = (
+                *state.waiting,
+                ScoredRows(stacked, verdict.is_learnable, verdict.exceeds, verdict.is_odder, verdict.is_fault),
+            )
             last_scores, n_padded = smoothed[:, -1].copy(), max(n_padded - n, 0)
             state = replace_fields(state, context=context, n_padded=n_padded, last_scores=last_scores, waiting=waiting)
             record, exceeds = MonitorRecord(*verdict[:3], scores[0], smoothed[0], times), verdict.exceeds

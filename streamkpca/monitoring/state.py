@@ -23,10 +23,11 @@ from streamkpca.stream import State
 
 
 class ScoredRows(NamedTuple):
-    """Rows (n, D) with their predecessors, which may be learned, are odder than most, or are like confirmed faults."""
+    """Rows (n, D) with their predecessors, as `Verdict` says of them: rare ones exceed the threshold."""
 
     stacked: Array
     is_learnable: Flags
+    is_rare: Flags
     is_odder: Flags
     is_fault: Flags
 
@@ -43,11 +44,12 @@ class MonitorState:
     `views` say how rows are scored and how rare they are, and `counts` (v, N_BINS + 1) how many scores by each view
     there were in each bin. `moments` are those of the learned rows, `log` has the events, and `reviewed` those that a
     user has reviewed. `held` (m, D) are rows held out, in chunks of the numbers `held_chunks` (m,), and `left_out`
-    (k, D) rows not learned since alarms have been many. `context` (lags - 1, d) are the predecessors of the next row,
-    the latest first, and `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores`
-    are the latest smoothed ones of each view, and `waiting` parts of the present chunk. Of the recent rows,
-    `share_odder` are odder than the healthy row in the middle, and `share_rare` too rare to be learned. `n_before` rows
-    were learned before the change that was accepted last.
+    (k, D) rows not learned since alarms have been many. `late` (l, D) are rows to be learned later, which came when
+    there were `late_since` (l,) rows. `context` (lags - 1, d) are the predecessors of the next row, the latest first,
+    and `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores` are the latest
+    smoothed ones of each view, and `waiting` parts of the present chunk. Of the recent rows, `share_odder` are odder
+    than the healthy row in the middle, and `share_rare` too rare to be learned. `n_before` rows were learned before the
+    change that was accepted last.
     """
 
     n_features: int
@@ -55,6 +57,8 @@ class MonitorState:
     held: Array
     held_chunks: Positions
     left_out: Array
+    late: Array
+    late_since: Positions
     counts: Array
     moments: RowMoments
     log: EventLog
@@ -83,9 +87,9 @@ class MonitorState:
     @classmethod
     def begin(cls, model: State, names: list[str] | None, d: int, n_related: int) -> Self:
         """Return the state before the first row (d,), of which a model sees `n_related` numbers and the phases."""
-        rows, counts = np.empty((0, model.n_features)), np.zeros((len(KINDS), N_BINS + 1))
+        rows, none = np.empty((0, model.n_features)), np.empty(0, dtype=np.int64)
         parts = RowMoments.none(n_related), EventLog.none(model.n_features), ReviewedEvents.none(model.n_features)
-        return cls(d, names, rows, np.empty(0, dtype=np.int64), rows, counts, *parts, model=model)
+        return cls(d, names, rows, none, rows, rows, none, np.zeros((len(KINDS), N_BINS + 1)), *parts, model=model)
 
     @property
     def all_time_passed(self) -> float:
@@ -146,6 +150,8 @@ _STATE = whole_of(
         held / <f8 / mD / or NaN
         held_chunks / <i8 / m
         left_out / <f8 / kD / or NaN
+        late / <f8 / lD / or NaN
+        late_since / <i8 / l
     Views: views
         rarity_divisor / real / / >= 1
     RarityScale: views.scales*
@@ -209,7 +215,7 @@ _STATE = whole_of(
         is_open / flag
     ScoredRows: waiting?
         stacked / <f8 / nD / or NaN
-        is_learnable is_odder is_fault / |b1 / n
+        is_learnable is_rare is_odder is_fault / |b1 / n
     """,
     (
         MonitorState,

@@ -77,6 +77,22 @@ def test_after_confirm_alike_rows_are_alarms_however_frequent_and_are_not_learne
     assert forgotten[-500:].mean() < 0.5
 
 
+def test_a_young_monitor_learns_a_fault_late_and_a_confirmed_one_never():
+    fault = healthy_rows(128, seed=1)
+    fault[:, 2] += 4.0
+    monitor = Monitor()
+    monitor.update(healthy_rows(1024))
+    n_before = monitor._state.n_learned
+    monitor.update(fault)
+    assert monitor._state.n_learned <= n_before + 10
+    wiser = copy.deepcopy(monitor)
+    wiser.confirm(max(wiser.events_, key=lambda event: event.n_alarms))
+    for watched, n_late in ((monitor, 128), (wiser, 0)):
+        watched.update(healthy_rows(768, seed=2))
+        # Of healthy rows, one chunk of four is held out.
+        assert watched._state.n_learned - n_before == pytest.approx(0.75 * 768 + n_late, abs=20)
+
+
 def test_confirmed_faults_are_alarms_below_the_level_of_a_bound_too():
     # Half a million healthy rows would be needed for a level.
     monitor, (_, event) = Monitor(false_alarms=1e-6), watching()

@@ -16,7 +16,7 @@ PERIOD, START, STEP = 24, datetime(2026, 5, 4), timedelta(hours=1)
 DATES = np.datetime64(START) + np.arange(2000) * np.timedelta64(STEP)
 
 
-def daily_rows(n=2000, seed=0):
+def daily_rows(n=2000, seed=1):
     """Return rows of three features, two of which follow a day of 24 rows, and the third only itself."""
     random = np.random.default_rng(seed)
     angle = 2 * np.pi * np.arange(n) / PERIOD

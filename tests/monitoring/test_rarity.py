@@ -148,7 +148,8 @@ def test_where_the_stream_has_moved_alarms_fade_and_go_on_in_a_twin_that_does_no
     twin.learn = "none"
     is_alarm = monitor.update(rows[2000:]).is_alarm
     assert is_alarm[:40].all()
-    assert is_alarm[500:].mean() <= 0.02
+    # Its rows are learned 512 rows late.
+    assert is_alarm[700:].mean() <= 0.02
     assert twin.update(rows[2000:]).is_alarm.all()
 
 
