@@ -26,7 +26,7 @@ LINES = {
     "adapters": 355,
     "changes": 634,
     "checkpoint": 589,
-    "cli": 1_346,
+    "cli": 1_348,
     "components": 1_644,
     "dictionary": 1_262,
     "export": 1_221,
@@ -45,7 +45,7 @@ LIMITS = {
     "lines of code": sum(LINES.values()),
     "lines of docstrings": 6_454,
     "lines of several constants": 0,
-    "lines of tests": 20_329,
+    "lines of tests": 20_338,
     "words to avoid": 0,
 }
 

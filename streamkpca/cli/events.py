@@ -144,7 +144,7 @@ class Found:
         """
         rare = sorted(filter(self.is_shown, self._events.values()), key=lambda event: (event.group, event.start))
         groups = [list(events) for _, events in groupby(rare, key=lambda event: event.group)]
-        return sorted(groups, key=lambda events: (_worst(events).kind != "relation", -_worst(events).severity))
+        return sorted(groups, key=lambda events: (_worst(events).kind != "relation", -_limit_severity(_worst(events))))
 
     def news(self, *, rare: bool, live: bool) -> Iterator[Facts]:
         """Yield changes, and events, all or rare ones, that were not told yet; `live` ones before they have ended."""
@@ -323,7 +323,12 @@ def tell_list(found: Found, name: str) -> None:
 
 
 def _worst(events: Sequence[Event]) -> Event:
-    return max(events, key=lambda event: event.severity)
+    return max(events, key=_limit_severity)
+
+
+def _limit_severity(event: Event) -> float:
+    # More than the rows before an event tell is an estimate: in short files, the first events would lead the list.
+    return min(event.severity, event.start)
 
 
 def _deviation(cause: Facts, unit: str) -> str:

@@ -152,6 +152,17 @@ def test_an_ugly_file_is_read_rightly_and_the_line_that_is_printed_does_the_same
     assert words == shlex.split(stated.partition("The same in full: ")[2].partition("\n")[0])
 
 
+def test_events_that_few_rows_came_before_are_listed_last_although_they_seem_rarer(folder):
+    rng = np.random.default_rng(13)
+    rows = rng.normal(size=(1400, 1)) + 0.1 * rng.normal(size=(1400, 3))
+    rows[900:920] += 6.0
+    np.save("x.npy", rows)
+    listed = re.findall(r"once in ([\d,]+) rows .*?(?:row|between row) (\d+)", run("watch", "x.npy").stdout)
+    (fault, at), (early, first) = ((int(rarity.replace(",", "")), int(row)) for rarity, row in listed)
+    assert first < 200 < at == 900
+    assert fault < early
+
+
 def test_people_read_when_where_and_how_sure(folder):
     title, _, event, line, *_ = run("watch", "all.csv").stdout.splitlines()
     assert re.fullmatch(
