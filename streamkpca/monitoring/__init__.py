@@ -1,7 +1,7 @@
 """Monitoring: what a service runs on a stream of rows: rarities, alarms, events and lasting changes.
 
 monitor : the class `Monitor`
-judging : how rows become numbers, which are alarms, and which rows may be learned
+judging : how rows become numbers, which are as rare as the threshold, and which of them may be learned
 rarity : the views of a row, and how rare it is among healthy rows, and all so far; `_loops` are the compiled loops
 learning : which of these are learned, which are held out, and the scales made of these
 state : the state of a monitor beside its model, and its record in a file
