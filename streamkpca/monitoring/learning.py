@@ -95,21 +95,17 @@ def learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
 
 
 def _learn_late(state: MonitorState, scorer: Scorer, rows: Array, waits: Flags, n_late: int) -> MonitorState:
-    """Learn rows (n, D) but for those that wait, and rows that have waited for `n_late` others."""
+    """Learn rows (n, D) but for those that wait, and rows that have waited for `n_late` others and are no faults."""
     late = np.concatenate([state.late, rows[waits]])
     since = np.concatenate([state.late_since, np.full(np.count_nonzero(waits), state.n_rows)])
     is_due = since <= state.n_rows - min(n_late, _MOST_HELD_NUMBERS // rows.shape[1])
-    learned = np.concatenate([late[is_due], rows[~waits]])
+    due = late[is_due]
+    if len(due) and len(state.reviewed.rows):
+        # Events may have been confirmed since these rows came.
+        due = due[~state.reviewed.recognise(due, scorer.describe_healthy(state))[1]]
+    learned = np.concatenate([due, rows[~waits]])
     state = replace_fields(state, late=late[~is_due], late_since=since[~is_due])
     return learn(state, scorer, learned) if len(learned) else state
-
-
-def leave_faults_out(state: MonitorState, scorer: Scorer) -> MonitorState:
-    """Do not learn late what is like a confirmed event."""
-    if not len(state.late):
-        return state
-    _, is_fault = state.reviewed.recognise(state.late, scorer.describe_healthy(state))
-    return replace_fields(state, late=state.late[~is_fault], late_since=state.late_since[~is_fault])
 
 
 def _hold_out(state: MonitorState, rows: Array, chunk: int) -> MonitorState:

@@ -23,7 +23,7 @@ from streamkpca.monitoring.causes import Cause, EventRows, find_causes
 from streamkpca.monitoring.events import Event, EventLog
 from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, find_chunk_length, judge
 from streamkpca.monitoring.lasting_changes import LASTING, Change, Cusum
-from streamkpca.monitoring.learning import accept_change, begin_with_model, learn, learn_chunk, leave_faults_out, renew
+from streamkpca.monitoring.learning import accept_change, begin_with_model, learn, learn_chunk, renew
 from streamkpca.monitoring.parameters import PARAMETER_CHECKS, QUANTILE, check_features, is_ignored, is_short
 from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
 from streamkpca.monitoring.rarity import KINDS
@@ -404,8 +404,6 @@ class Monitor(SavedWithModel[MonitorState]):
                 )
             reviewed = state.reviewed.add(rows, feedback == "confirmed")
             state = replace_fields(state, log=state.log.note(event, feedback), reviewed=reviewed)
-            if feedback == "confirmed":
-                state = leave_faults_out(state, scorer)
             if feedback == "accepted" and self.learn != "none":
                 state = renew(learn(state, scorer, rows), scorer)
             self._publish(state)
