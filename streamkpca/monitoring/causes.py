@@ -94,12 +94,6 @@ class EventRows(NamedTuple):
         positions = np.concatenate([kept.positions, [position]])
         return EventRows(positions, np.concatenate([kept.rows, row[None]]), (*kept.times, time))
 
-    @classmethod
-    def of_run(cls, rows: Array, start: int, start_time: Time | None) -> "EventRows":
-        """Return some of the rows (n, D) of a run, evenly spread, all at its start."""
-        few = rows[:: max(-(-len(rows) // MOST_ROWS), 1)]
-        return cls(np.full(len(few), start), few, (start_time,) * len(few))
-
 
 class Healthy(NamedTuple):
     """What is known of healthy rows: what is expected of numbers by similar rows, and by linear prediction.

@@ -190,10 +190,11 @@ class ReviewedEvents:
     def recognise(self, rows: Array, healthy: Healthy) -> tuple[Flags, Flags]:
         """Tell which rows (n, D) are like those of events that were fine, and which like those of faults: (n,)."""
         reviewed, found = _signatures(self.rows, healthy), _signatures(rows, healthy)
-        differences = np.array([np.linalg.norm(reviewed - signature, axis=1) for signature in found])
-        nearest = np.argmin(differences, axis=1)
+        # One by one, as rows may be many.
+        nearest = [int(np.argmin(np.linalg.norm(reviewed - signature, axis=1))) for signature in found]
+        differences = np.linalg.norm(found - reviewed[nearest], axis=1)
         longer = np.maximum(np.linalg.norm(found, axis=1), np.linalg.norm(reviewed, axis=1)[nearest])
-        is_like = differences.min(axis=1) < _LARGEST_DIFFERENCE * longer
+        is_like = differences < _LARGEST_DIFFERENCE * longer
         return is_like & ~self.are_faults[nearest], is_like & self.are_faults[nearest]
 
 

@@ -66,8 +66,8 @@ YOUNG = YoungPolicy()
 class Verdict(NamedTuple):
     """The verdict on rows (n,): their rarity, the threshold from which on they are alarms, and what follows from both.
 
-    `kinds` are the places, in `KINDS`, of the rarer views; `exceeds` are rows as rare as an alarm among healthy ones
-    alone, `is_learnable` may be learned, `is_fault` never, and `is_odder` are rarer than half of the healthy ones.
+    `kinds` are the rarer views, by their places in `KINDS`; `exceeds` are rows as rare as an alarm among healthy ones,
+    unless like reviewed events; `is_learnable` may be learned, `is_fault` never; `is_odder` are rarer than half.
     """
 
     rarity: Array
@@ -196,7 +196,7 @@ def judge(
         is_learnable = ~np.logical_or.reduce(gross)
     if is_reviewed:
         rarity = np.where(is_fine, 1.0, np.where(is_fault, np.maximum(rarity, threshold), rarity))
-        exceeds, is_learnable = exceeds & ~is_fine, (is_learnable | is_fine) & ~is_fault
+        exceeds, is_learnable = exceeds & ~(is_fine | is_fault), (is_learnable | is_fine) & ~is_fault
     is_alarm, thresholds, bound = rarity >= least, np.full(n, threshold), state.bound
     if bound is not None:
         bound, is_alarm, thresholds = judge_by_bound(bound, rarity, threshold, is_fault)

@@ -108,10 +108,6 @@ class Cusum:
         counts, first_times = np.add.reduceat(numbers, places), tuple(at[i] for i in places.tolist())
         return replace(self, width=width, counts=counts, firsts=positions[places], first_times=first_times)
 
-    def count_since(self, position: int) -> int:
-        """Return how many rare rows there were from the first one of a bin on."""
-        return int(self.counts[self.firsts >= position].sum())
-
     def find_start(self, n_rows: int) -> tuple[int, Time | None]:
         """Return since when there have been more rare rows, up to row `n_rows`: the likeliest place of two rates.
 

@@ -19,7 +19,7 @@ from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.models.saving import SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.monitoring.bound import FalseAlarmBound, renew_ratio
-from streamkpca.monitoring.causes import Cause, EventRows, find_causes
+from streamkpca.monitoring.causes import MOST_ROWS, Cause, EventRows, find_causes
 from streamkpca.monitoring.events import Event, EventLog
 from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, find_chunk_length, judge
 from streamkpca.monitoring.lasting_changes import LASTING, Change, Cusum
@@ -147,9 +147,9 @@ class Monitor(SavedWithModel[MonitorState]):
     neighbours resemble each other or the stream moves, expect several times as many alarms.
 
     **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
-    cumulative sum [2]_ of rows that are rare among healthy ones. When it reaches `accept_after`, the change is reported
-    as `change_detected_`, dated by the likelihood of two rates, and the latest of these rows are learned beside those
-    of earlier states, whose return then raises no alarms.
+    cumulative sum [2]_ of rows that are rare among healthy ones and are no confirmed faults. When it reaches
+    `accept_after`, the change is reported as `change_detected_`, dated by the likelihood of two rates, and the latest
+    of these rows are learned beside those of earlier states, whose return then raises no alarms.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
     rows. `learn`, `accept_after`, `max_gap`, `end_after`, `min_duration` and `ignore` may be set later, for the rows to
@@ -285,8 +285,7 @@ class Monitor(SavedWithModel[MonitorState]):
             scorer, state = self._scorer, self._latest
             if state is None:
                 scorer, state = self._start(rows.shape[1], names)
-            if self.ignore:
-                check_features(self.ignore, state.n_features, state.names)
+            check_features(self.ignore, state.n_features, state.names)
             while start < n:
                 chunk = find_chunk_length(state.n_rows)
                 stop = min(n, start + chunk - state.n_rows % chunk)
@@ -347,8 +346,8 @@ class Monitor(SavedWithModel[MonitorState]):
     def reset_context(self) -> Self:
         """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event."""
         with self.model.write_lock:
-            if self._state is not None:
-                state = self._close(self._state, self._scorer).begin_anew()
+            if (state := self._latest) is not None:
+                state = self._close(state, self._scorer).begin_anew()
                 self._state = replace(state, time_passed=state.all_time_passed, first_time=None, last_time=None)
         return self
 
@@ -422,7 +421,9 @@ class Monitor(SavedWithModel[MonitorState]):
     def _build(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         names = [name for name in PARAMETER_CHECKS if name != "model"]
         # A parameter that the file lacks is refused by its check, not taken for its default.
-        monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
+        # A model may have learned too few rows to begin with "none", which can be set at any time.
+        monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"], "learn": "normal"})
+        monitor.learn = record["parameters"]["learn"]
         if record["state"] is not None:
             state = restore_state(
                 record["state"], monitor.lags, n_phases(monitor.period), model.on_missing == "marginal"
@@ -440,15 +441,15 @@ class Monitor(SavedWithModel[MonitorState]):
     @property
     def events_(self) -> list[Event]:
         """Runs of alarms that are reported, the oldest first; the last may be open. The latest 1,000 are kept."""
-        if self._state is None:
+        if (state := self._latest) is None:
             return []
-        opened = self._explain(self._state, self._scorer)
-        return [*self._state.log.closed, *([opened] if opened else [])]
+        opened = self._explain(state, self._scorer)
+        return [*state.log.closed, *([opened] if opened else [])]
 
     @property
     def n_events_(self) -> int:
         """Number of events so far, the open one included."""
-        state = self._state
+        state = self._latest
         return 0 if state is None else state.log.n_closed + (self._explain(state, self._scorer) is not None)
 
     def __repr__(self) -> str:
@@ -579,16 +580,15 @@ class Monitor(SavedWithModel[MonitorState]):
         return replace_fields(state, log=state.log.end(self._explain(state, scorer), _MOST_EVENTS))
 
     def _explain(self, state: MonitorState, scorer: Scorer) -> Event | None:
-        """Return the open event with its causes, if there is one that is reported; found once for each state."""
+        """Return the open event with its causes, found once for each state, if there is one that is reported."""
+        event, rows = state.log.current, state.log.rows
+        if event is None or rows is None or not state.views.scales or is_short(event, self.min_duration):
+            return None
         explained, found = self._explained
-        if explained is state:
-            return found
-        event, rows, found = state.log.current, state.log.rows, None
-        if event is not None and rows is not None and state.views.scales and not is_short(event, self.min_duration):
-            causes, ranking = find_causes(rows, scorer.describe_healthy(state), state.names)
-            found = None if is_ignored(causes, self.ignore) else state.log.explain(event, causes, ranking)
-        self._explained = (state, found)
-        return found
+        if explained is not state or found is None:
+            found = state.log.explain(event, *find_causes(rows, scorer.describe_healthy(state), state.names))
+            self._explained = (state, found)
+        return None if is_ignored(found.features, self.ignore) else found
 
     def _finish_chunk(self, state: MonitorState, scorer: Scorer) -> MonitorState:
         """Learn the rows of a chunk, and report a change that has lasted; if it is accepted, learn its rows."""
@@ -669,10 +669,12 @@ def _describe_change(state: MonitorState, scorer: Scorer, accepts: bool) -> Chan
     log, features = state.log, tuple[Cause, ...]()
     rows = state.left_out if len(state.left_out) or log.rows is None else log.rows.rows
     if len(rows) and state.views.scales:
-        kept = EventRows.of_run(rows, start, start_time)
+        few = rows[:: -(-len(rows) // MOST_ROWS)]
+        kept = EventRows(np.full(len(few), start), few, (start_time,) * len(few))
         features, _ = find_causes(kept, scorer.describe_healthy(state), state.names)
     elif log.closed and log.closed[-1].end > start:
         # A young monitor learns the rows of a change; its events were explained before.
         features = tuple(cause._replace(since=start, since_time=start_time) for cause in log.closed[-1].features)
-    share = state.cusum.count_since(start) / (state.n_rows - start)
+    # Bins are not split by the start.
+    share = int(state.cusum.counts[state.cusum.firsts >= start].sum()) / (state.n_rows - start)
     return Change(start, state.n_rows, share, features, accepts, start_time, state.last_time)

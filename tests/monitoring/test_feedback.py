@@ -93,6 +93,19 @@ def test_a_young_monitor_learns_a_fault_late_and_a_confirmed_one_never(n_rows):
         assert watched._state.n_learned - n_before == pytest.approx(0.75 * (896 - n_rows) + n_late, abs=20)
 
 
+def test_a_confirmed_fault_is_never_learned_however_long_it_lasts_and_whatever_change_follows():
+    monitor = Monitor(accept_after=300)
+    monitor.update(healthy_rows(N_HEALTHY))
+    monitor.update(broken_rows(240, 2))
+    n_learned = monitor._state.n_learned
+    monitor.confirm(max(monitor.events_, key=lambda event: event.n_alarms))
+    assert monitor.update(broken_rows(1200, 2, 2)).is_alarm.mean() >= 0.95
+    assert (monitor.change_detected_, monitor._state.n_learned) == (None, n_learned)
+    monitor.update(broken_rows(280, 4, 3))
+    assert monitor.change_detected_.is_accepted
+    assert n_learned < monitor._state.n_learned <= n_learned + 280
+
+
 def test_confirmed_faults_are_alarms_below_the_level_of_a_bound_too():
     # Half a million healthy rows would be needed for a level.
     monitor, (_, event) = Monitor(false_alarms=1e-6), watching()

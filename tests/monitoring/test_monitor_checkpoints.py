@@ -57,6 +57,19 @@ def test_a_monitor_that_does_not_learn_is_restored():
     rows = eventful_rows()
     assert_same_records(fresh.update(rows), monitor.update(rows))
     assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == fresh.to_bytes()
+    # It may be too young to go on.
+    young = Monitor(small_model())
+    young.learn = "none"
+    assert Monitor.from_bytes(young.to_bytes()).learn == "none"
+
+
+def test_an_open_event_is_explained_by_the_model_as_it_is():
+    monitor = Monitor(StreamingKernelPCA(max_atoms=32, noise_variance=None))
+    monitor.update(np.concatenate([normal_rows(990), normal_rows(3) + 9.0]))
+    monitor.model.refit()
+    restored = Monitor.from_bytes(monitor.to_bytes())
+    assert restored.events_ == monitor.events_
+    assert restored.reset_context().to_bytes() == monitor.reset_context().to_bytes()
 
 
 def test_kernels_with_functions_are_passed_again():

@@ -94,6 +94,9 @@ def test_an_open_event_is_reported_once_it_is_long_enough():
     monitor.update(rows[649:650])
     assert monitor.n_events_ == before + 1
     assert monitor.events_[-1].start == 640
+    # That it was read does not settle how it is reported.
+    monitor.min_duration = 20
+    assert monitor.reset_context().n_events_ == before
 
 
 def test_calm_rows_end_an_event_after_as_many_as_are_asked_for():
