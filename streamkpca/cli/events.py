@@ -48,9 +48,8 @@ class Found:
         self._latest: Any = None
         # Where stretches of rows begin: in the stream, in their file, and its name.
         self._stretches = list[tuple[int, int, str]]()
-        # Ended events of before, an open one left out; the last change; the last event told, and whether it had ended.
-        is_open = any(event.is_open for event in monitor.events_[-1:])
-        self._n_before, self._n_known = monitor.n_events_ - is_open, monitor.n_events_
+        # Events of before; the last change; the last event told, and whether it had ended.
+        self._n_before = self._n_known = monitor.n_events_
         self._change, self._n_changes_told, self._told = monitor.change_detected_, 0, (0, False)
         # By their numbers among all events of the monitor, from 1 on: the rarest, and the latest.
         self._events, self._usual_alarms = dict[int, Event](), 1.0
@@ -120,8 +119,8 @@ class Found:
 
     @property
     def n_events(self) -> int:
-        """The number of events so far."""
-        return self.monitor.n_events_ - self._n_before
+        """The number of events so far, with one of before that went on."""
+        return self.monitor.n_events_ - self._n_before + (self._n_before in self._events)
 
     @property
     def least_severity(self) -> float:

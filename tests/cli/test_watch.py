@@ -426,7 +426,7 @@ def test_a_file_that_has_grown_goes_on_where_it_was_left(folder, X):
     begun, _ = told("watch", "all.csv", "--model", "m.npz")
     assert worst(begun)["is_open"]
     none, said = told("watch", "all.csv", "--model", "m.npz")
-    assert none[-1]["rows"] == 0
+    assert (none[-1]["rows"], none[-1]["events"]) == (0, 0)
     assert "no new rows since it was read for this model; --from-start watches it anew" in said
     append("all.csv", *lines[911:])
     rest, _ = told("watch", "all.csv", "--model", "m.npz")
@@ -435,7 +435,7 @@ def test_a_file_that_has_grown_goes_on_where_it_was_left(folder, X):
     assert event["first_row"] is None
     assert event["first_time"] == worst(begun)["first_time"]
     assert 921 <= event["last_row"] <= 931
-    assert rest[-1]["rows"] == 1401 - 911
+    assert (rest[-1]["rows"], rest[-1]["events"]) == (1401 - 911, len(events(rest)))
     assert told("watch", "all.csv", "--model", "m.npz", "--from-start")[0][-1]["rows"] == 1400
 
 
