@@ -26,7 +26,7 @@ LINES = {
     "adapters": 355,
     "changes": 634,
     "checkpoint": 589,
-    "cli": 1_348,
+    "cli": 1_347,
     "components": 1_644,
     "dictionary": 1_262,
     "export": 1_221,

@@ -31,7 +31,7 @@ from streamkpca.monitoring.state import MonitorState, ScoredRows, record_state, 
 from streamkpca.rows.parts import Rows, parts_of
 from streamkpca.rows.times import Times, as_times, time_of, without_times
 from streamkpca.rows.validation import check_parts, feature_names, round_to_single
-from streamkpca.stream import State
+from streamkpca.stream.state import State, check_continued
 
 # Closed events that are kept.
 _MOST_EVENTS = 1000
@@ -286,6 +286,8 @@ class Monitor(SavedWithModel[MonitorState]):
             if state is None:
                 scorer, state = self._start(rows.shape[1], names)
             check_features(self.ignore, state.n_features, state.names)
+            # Otherwise it would be refused when the chunk is learned, if ever.
+            check_continued(state.model, scorer.settings)
             while start < n:
                 chunk = find_chunk_length(state.n_rows)
                 stop = min(n, start + chunk - state.n_rows % chunk)
@@ -617,8 +619,7 @@ class Monitor(SavedWithModel[MonitorState]):
         """Return rows, the names of their features, their times, those after a gap in time, and those planned."""
         if self.learn == "none":
             self._check_learned()
-        if type(X) is not np.ndarray or time is not None:
-            X, time = without_times(X, time)
+        X, time = without_times(X, time)
         state, settings = self._state, self.model.settings()
         width, names, skips, gaps = None, None, settings.on_bad_rows == "skip", settings.on_missing != "raise"
         if state is not None:

@@ -122,7 +122,6 @@ def test_a_contract_says_how_many_healthy_rows_it_needs_and_raises_no_alarm_befo
     assert not record.is_alarm.any()
     assert np.isinf(record.threshold).all()
     bound = monitor.bound_
-    assert bound is not None
     assert bound.n_needed == 500_000
     assert repr(bound).startswith(
         "<FalseAlarmBound: one false alarm run in 1,000,000 healthy rows needs 500,000 healthy"
@@ -134,11 +133,8 @@ def test_a_break_ends_an_alarm_run_and_new_scales_do_not():
     monitor = Monitor(small_model(), false_alarms=RATE)
     monitor.update(normal_rows(3000))
     state = monitor._state
-    assert state is not None
-    assert state.bound is not None
     state = replace(state, bound=replace(state.bound, is_open=True))
     for after, is_open in ((renew(state, monitor._scorer), True), (state.begin_anew(), False)):
-        assert after.bound is not None
         assert (after.last_scores, after.bound.is_open) == (None, is_open)
 
 

@@ -29,7 +29,6 @@ def test_events_and_changes_have_the_times_of_their_rows(times, cuts):
             event.peak_time,
         ] == list(times[rows])
     change = monitor.change_detected_
-    assert change is not None
     assert change.start_time == times[change.start]
     assert change.detected_time == times[change.detected - 1]
     assert Monitor.from_bytes(monitor.to_bytes()).events_ == monitor.events_

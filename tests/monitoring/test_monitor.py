@@ -248,6 +248,9 @@ def test_parameters_that_scores_were_made_with_cannot_change():
     data = monitor.model.to_bytes()
     monitor.update(normal_rows(200, seed=2))
     assert monitor.model.to_bytes() == data
+    monitor.model.set_params(on_missing="marginal")
+    with pytest.raises(ValueError, match="it cannot change to or from 'marginal' within a stream"):
+        monitor.update([[np.nan, 0.0, 0.0]])
 
 
 # Lags and smoothing
