@@ -37,14 +37,15 @@ drops messages of more than 16,384 bytes and 64 for each feature.
 **Alarms** are JSON: the topic and number of the message that began them, and the monitor's `Event` with its times,
 severity, kind and features, for each of these its value, the expected one with a range, the direction and since when.
 It is published when it begins, whenever its rarity has doubled, and when it is over (``is_open`` false). A lasting
-change is published as a `Change` when it is detected, and learned.
+change is published as a `Change` when it is detected; it is not learned.
 
 **Feedback** on events, on the topic of ``--feedback-topic``: ``{"accept": 1234}`` for one that was fine, or
 ``{"confirm": 1234}`` for a fault, with the ``start`` of the event::
 
     mosquitto_pub -V 5 -q 1 -t feedback -m '{"accept": 1234}'
 
-Rows like its rows then raise no alarm, or always do. What was said twice counts once.
+Rows like its rows then raise no alarm, or always do. An open event ends with what is said of it. What was said twice
+counts once.
 
 **Every message is counted exactly once**, whenever the process is killed:
 
@@ -400,6 +401,10 @@ class Service:
             if not (event.feedback or "").startswith(verb):
                 judge(event)
                 self.counts["feedback"] += 1
+                if event.is_open:
+                    # That ended it, and the next alarm begins another one.
+                    self._publish_event(self.opened)
+                    self.opened = None
         except (AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError) as error:
             self.counts["malformed"] += 1
             self._say(
@@ -417,12 +422,16 @@ class Service:
             is_news = self.opened is not None and n_rows - begun["end"] >= self.monitor.end_after
             self.opened = None if is_news else self.opened
         if is_news:
-            # Only now, as what explains an open event is found whenever it is read.
-            event = self.monitor.events_[-1]
-            self._publish(as_text(event, self.options.features, topic=begun["topic"], number=begun["number"]))
+            self._publish_event(begun)
         change = self.monitor.change_detected_
         if change is not None and change.detected == self.monitor.n_rows_:
             self._publish(as_text(change, self.options.features, topic=topic, number=number))
+
+    def _publish_event(self, begun: dict[str, Any]) -> None:
+        """Publish the latest event, with the message that began it."""
+        # Only for news, as what explains an open event is found whenever it is read.
+        event = self.monitor.events_[-1]
+        self._publish(as_text(event, self.options.features, topic=begun["topic"], number=begun["number"]))
 
     def _say(self, text: str, *values: Any) -> None:
         """Log a warning, at most one of each kind in ten seconds; metrics count what they are about."""

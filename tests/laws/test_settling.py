@@ -139,8 +139,6 @@ def test_forgetting_in_a_young_stream_is_that_of_its_last_kernel(seed, factors):
     np.testing.assert_allclose(model.reconstruction_error(PROBE), known.reconstruction_error(PROBE), atol=1e-9)
     weights = np.repeat([np.prod(factors[part:]) for part in range(5)], 30)
     stream = model.state_
-    assert stream is not None
-    assert stream.settling is not None
     np.testing.assert_allclose(stream.settling.weights, weights[:144], rtol=1e-12)
 
 
