@@ -171,12 +171,12 @@ def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
     # precision after 14 changes was 0.43; where it stood still at once, or began anew, 0.40.
     rows = state.left_out[~_are_faults(state, scorer, state.left_out)]
     state = _learn_late(state, scorer, rows[:0], np.empty(0, dtype=bool), 0)
-    state = replace_fields(state, cusum=Cusum(), left_out=rows[:0], n_before=state.n_learned)
+    # Rows are ranked among those of the new state alone: beside the change, others as odd would pass for common.
+    state = replace_fields(state, cusum=Cusum(), left_out=rows[:0], n_before=state.n_learned, counts=0.0 * state.counts)
     if len(rows) < 2 * _NEIGHBOURS:
         # A young monitor has learned them, but its scales do not know it yet.
         return renew(state, scorer)
     chunks = np.arange(len(rows)) // _NEIGHBOURS
     is_held = chunks % _HELD_OUT == 1
     state = learn(state, scorer, rows[~is_held])
-    state = replace_fields(state, held=rows[is_held], held_chunks=-1 - chunks[is_held])
-    return renew(state, scorer)
+    return renew(replace_fields(state, held=rows[is_held], held_chunks=-1 - chunks[is_held]), scorer)

@@ -404,7 +404,9 @@ class Monitor(SavedWithModel[MonitorState]):
                     f"of the event at row {event.start:,} no rows are kept; take one of the latest of monitor.events_"
                 )
             reviewed = state.reviewed.add(rows, feedback == "confirmed")
-            state = replace_fields(state, log=state.log.note(event, feedback), reviewed=reviewed)
+            # Rows are ranked among all so far; beside those of a long event, others as odd would pass for common.
+            counts = state.counts if event.n_alarms < YOUNG.n_first else 0.0 * state.counts
+            state = replace_fields(state, log=state.log.note(event, feedback), reviewed=reviewed, counts=counts)
             if feedback == "accepted" and self.learn != "none":
                 state = renew(learn(state, scorer, rows), scorer)
             self._publish(state)

@@ -51,6 +51,16 @@ def test_after_accept_alike_rows_raise_no_alarm_and_others_do(seed):
     assert monitor.update(opposite).is_alarm.mean() >= 0.95
 
 
+@pytest.mark.parametrize("judge", ["accept", "confirm", "accept_after"])
+def test_a_long_event_that_was_judged_hides_no_others(judge):
+    monitor = Monitor(accept_after=300 if judge == "accept_after" else None)
+    monitor.update(np.concatenate([healthy_rows(N_HEALTHY), broken_rows(1000, 2), healthy_rows(40, seed=2)]))
+    if judge != "accept_after":
+        getattr(monitor, judge)(max(monitor.events_, key=lambda event: event.n_alarms))
+    other = healthy_rows(40, seed=3) + 2.5 * (np.arange(6) == 4)
+    assert monitor.update(other).is_alarm.mean() > 0.5
+
+
 def test_the_last_word_on_an_event_counts():
     monitor, event = watching()
     monitor.accept(event).confirm(event)
@@ -120,18 +130,6 @@ def test_confirmed_faults_are_alarms_below_the_level_of_a_bound_too():
     assert monitor.bound_.n_known <= n_known + 80
 
 
-def test_what_was_said_is_noted_saved_and_told():
-    monitor, event = watching()
-    monitor.confirm(event)
-    (noted,) = (other for other in monitor.events_ if other.start == event.start)
-    assert noted.feedback == "confirmed"
-    restored = Monitor.from_bytes(monitor.to_bytes())
-    assert restored.events_ == monitor.events_
-    rows = broken_rows(300, 2, 7)
-    assert np.array_equal(restored.update(rows).rarity, monitor.update(rows).rarity)
-    assert restored.to_bytes() == monitor.to_bytes()
-
-
 def test_an_open_event_is_closed_by_what_is_said_of_it():
     monitor = Monitor()
     monitor.update(healthy_rows(N_HEALTHY))
@@ -165,12 +163,15 @@ def test_a_monitor_that_does_not_learn_takes_what_is_said():
 
 @settings(max_examples=10)
 @given(st.sets(st.integers(1, 299), max_size=4).map(sorted), st.booleans())
-def test_cuts_do_not_matter(cuts, is_fault):
+def test_what_was_said_is_noted_and_saved_and_cuts_do_not_matter(cuts, is_fault):
     whole, event = watching()
     pieces, same = watching()
     rows = np.concatenate([broken_rows(150, 2, 5), healthy_rows(150, seed=6)])
     for monitor, given_event in ((whole, event), (pieces, same)):
         (monitor.confirm if is_fault else monitor.accept)(given_event)
+    pieces = Monitor.from_bytes(pieces.to_bytes())
+    said = [other.feedback for other in pieces.events_ if other.start == event.start]
+    assert said == ["confirmed" if is_fault else "accepted"]
     whole.update(rows)
     for part in np.split(rows, cuts):
         pieces.update(part)
