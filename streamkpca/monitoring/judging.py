@@ -12,7 +12,7 @@ from streamkpca.monitoring._loops import smooth_roots
 from streamkpca.monitoring.bound import judge_by_bound
 from streamkpca.monitoring.causes import Healthy
 from streamkpca.monitoring.periods import Period, append_phases, n_phases
-from streamkpca.monitoring.state import MonitorState
+from streamkpca.monitoring.state import JudgedRows, MonitorState
 from streamkpca.rows.bad_rows import usable_rows
 from streamkpca.rows.times import Times
 from streamkpca.stream import Settings, check_range, latest_axes
@@ -64,20 +64,15 @@ YOUNG = YoungPolicy()
 
 
 class Verdict(NamedTuple):
-    """The verdict on rows (n,): their rarity, the threshold from which on they are alarms, and what follows from both.
+    """The verdict on rows (n,): their rarity, the threshold from which on they are alarms, and which ones are.
 
-    `kinds` are the rarer views, by their places in `KINDS`; `exceeds` are rows as rare as an alarm among healthy ones,
-    unless like reviewed events; `is_learnable` may be learned, `is_fault` never; `is_odder` are rarer than half.
+    `kinds` are the rarer views, by their places in `KINDS`.
     """
 
     rarity: Array
     threshold: Array
     is_alarm: Flags
     kinds: Indices
-    exceeds: Flags
-    is_learnable: Flags
-    is_odder: Flags
-    is_fault: Flags
 
 
 class Scorer(NamedTuple):
@@ -113,8 +108,8 @@ class Scorer(NamedTuple):
         edges = [0, *(np.flatnonzero(breaks[1:] | (bad[1:] != bad[:-1])) + 1).tolist(), len(bad)]
         return [(start, stop, not bad[start]) for start, stop in itertools.pairwise(edges)]
 
-    def stack(self, state: MonitorState, rows: Array, times: Times | None) -> tuple[Array, Array, int]:
-        """Return rows (n, d) of a segment as (n, D), the context of the next one, and how many are padded."""
+    def stack(self, state: MonitorState, rows: Array, times: Times | None) -> tuple[MonitorState, Array]:
+        """Return rows (n, d) of a segment as (n, D), and the state with the context of the next one."""
         context, n_padded = state.context, state.n_padded
         if context is None:
             context = np.repeat(rows[:1], self.lags - 1, axis=0)
@@ -125,7 +120,7 @@ class Scorer(NamedTuple):
             stacked = append_phases(stacked, self.period, state.n_rows, times)
         # Among rows that wait to be learned, those that the model would refuse would make every later call fail.
         check_range(state.model, stacked, 1.0)
-        return stacked, context, n_padded
+        return replace_fields(state, context=context, n_padded=n_padded), stacked
 
     def score(self, state: MonitorState, rows: Array, learns: bool) -> tuple[Array, Array]:
         """Score a segment of rows (n, D) by each view, (v, n), and return these scores and the smoothed ones."""
@@ -170,17 +165,14 @@ def smooth(scores: Array, last: Array | None, smoothing: float) -> Array:
 def judge(
     state: MonitorState, scorer: Scorer, scores: Array, rows: Array, threshold: float, learns: bool
 ) -> tuple[MonitorState, Verdict]:
-    """Judge rows (n, D) by their scores (v, n): a row is as rare as its rarer view says.
+    """Judge rows (n, D) by their smoothed scores (v, n), as rare as the rarer view says; they wait to be learned.
 
     While the monitor is young, all rows but gross ones may be learned, later those that are not rare among those that
     were learned. A monitor that does not learn compares with these alone, not with the rows that came since. Rows like
     those of accepted events may be learned, those like confirmed ones are alarms; neither count among the rows so far.
     """
-    n, scales = len(rows), state.views.scales
+    n, is_reviewed = len(rows), len(state.reviewed.rows) > 0
     none, is_fine, is_fault = np.zeros((3, n), dtype=bool)
-    if not scales:
-        return state, Verdict(np.ones(n), np.full(n, np.inf), none, none.astype(np.intp), none, ~none, none, none)
-    is_reviewed = len(state.reviewed.rows) > 0
     if is_reviewed and len(compared := np.flatnonzero(state.views.rarity_of(scores) >= _LEAST_RARITY)):
         healthy = scorer.describe_healthy(state)
         is_fine[compared], is_fault[compared] = state.reviewed.recognise(rows[compared], healthy)
@@ -189,16 +181,21 @@ def judge(
     rarity, kinds = (limited, rarer[1]) if learns else (among_healthy, rarer[0])
     least = threshold * (1.0 - _ROUNDING)
     # By rarity, rows of a change that lasts become common long before it can be told from an event.
-    exceeds = among_healthy >= least
-    is_learnable = ~exceeds
+    is_rare = among_healthy >= least
+    is_learnable = ~is_rare
     if state.n_learned < YOUNG.n_grown:
-        gross = [scale.is_gross(view, YOUNG.gross) for scale, view in zip(scales, scores, strict=True)]
-        is_learnable = ~np.logical_or.reduce(gross)
+        gross = [scale.is_gross(view, YOUNG.gross) for scale, view in zip(state.views.scales, scores, strict=False)]
+        is_learnable = ~np.logical_or.reduce([none, *gross])
     if is_reviewed:
         rarity = np.where(is_fine, 1.0, np.where(is_fault, np.maximum(rarity, threshold), rarity))
-        exceeds, is_learnable = exceeds & ~(is_fine | is_fault), (is_learnable | is_fine) & ~is_fault
+        is_rare, is_learnable = is_rare & ~(is_fine | is_fault), (is_learnable | is_fine) & ~is_fault
+    is_learnable[: state.n_padded] = False
     is_alarm, thresholds, bound = rarity >= least, np.full(n, threshold), state.bound
     if bound is not None:
         bound, is_alarm, thresholds = judge_by_bound(bound, rarity, threshold, is_fault)
-    state = replace_fields(state, bound=bound, counts=counts if learns else state.counts)
-    return state, Verdict(rarity, thresholds, is_alarm, kinds, exceeds, is_learnable, among_healthy > _MEDIAN, is_fault)
+    counts, last_scores, n_padded = counts if learns else state.counts, scores[:, -1].copy(), max(state.n_padded - n, 0)
+    waiting = (*state.waiting, JudgedRows(rows, is_learnable, is_rare, among_healthy > _MEDIAN, is_fault))
+    state = replace_fields(
+        state, bound=bound, counts=counts, last_scores=last_scores, n_padded=n_padded, waiting=waiting
+    )
+    return state, Verdict(rarity, thresholds, is_alarm, kinds)

@@ -12,7 +12,7 @@ from streamkpca.monitoring.judging import SHORTEST_CHUNK, YOUNG, Scorer, smooth
 from streamkpca.monitoring.lasting_changes import Cusum
 from streamkpca.monitoring.periods import has_passed
 from streamkpca.monitoring.rarity import Views
-from streamkpca.monitoring.state import MonitorState, ScoredRows
+from streamkpca.monitoring.state import JudgedRows, MonitorState
 from streamkpca.stream import advance, calibrate, refit
 
 LEARN = ("normal", "all", "none")
@@ -46,7 +46,7 @@ _ENOUGH = 250
 
 def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> MonitorState:
     """Learn the rows of a chunk that may be learned, or hold it out, and renew the scales when it is time."""
-    before, n_chunks, rows = state.model.summary, state.n_chunks + 1, ScoredRows.join(state.waiting)
+    before, n_chunks, rows = state.model.summary, state.n_chunks + 1, JudgedRows.join(state.waiting)
     share_odder = _average(state.share_odder, rows.is_odder)
     share_rare = _average(state.share_rare, ~rows.is_learnable)
     state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder, share_rare=share_rare)

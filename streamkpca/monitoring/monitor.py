@@ -27,7 +27,7 @@ from streamkpca.monitoring.learning import accept_change, begin_with_model, lear
 from streamkpca.monitoring.parameters import PARAMETER_CHECKS, QUANTILE, check_features, is_ignored, is_short
 from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
 from streamkpca.monitoring.rarity import KINDS
-from streamkpca.monitoring.state import MonitorState, ScoredRows, record_state, restore_state
+from streamkpca.monitoring.state import MonitorState, record_state, restore_state
 from streamkpca.rows.parts import Rows, parts_of
 from streamkpca.rows.times import Times, as_times, time_of, without_times
 from streamkpca.rows.validation import check_parts, feature_names, round_to_single
@@ -544,23 +544,17 @@ class Monitor(SavedWithModel[MonitorState]):
         n, first, threshold = len(rows), state.n_rows, self._threshold(state)
         if is_good:
             learns = self.learn != "none"
-            stacked, context, n_padded = scorer.stack(state, rows, times)
+            state, stacked = scorer.stack(state, rows, times)
             scores, smoothed = scorer.score(state, stacked, learns)
-            state, verdict = judge(state, scorer, smoothed, stacked, threshold, learns)
-            verdict.is_learnable[:n_padded] = False
-            waiting = (
-                *state.waiting,
-                ScoredRows(stacked, verdict.is_learnable, verdict.exceeds, verdict.is_odder, verdict.is_fault),
-            )
-            last_scores, n_padded = smoothed[:, -1].copy(), max(n_padded - n, 0)
-            state = replace_fields(state, context=context, n_padded=n_padded, last_scores=last_scores, waiting=waiting)
-            record, exceeds = MonitorRecord(*verdict[:3], scores[0], smoothed[0], times), verdict.exceeds
-            if np.count_nonzero(record.is_alarm):
-                state = self._log(state, scorer, first, stacked, record, verdict.kinds)
+            state, (rarity, thresholds, is_alarm, kinds) = judge(state, scorer, smoothed, stacked, threshold, learns)
+            record = MonitorRecord(rarity, thresholds, is_alarm, scores[0], smoothed[0], times)
+            if np.count_nonzero(is_alarm):
+                state = self._log(state, scorer, first, stacked, record, kinds)
+            is_rare = state.waiting[-1].is_rare
         else:
-            none, exceeds = np.full(n, np.nan), np.zeros(n, dtype=bool)
-            record = MonitorRecord(none, np.full(n, threshold), exceeds, none, none)
-        cusum, since, last = state.cusum.advance(exceeds, first, times), state.first_time, state.last_time
+            none, is_rare = np.full(n, np.nan), np.zeros(n, dtype=bool)
+            record = MonitorRecord(none, np.full(n, threshold), is_rare, none, none)
+        cusum, since, last = state.cusum.advance(is_rare, first, times), state.first_time, state.last_time
         if times is not None:
             since, last = time_of(times, 0) if since is None else since, time_of(times, -1)
         state = replace_fields(state, n_rows=first + n, cusum=cusum, first_time=since, last_time=last)

@@ -139,10 +139,10 @@ class Views:
     def rank(self, scores: Array, is_counted: Flags, counts: Array) -> tuple[Array, Indices]:
         """Return the rarities (2, n) of the next rows by the rarer view, and which view that is (2, n).
 
-        First among healthy rows, then limited by all scores so far, see `RarityScale.rank`.
+        First among healthy rows, then limited by all scores so far, see `RarityScale.rank`; 1 without scales.
         """
-        rarities = np.empty((len(self.scales), 2, len(is_counted)))
-        for scale, view, row, out in zip(self.scales, scores, counts[: len(self.scales)], rarities, strict=True):
+        rarities = np.ones((len(scores), 2, len(is_counted)))
+        for scale, view, row, out in zip(self.scales, scores, counts, rarities, strict=False):
             scale.rank(view, is_counted, row, out)
         return np.maximum(rarities.max(axis=0) / self.rarity_divisor, 1.0), rarities.argmax(axis=0)
 

@@ -22,8 +22,12 @@ from streamkpca.rows.times import Time
 from streamkpca.stream import State
 
 
-class ScoredRows(NamedTuple):
-    """Rows (n, D) with their predecessors, as `Verdict` says of them: rare ones exceed the threshold."""
+class JudgedRows(NamedTuple):
+    """Rows (n, D) with their predecessors, and what was found of them.
+
+    Rare ones are as rare as an alarm among healthy ones alone; faults are never learned, and odder rows are rarer than
+    half of the healthy ones.
+    """
 
     stacked: Array
     is_learnable: Flags
@@ -80,7 +84,7 @@ class MonitorState:
     context: Array | None = None
     n_padded: int = 0
     bound: FalseAlarmBound | None = None
-    waiting: tuple[ScoredRows, ...] = ()
+    waiting: tuple[JudgedRows, ...] = ()
     # Files hold it beside the monitor.
     model: State = None  # type: ignore[assignment]
 
@@ -104,7 +108,7 @@ class MonitorState:
 
 def record_state(state: MonitorState) -> dict[str, Any]:
     """Return JSON data and arrays that determine a state, by the table of its fields."""
-    waiting: Any = ScoredRows.join(state.waiting) if state.waiting else None
+    waiting: Any = JudgedRows.join(state.waiting) if state.waiting else None
     return record_fields(_STATE, replace(state, waiting=waiting))
 
 
@@ -132,7 +136,7 @@ def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bo
     }
     if wrong := [problem for problem, is_right in holds.items() if not is_right]:
         raise ValueError(wrong[0])
-    return replace(state, waiting=(state.waiting,) if isinstance(state.waiting, ScoredRows) else ())
+    return replace(state, waiting=(state.waiting,) if isinstance(state.waiting, JudgedRows) else ())
 
 
 # Lengths: d columns, D those of a row with its L predecessors, R those that are related, n rows of the part.
@@ -213,7 +217,7 @@ _STATE = whole_of(
         n_blocks n_new n_since / integer / / >= 0
         pending / <f8 / p
         is_open / flag
-    ScoredRows: waiting?
+    JudgedRows: waiting?
         stacked / <f8 / nD / or NaN
         is_learnable is_rare is_odder is_fault / |b1 / n
     """,
@@ -231,6 +235,6 @@ _STATE = whole_of(
         Change,
         Cause,
         FalseAlarmBound,
-        ScoredRows,
+        JudgedRows,
     ),
 )
