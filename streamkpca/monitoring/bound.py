@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from scipy.special import pdtr
@@ -46,21 +46,6 @@ _LATER_ALARM = -1.0
 _LOWEST = 1e-9
 # Logarithms above this have no exponential.
 _FARTHEST = 500.0
-
-
-class _Tail(NamedTuple):
-    """The highest `k` maxima of blocks of `n_rows`; their logarithms lie `mean` above `start` on average."""
-
-    n_rows: int
-    k: int
-    start: float
-    mean: float
-
-    def rows_for_one(self, log_ratio: float) -> float:
-        """Return in how many healthy rows, at the least, with confidence, one block exceeds exp(log_ratio)."""
-        t = min(max((log_ratio - self.start) / self.mean, 0.0), _FARTHEST)
-        # The delta method for log(k) - t, with a relative variance of 1 / k of both the count and the mean.
-        return self.n_rows / self.k * math.exp(t - _SURE_NORMAL * math.sqrt((1.0 + t * t) / self.k))
 
 
 @dataclass(frozen=True)
@@ -152,7 +137,7 @@ class FalseAlarmBound:
     @property
     def n_needed(self) -> int:
         """Number of healthy rows from which there are alarms, as far as the dependence of the rows is known."""
-        return max(math.ceil(_FIRST / self.false_alarms), _LEAST * self._lengths[0])
+        return max(math.ceil(_FIRST / self.false_alarms), _LEAST * self._series[0][0])
 
     def __repr__(self) -> str:
         rows = f"{1 / self.false_alarms:,.0f} healthy rows"
@@ -178,32 +163,31 @@ class FalseAlarmBound:
         return replace(self, maxima=kept, n_blocks=n_blocks, n_new=self.n_new + n_added, n_since=n_since)
 
     @cached_property
-    def _lengths(self) -> tuple[int, ...]:
-        """Lengths to average, from the shortest at which high maxima do not follow each other."""
+    def _series(self) -> list[tuple[int, Array]]:
+        """The lengths that are averaged, from the shortest whose high maxima do not follow each other; and maxima."""
         maxima, length = np.log(np.maximum(self.maxima, _LOWEST)), self._length
         while len(maxima) >= _LEAST and _share_followed(maxima) > _FOLLOWED:
             maxima, length = _merge(maxima), 2 * length
-        return tuple(length << i for i in range(_LENGTHS) if not i or len(maxima) >> i >= _LEAST)
+        series = [(length, maxima)]
+        while len(series) < _LENGTHS and len(maxima := _merge(maxima)) >= _LEAST:
+            series.append((length << len(series), maxima))
+        return series
 
     def _find_ratio(self) -> float:
         """Return the lowest ratio at which the mean of the e-values, a block's rows each, keeps the rate."""
         if self.n_known < self.n_needed:
             return self.ratio
-        tails, highest, maxima, length = [], 0.0, np.log(np.maximum(self.maxima, _LOWEST)), self._length
-        for wanted in self._lengths:
-            while length < wanted:
-                maxima, length = _merge(maxima), 2 * length
+        tails = []
+        for length, maxima in self._series:
             ordered = np.sort(maxima)[::-1]
             k = int(np.clip(_SHARE * len(maxima), _FEWEST, _TAIL))
-            n_rows = len(maxima) * length
-            tails.append(_Tail(n_rows, k, ordered[k], max(ordered[:k].mean() - ordered[k], _LOWEST)))
-            if wanted == self._lengths[0]:
-                # Fewer maxima than this above a ratio are improbable if it is exceeded at the promised rate.
-                at_least = np.searchsorted(pdtr(np.arange(64), n_rows * self.false_alarms), 1.0 - _SURE)
-                highest = max(float(ordered[max(int(at_least), 1) - 1]), 0.0)
-        low, high = highest, highest + 1.0
+            tails.append((len(maxima) * length, k, ordered[k], max(ordered[:k].mean() - ordered[k], _LOWEST)))
+        # Fewer maxima than this above a ratio are improbable if it is exceeded at the promised rate.
+        at_least = np.searchsorted(pdtr(np.arange(64), tails[0][0] * self.false_alarms), 1.0 - _SURE)
+        low = max(float(np.sort(self._series[0][1])[-max(int(at_least), 1)]), 0.0)
+        high = low + 1.0
         while _rows_for_one(tails, high) * self.false_alarms < 1.0:
-            high += high - highest
+            high += high - low
         for _ in range(50):
             middle = (low + high) / 2
             low, high = (low, middle) if _rows_for_one(tails, middle) * self.false_alarms >= 1.0 else (middle, high)
@@ -236,8 +220,17 @@ def renew_ratio(bound: FalseAlarmBound) -> FalseAlarmBound:
     return replace(bound, n_new=0, ratio=bound._find_ratio())
 
 
-def _rows_for_one(tails: list[_Tail], log_ratio: float) -> float:
-    return sum(tail.rows_for_one(log_ratio) for tail in tails) / len(tails)
+def _rows_for_one(tails: list[tuple[int, int, float, float]], log_ratio: float) -> float:
+    """Return in how many healthy rows, at the least, with confidence, one block exceeds exp(log_ratio), on average.
+
+    A tail is of the highest k maxima of blocks of n rows, whose logarithms lie `mean` above `start` on average.
+    """
+    total = 0.0
+    for n_rows, k, start, mean in tails:
+        t = min(max((log_ratio - start) / mean, 0.0), _FARTHEST)
+        # The delta method for log(k) - t, with a relative variance of 1 / k of both the count and the mean.
+        total += n_rows / k * math.exp(t - _SURE_NORMAL * math.sqrt((1.0 + t * t) / k))
+    return total / len(tails)
 
 
 def _merge(maxima: Array) -> Array:
