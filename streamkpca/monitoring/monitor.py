@@ -1,7 +1,6 @@
 """The monitor: scores the rows of a stream, raises alarms, and learns what is normal."""
 
 import copy
-import html
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,8 +36,6 @@ from streamkpca.stream.state import State, check_continued
 _MOST_EVENTS = 1000
 # On 28 families of streams, mean average precision was within 0.002 of that with 256 atoms and a tolerance of 1e-6.
 _ATOMS = 128
-# Events that the display in a notebook lists.
-_MOST_SHOWN = 10
 
 
 class MonitorRecord(NamedTuple):
@@ -231,21 +228,10 @@ class Monitor(SavedWithModel[MonitorState]):
         self._explained: tuple[MonitorState | None, Event | None] = (None, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What the model has learned and the thresholds belong together, so no update may come between.
+        # What the model has learned and the thresholds belong together, so no update may come between. Copies have a
+        # model of their own: two monitors that share one would learn its rows twice.
         with self.model.write_lock:
             return vars(self) | {"model": copy.copy(self.model)}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Not of what `__getstate__` returns: a copy of a monitor and its model must hold one model, not two.
-        twin = object.__new__(type(self))
-        memo[id(self)] = twin
-        with self.model.write_lock:
-            vars(twin).update(copy.deepcopy(vars(self).copy(), memo))
-        return twin
-
-    def __copy__(self) -> Self:
-        # Two monitors that share a model would learn its rows twice.
-        return copy.deepcopy(self)
 
     def update(self, X: Any, *, time: Any = None, planned: Any = None) -> MonitorRecord:
         """Score the next rows, then learn those that are to be learned, in chunks of 32 to 128 as the stream grows.
@@ -464,16 +450,6 @@ class Monitor(SavedWithModel[MonitorState]):
         rows = f"{state.n_rows:,} rows, {self.n_events_:,} events, alarms {once}"
         return f"<Monitor: {rows}, learn={self.learn!r}, {state.n_learned:,} rows learned>"
 
-    def _repr_html_(self) -> str:
-        lines = [("start", "rows", "severity", "kind", "features")]
-        for event in sorted(self.events_, key=lambda event: -event.severity)[:_MOST_SHOWN]:
-            start = event.start if event.start_time is None else event.start_time
-            causes = ", ".join(f"{cause.feature} {cause.direction}" for cause in event.features)
-            rows, severity = f"{event.end - event.start:,}", f"once in {event.severity:,.0f}"
-            lines.append((str(start), rows, severity, event.kind, causes))
-        cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines)
-        return f"<p>{html.escape(repr(self))}</p><table>{''.join(f'<tr>{line}</tr>' for line in cells)}</table>"
-
     @property
     def change_detected_(self) -> Change | None:
         """The latest lasting change: since which row, and which features; None if there was none."""
@@ -510,17 +486,14 @@ class Monitor(SavedWithModel[MonitorState]):
     def _latest(self) -> MonitorState | None:
         """The state, with the model's own where a user has changed the model since."""
         state, learned = self._state, self._learned
-        if state is None or learned is None or learned is state.model:
-            return state
-        return replace_fields(state, model=learned)
+        return replace_fields(state, model=learned) if state and learned else state
 
     def _publish(self, state: MonitorState, **changes: Any) -> None:
         """Let the model and the monitor know what they have learned."""
-        if self._state is None or state.model is not self._state.model:
-            if self.period is not None and self._learned is None:
-                self.model.kernel = state.model.kernel
-            if state.model.n_rows:
-                self.model.state_ = state.model
+        if self.period is not None and self._learned is None:
+            self.model.kernel = state.model.kernel
+        if state.model.n_rows:
+            self.model.state_ = state.model
         vars(self).update(changes, _state=state)
 
     def _start(self, d: int, names: list[str] | None) -> tuple[Scorer, MonitorState]:

@@ -248,12 +248,3 @@ def test_copies_of_a_monitor_hold_a_model_and_thresholds_of_the_same_row():
     for found in copies:
         assert found.model.n_samples_seen_ <= found.n_rows_
         assert Monitor.from_bytes(found.to_bytes()).n_rows_ == found.n_rows_
-
-
-def test_a_copy_of_a_monitor_and_its_model_holds_one_model():
-    monitor = Monitor(new_model())
-    monitor.update(ROWS[:100])
-    twin, model = copy.deepcopy((monitor, monitor.model))
-    assert twin.model is model is not monitor.model
-    assert twin.update(ROWS[100:200]).novelty.tobytes() == monitor.update(ROWS[100:200]).novelty.tobytes()
-    assert twin.to_bytes() == monitor.to_bytes()
