@@ -177,6 +177,7 @@ class FalseAlarmBound:
         """Return the lowest ratio at which the mean of the e-values, a block's rows each, keeps the rate."""
         if self.n_known < self.n_needed:
             return self.ratio
+        # Rows, number k of the highest maxima, and where their logarithms begin, with the mean distance from there.
         tails = []
         for length, maxima in self._series:
             ordered = np.sort(maxima)[::-1]
@@ -221,10 +222,7 @@ def renew_ratio(bound: FalseAlarmBound) -> FalseAlarmBound:
 
 
 def _rows_for_one(tails: list[tuple[int, int, float, float]], log_ratio: float) -> float:
-    """Return in how many healthy rows, at the least, with confidence, one block exceeds exp(log_ratio), on average.
-
-    A tail is of the highest k maxima of blocks of n rows, whose logarithms lie `mean` above `start` on average.
-    """
+    """Return in how many healthy rows, at the least, with confidence, one block exceeds exp(log_ratio), on average."""
     total = 0.0
     for n_rows, k, start, mean in tails:
         t = min(max((log_ratio - start) / mean, 0.0), _FARTHEST)

@@ -23,11 +23,7 @@ from streamkpca.stream import State
 
 
 class JudgedRows(NamedTuple):
-    """Rows (n, D) with their predecessors, and what was found of them.
-
-    Rare ones are as rare as an alarm among healthy ones alone; faults are never learned, and odder rows are rarer than
-    half of the healthy ones.
-    """
+    """Rows (n, D), and which may be learned, are as rare as an alarm among healthy ones, odder than half, or faults."""
 
     stacked: Array
     is_learnable: Flags
