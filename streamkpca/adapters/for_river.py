@@ -87,8 +87,8 @@ class _Learner:
             return math.nan
         if not isinstance(value, Real | Decimal | np.bool_):
             raise TypeError(
-                f"expected numbers but feature {feature!r} is {value!r}; encode it "
-                "(preprocessing.OneHotEncoder), or select numeric features (compose.SelectType(numbers.Number))"
+                f"expected numbers but feature {feature!r} is {value!r}; encode it (preprocessing.OneHotEncoder), "
+                'select numeric features (compose.SelectType(numbers.Number)), or let None be a gap (on_missing="marginal")'
             )
         try:
             return float(value)

@@ -493,7 +493,7 @@ class Estimator(Parameterised):
 
     @property
     def eigenvalue_bounds_(self) -> Array:
-        """Lower and upper bounds of the eigenvalues that kernel PCA of all rows would have; shape (q, 2).
+        """Lower and upper bounds of the eigenvalues that kernel PCA of all rows up to the last refit has: (q, 2).
 
         If the kernel is positive definite, they hold by the energy account and Weyl's inequality, up to rounding: 1e-9
         of the mean of k(x, x), and more if atoms nearly depend on each other. Every swap of atoms widens them.
