@@ -88,7 +88,7 @@ class _Learner:
         if not isinstance(value, Real | Decimal | np.bool_):
             raise TypeError(
                 f"expected numbers but feature {feature!r} is {value!r}; encode it (preprocessing.OneHotEncoder), "
-                'select numeric features (compose.SelectType(numbers.Number)), or let None be a gap (on_missing="marginal")'
+                'select numeric features (compose.SelectType(numbers.Number)), or pass on_missing="marginal" for None'
             )
         try:
             return float(value)
