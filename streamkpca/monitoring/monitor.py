@@ -486,7 +486,9 @@ class Monitor(SavedWithModel[MonitorState]):
     def _latest(self) -> MonitorState | None:
         """The state, with the model's own where a user has changed the model since."""
         state, learned = self._state, self._learned
-        return replace_fields(state, model=learned) if state and learned else state
+        if state is None or learned is None or learned is state.model:
+            return state
+        return replace_fields(state, model=learned)
 
     def _publish(self, state: MonitorState, **changes: Any) -> None:
         """Let the model and the monitor know what they have learned."""
