@@ -44,7 +44,9 @@ class Found:
         self.monitor, self.tables, self.n_rows, self.n_alarms = monitor, tables, 0, 0
         self.changes: list[Change] = []
         self._machine = {} if tables[0].key is None else {"machine": tables[0].key}
-        self._draws, self._first, self._is_back = draws, monitor.n_rows_, False
+        self._draws, self._is_back, self._first = draws, False, monitor.n_rows_
+        # A model may have learned rows before the monitor began.
+        self._n_fitted = max(getattr(monitor.model, "n_samples_seen_", 0) - self._first, 0)
         self._latest: Any = None
         # Where stretches of rows begin: in the stream, in their file, and its name.
         self._stretches = list[tuple[int, int, str]]()
@@ -53,8 +55,7 @@ class Found:
         self._change, self._n_changes_told, self._told = monitor.change_detected_, 0, (0, False)
         # By their numbers among all events of the monitor, from 1 on: the rarest, and the latest.
         self._events, self._usual_alarms = dict[int, Event](), 1.0
-        known = number_events(monitor).items()
-        self._confirmed = {event.group: number for number, event in known if event.feedback == "confirmed"}
+        self._confirmed = {e.group: number for number, e in number_events(monitor).items() if e.feedback == "confirmed"}
         self._records, self._labels, self._numbers = list[MonitorRecord](), list[Any](), deque[Any]()
 
     def take(self, table: Table, batch: Batch) -> MonitorRecord:
@@ -137,13 +138,20 @@ class Found:
         return event.severity >= self.least_severity or evidence >= math.log2(max(self.n_rows, 1))
 
     def groups(self) -> list[list[Event]]:
-        """Return the events that are rare enough, alike ones together: broken relations first, then the worst.
-
-        A machine that explores its range is where it was never before, and nothing need be broken.
-        """
+        """Return the events that are rare enough, alike ones together: broken relations first, then the worst."""
         rare = sorted(filter(self.is_shown, self._events.values()), key=lambda event: (event.group, event.start))
         groups = [list(events) for _, events in groupby(rare, key=lambda event: event.group)]
-        return sorted(groups, key=lambda events: (_worst(events).kind != "relation", -_limit_severity(_worst(events))))
+        groups.sort(key=lambda events: -self._limit_severity(self.worst(events)))
+        # A machine that explores its range is where it was never before, and nothing need be broken.
+        return sorted(groups, key=lambda events: self.worst(events).kind != "relation")
+
+    def worst(self, events: Sequence[Event]) -> Event:
+        """Return the rarest of some events."""
+        return max(events, key=self._limit_severity)
+
+    def _limit_severity(self, event: Event) -> float:
+        # More than the rows before an event tell is an estimate: in short files, the first events would lead the list.
+        return min(event.severity, event.start + self._n_fitted)
 
     def news(self, *, rare: bool, live: bool) -> Iterator[Facts]:
         """Yield changes, and events, all or rare ones, that were not told yet; `live` ones before they have ended."""
@@ -173,7 +181,7 @@ class Found:
             "alarms": sum(one.n_alarms for one in alike),
             **({"events": len(alike)} if len(alike) > 1 else {}),
             "severity": event.severity,
-            "known_rows": event.start,
+            "known_rows": event.start + self._n_fitted,
             "event_kind": event.kind,
             "feedback": event.feedback,
             "like_confirmed": self._confirmed.get(event.group),
@@ -207,9 +215,8 @@ class Found:
         """Return a summary as JSON has it."""
         threshold = self.monitor.record_.threshold[-1] if self.n_rows else math.inf
         is_known = math.isfinite(threshold)
-        found: Facts = {"kind": "summary", "rows": self.n_rows, "events": self.n_events}
-        found |= {"alarms": self.n_alarms if is_known else None, "threshold": float(threshold) if is_known else None}
-        return found | self.measure() | self._machine
+        more = {"alarms": self.n_alarms if is_known else None, "threshold": float(threshold) if is_known else None}
+        return {"kind": "summary", "rows": self.n_rows, "events": self.n_events} | more | self.measure() | self._machine
 
     def measure(self) -> Facts:
         """Return how well labelled faults are found; nothing without labels."""
@@ -232,7 +239,7 @@ class Found:
         rows = np.concatenate(self._numbers)
         # The rows whose numbers are still known.
         begin = self.n_rows - len(rows)
-        worst = [event for event in map(_worst, self.groups()) if event.start >= first + begin and event.features]
+        worst = [event for event in map(self.worst, self.groups()) if event.start >= first + begin and event.features]
         figure: Any = plots.make_figure(width=11.0, height=8.5 if worst else 4.5)
         below = figure
         if worst := worst[:_DRAWN_EVENTS]:
@@ -307,27 +314,18 @@ def tell_list(found: Found, name: str) -> None:
     groups = found.groups()
     n_rare = sum(map(len, groups))
     together = ", similar ones together" if len(groups) < n_rare else ""
-    kinds = {_worst(alike).kind for alike in groups}
+    kinds = {found.worst(alike).kind for alike in groups}
     order = ", broken relations first, then the rarest" if len(kinds) > 1 else ", the rarest first" * (len(groups) > 1)
     click.echo(f"{name}, {write_count(found.n_rows, 'row')}: {write_count(n_rare, 'event')}{together}{order}")
     unit = f"{'unsorted ' * found.tables[0].sorts}{found.tables[0].unit}"
     for alike in groups[:_SHOWN_GROUPS]:
-        tell(found.event_facts(_worst(alike), alike), unit)
+        tell(found.event_facts(found.worst(alike), alike), unit)
     for change in found.changes:
         tell(found.change_facts(change), unit)
     n_more, n_short = sum(map(len, groups[_SHOWN_GROUPS:])), found.n_events - n_rare
     short = f"{write_count(n_short, 'short event')}, less rare than once in {found.least_severity:,.0f} rows"
     if rest := [write_count(n_more, "more event")] * (n_more > 0) + [short] * (n_short > 0):
         click.echo(f"\nNot listed: {'; '.join(rest)} (--json lists all)")
-
-
-def _worst(events: Sequence[Event]) -> Event:
-    return max(events, key=_limit_severity)
-
-
-def _limit_severity(event: Event) -> float:
-    # More than the rows before an event tell is an estimate: in short files, the first events would lead the list.
-    return min(event.severity, event.start)
 
 
 def _deviation(cause: Facts, unit: str) -> str:

@@ -443,7 +443,8 @@ def test_a_model_that_was_fitted_goes_on(folder, X):
     write("old.csv", X[:800])
     assert run("fit", "old.csv", "--model", "m.npz").exit_code == 0
     write("new.csv", X[800:], first=800)
-    assert worst(told("watch", "new.csv", "--model", "m.npz")[0])["first_row"] == 102
+    event = worst(told("watch", "new.csv", "--model", "m.npz")[0])
+    assert (event["first_row"], event["known_rows"]) == (102, 900)
     assert (load("m.npz").n_rows_, load("m.npz").events_[0].features[0].feature) in [(600, name) for name in NAMES]
     assert load("m.npz").model.n_samples_seen_ > 1000
 
