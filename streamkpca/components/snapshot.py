@@ -100,7 +100,7 @@ class NoveltyScore:
         return finite
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Snapshot:
     """The result of a refit, which answers every query without reading the stream. All arrays are read-only.
 

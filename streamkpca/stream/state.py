@@ -89,7 +89,7 @@ class Provisional(NamedTuple):
     snapshot: Snapshot
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class State:
     """Everything that a model has learned from a stream: arrays and scalars that never change.
 

@@ -89,6 +89,11 @@ def test_an_unknown_parameter_sets_nothing_and_lists_the_known(model):
     assert model.n_components == 3
 
 
+def test_arrays_of_a_snapshot_and_a_state_are_not_printed():
+    model = StreamingKernelPCA(3).partial_fit(X)
+    assert "array" not in repr((model.snapshot_, model.state_))
+
+
 def test_defaults_are_not_printed(model):
     shown = repr(model)
     assert re.match(rf"{type(model).__name__}\(n_components=3, .*kernel=RBF\(gamma=0\.5\)", shown)
