@@ -128,12 +128,12 @@ def _go_through(
     if looks:
         _refuse_machines(table)
         tell_look(table)
-    begun = saved.places.get(os.path.realpath(table.path))
-    if begun is None and (table.reading.time or saved.reading.time):
+    begun = [saved.places.get(os.path.realpath(one.path)) for one in tables]
+    if begun[0] is None and (table.reading.time or saved.reading.time):
         # Another file may begin before the last one ended, or have no times.
         monitor.reset_context()
     _check_context(monitor, table)
-    writer = _open_results(options, inputs, begun or {})
+    writer = _open_results(options, inputs, [place for place in begun if place])
     tells = not (writer and writer.is_output)
     found, signals = Found(monitor, tables, draws=plot is not None), Signals()
     # Pieces in which at most one lasting change can be found.
@@ -191,7 +191,7 @@ def _check_context(monitor: Monitor, table: Table) -> None:
         )
 
 
-def _open_results(options: Facts, inputs: Sequence[str], begun: Facts) -> Writer | None:
+def _open_results(options: Facts, inputs: Sequence[str], places: Sequence[Facts]) -> Writer | None:
     """Open the file of results, which goes on after those of the rows that were scored before."""
     save: str | None = options["save"]
     if save is None:
@@ -201,14 +201,14 @@ def _open_results(options: Facts, inputs: Sequence[str], begun: Facts) -> Writer
         return Writer(save, format="jsonl" if options["as_json"] else "csv")
     if is_among(save, inputs):
         raise click.UsageError(f"{save}: is read as input; give --save another name")
-    place, n_bytes = begun.get("results", ["", 0])
-    return Writer(save, live=options["follow"], n_kept=n_bytes if place == os.path.realpath(save) else 0)
+    known = [place["results"] for place in places if "results" in place]
+    n_kept = max((n_bytes for path, n_bytes in known if path == os.path.realpath(save)), default=0)
+    return Writer(save, live=options["follow"], n_kept=n_kept)
 
 
 def _list_results(table: Table, batch: Batch, record: MonitorRecord, *, with_file: bool) -> Facts:
     """Return the columns of results: the rows' numbers in their file, times and labels, and what the monitor says."""
-    columns: Facts = {"file": [table.path] * len(batch.rows)} if with_file else {}
-    columns["row"] = batch.rows
+    columns: Facts = ({"file": [table.path] * len(batch.rows)} if with_file else {}) | {"row": batch.rows}
     if batch.times is not None:
         columns[" ".join(table.reading.time)] = batch.times
     if batch.labels is not None:

@@ -642,6 +642,12 @@ def test_results_of_a_watch_that_goes_on_are_kept(folder, X, name):
     append("all.csv", *lines[700:])
     told(*args)
     assert Path(name).read_bytes() == Path(f"whole.{name}").read_bytes()
+    # And those of all files.
+    write("a.csv", X[:300], first=1400)
+    told("watch", "all.csv", "a.csv", "--save", f"both.{name}")
+    for _ in range(2):
+        told("watch", "all.csv", "a.csv", "--model", "n.npz", "--save", name)
+        assert Path(name).read_bytes() == Path(f"both.{name}").read_bytes()
 
 
 def test_counters_and_gaps_are_known_to_a_model(folder, X):
