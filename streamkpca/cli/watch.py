@@ -28,6 +28,7 @@ from streamkpca.cli.reading import (
     write_command,
 )
 from streamkpca.monitoring import Monitor, MonitorRecord
+from streamkpca.monitoring.events import write_rarity
 from streamkpca.monitoring.lasting_changes import LASTING
 from streamkpca.tables import Batch, Table, Writer
 
@@ -242,6 +243,9 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
         print_json(facts)
     elif not follows and n:
         tell_list(found, name)
+        if monitor.false_alarms is not None and facts["threshold"] is not None:
+            promise = f"for at most one false alarm in {1.0 / monitor.false_alarms:,.0f} healthy rows"
+            click.echo(f"\nAlarms begin at once in {write_rarity(facts['threshold'])} rows, {promise}")
     if not as_json and (measures := found.measure()):
         print_facts("Labels", measures)
     if not n:
@@ -253,7 +257,8 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
             why += f"{bound.n_known:,} are known"
         print_warning(f"no alarms yet: {why}")
     elif not found.changes and n_alarms > n * max(_MANY_ALARMS, 3.0 * (1.0 - monitor.quantile)):
-        remedy = "raise --quantile" if monitor.learn == "all" else "if these rows are normal, learn them (--learn all)"
+        learned = {"none": "let the monitor learn (not --learn none)", "normal": "learn them all (--learn all)"}
+        remedy = f"if these rows are normal, {learned.get(monitor.learn, 'raise --quantile')}"
         print_warning(f"{n_alarms / n:.0%} of the rows are alarms; {remedy}")
 
 

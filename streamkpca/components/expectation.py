@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core._loops import solve_among
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.linalg import one_blas_thread, squared_norms
 from streamkpca.components._loops import expect_numbers, measure_surprise
 from streamkpca.rows.gaps import WIDEST_TOGETHER
@@ -66,6 +66,7 @@ class Expectation:
         self._unit = np.where(unit > 0.0, unit, 0.01 * np.median(unit[unit > 0.0]) if unit.any() else 1.0)
         rows = (rows - self._mean) / self._unit
         self._columns = np.ascontiguousarray(rows.T)
+        self._low, self._high = rows.min(axis=0), rows.max(axis=0)
         self._width, self._precision = _neighbourhood(rows)
         self._closeness = 1.0 / self._width
 
@@ -93,6 +94,13 @@ class Expectation:
         expect_numbers(self.standardise(rows), closeness, self._columns, columns, slopes, means, variances)
         unit = self._unit[columns]
         return means * unit + self._mean[columns], np.sqrt(variances + np.maximum(left, _RIDGE) * width * width) * unit
+
+    def covers(self, values: Array, columns: Columns) -> Flags:
+        """Tell which values (n, k) of some columns (k,) lie within the healthy ones, or within half their range."""
+        low, high = self._low[columns], self._high[columns]
+        standardised = (values - self._mean[columns]) / self._unit[columns]
+        is_near: Flags = np.abs(standardised - 0.5 * (low + high)) <= high - low
+        return is_near
 
     def standardise(self, rows: Array) -> Array:
         """Return rows (n, d) less the healthy mean, in healthy deviations."""

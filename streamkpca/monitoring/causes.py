@@ -136,7 +136,8 @@ class Healthy(NamedTuple):
             expected, spread = (found[:, :n] for found in self.expectation.predict(rows, columns))
             if self.relation is not None:
                 linear, deviation = self.relation.predict(related, columns)
-                is_linear = deviation[:n] < spread.mean(axis=0)
+                # Where many features are wrong, what the others let expect may be far from all that was seen.
+                is_linear = (deviation[:n] < spread.mean(axis=0)) & self.expectation.covers(linear[:, :n], features)
                 expected = np.where(is_linear, linear[:, :n], expected)
                 spread = np.where(is_linear, deviation[:n], spread)
             off = np.abs(rows[:, features] - expected) / spread

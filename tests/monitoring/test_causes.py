@@ -81,6 +81,21 @@ def test_of_two_sensors_that_fail_both_are_named_and_when_each_began():
     assert (found[2].since, found[2].direction, found[5].since, found[5].direction) == (0, "above", 20, "below")
 
 
+def test_nothing_is_expected_that_is_far_from_all_that_was_seen():
+    random = np.random.default_rng(0)
+    load = random.uniform(0.4, 0.8, 2540)
+    rows = np.column_stack([50.0 * load, 3.0 + 6.0 * load, 5.0 - 2.0 * load**2, 2900.0 - 80.0 * load])
+    rows += np.array([0.3, 0.1, 0.02, 3.0]) * random.normal(size=rows.shape)
+    rows[2500:] = 0.01 * random.normal(size=(40, 4))
+    monitor = Monitor()
+    monitor.update(rows)
+    causes = monitor.events_[-1].features
+    assert len(causes) > 1
+    for cause in causes:
+        low, high = np.quantile(rows[:2500, cause.feature], [0.0, 1.0])
+        assert abs(cause.expected - 0.5 * (low + high)) <= high - low
+
+
 def test_names_lags_and_dates():
     pandas = pytest.importorskip("pandas")
     rows, _ = ring(1060, 6, 1.0, 0)
