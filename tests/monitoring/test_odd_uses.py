@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
 
 RANDOM = np.random.default_rng(0)
@@ -96,15 +95,6 @@ def test_a_table_with_columns_of_one_name_is_refused():
     table = pandas.DataFrame(np.column_stack([ROWS[:, :2], np.arange(1500.0)]), columns=["a", "a", "t"])
     with pytest.raises(ValueError, match="several columns of one name"):
         Monitor().update(table, time="t")
-
-
-def test_the_severity_of_an_endless_ratio_can_be_saved():
-    rows = np.tile(ROWS[:64], (20, 1))
-    rows[1200] = 1e300
-    monitor = Monitor(StreamingKernelPCA(kernel=RBF(gamma=1.0), max_atoms=64, noise_variance=None))
-    monitor.update(rows)
-    assert np.isfinite(monitor.events_[-1].severity)
-    assert Monitor.from_bytes(monitor.to_bytes()).events_ == monitor.events_
 
 
 def test_a_column_that_begins_late_is_a_change_and_is_known_once_that_is_learned():
