@@ -327,6 +327,8 @@ def tell(found: Facts, unit: str) -> None:
         dots = ["..."] * (len(begins) > _DATED_EVENTS)
         lines += [f"begun at {', '.join([*begins[:_DATED_EVENTS], *dots])}"] * bool(begins)
         lines += [f"{printable(cause['feature'])}: {_deviation(cause, unit)}" for cause in causes]
+        others = ", ".join(printable(cause["feature"]) for cause in found["features"][_SHOWN_FEATURES:])
+        lines += [f"also: {others}" if others else ""]
     click.echo("\n  ".join(["\n" + lines[0], *filter(None, lines[1:])]))
 
 
