@@ -52,8 +52,8 @@ def open_tables(files: Sequence[str], options: Mapping[str, Any], saved: Saved, 
             if start is None:
                 raise
             raise TableError(f"{error} (--from-start)") from None
-        if (texts := table.look.left_out.get("text")) and not looks:
-            print_warning(f"{file}: left out columns of text: {', '.join(texts)}")
+        for why, names in {} if looks else table.look.left_out.items():
+            print_warning(f"{file}: columns left out, {why}: {', '.join(names)}")
         _tell_notes(table)
         tables.append(table)
         if not known.columns and table.reader.named:

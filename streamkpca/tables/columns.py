@@ -152,7 +152,7 @@ class Sample:
     def __init__(self, reader: Reader, *, decimal: str | None) -> None:
         self.path, self.names, self.named = reader.source.name, reader.names, reader.named
         part, mark = reader.sample(), reader.dialect.get("delimiter", ",")
-        self.cells, self.n_rows = part.cells, len(part.rows)
+        self.cells, self.n_rows, self.is_whole = part.cells, len(part.rows), reader.source.rereadable
         forms = find_forms([*self.cells.values()], delimiter=mark, decimal=decimal)
         self.forms = dict(zip(self.names, forms, strict=True))
         marks = {form.decimal for form in forms if form}
@@ -210,17 +210,18 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
             _refuse_text(sample, name)
         features = {name: sample.numbers(name)[mine] for name in wanted or numbers if name in free}
         rhythm = times = None if times is None else times[mine]
-    even, counters = _find_growth(features) if is_free else ([], known.differences)
+    # Of a pipe, or of a file that grows, the first rows may be too few.
+    is_new = not wanted and not known.columns and (asked.looks or (sample.is_whole and not asked.follow))
+    even, rising = _find_growth(features) if is_new else ([], [])
+    counters = rising if is_free else known.differences
     empty = [name for name, one in features.items() if len(one) >= _LEAST and np.isnan(one).all()] if is_free else []
     hidden, used = {*empty, *even}, {*features, *(wide or [key])}
     columns = tuple(name for name in features if name not in hidden)
     _check_columns(sample, asked, columns)
-    differences = counters if asked.differences is None else asked.differences
     # Of long tables, columns are tags.
     sample.check([name for name in asked.differences or () if name not in columns])
-    differences = tuple(name for name in differences if name in columns)
-    levels = [name for name in columns if name not in differences]
-    gaps = {name: found for name in levels if (found := _find_gaps(name, features[name], asked))}
+    differences = tuple(n for n in (counters if asked.differences is None else asked.differences) if n in columns)
+    gaps = {n: found for n in columns if n not in differences and (found := _find_gaps(n, features[n], asked))}
     texts = [name for name in rest if forms[name] is None and name not in used]
     constant = [name for name in numbers if name not in wide] if wide else []
     left_out = {"text": texts, "numbering rows": even, "empty": empty, "constant": constant}

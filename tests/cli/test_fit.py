@@ -74,11 +74,13 @@ def test_several_files_and_a_pipe_are_one_stream(folder, X, lines):
     assert same("m.npz", learned(X))
 
 
-def test_columns_of_text_are_named_and_left_out(folder, X):
-    Path("x.csv").write_text("a,note,b\n" + "".join(f"{i % 7},ok,{i % 5}\n" for i in range(100)))
+def test_columns_of_text_and_of_numbers_of_rows_are_named_and_left_out(folder, X):
+    Path("x.csv").write_text("ms,a,note,b\n" + "".join(f"{10 * i},{i % 7},ok,{i % 5}\n" for i in range(100)))
     result = run("fit", "x.csv", *SMALL, "--model", "m.npz")
-    assert result.stderr == "Warning: x.csv: left out columns of text: note\n"
-    assert fact(result.stdout, "column names") == "a, b"
+    told = "Warning: x.csv: columns left out, "
+    assert result.stderr == f"{told}text: note\n{told}numbering rows: ms\n"
+    piped = run("fit", "-", *SMALL, "--model", "p.npz", stdin=Path("x.csv").read_text())
+    assert [fact(it.stdout, "column names") for it in (result, piped)] == ["a, b", "ms, a, b"]
 
 
 def test_a_model_finds_its_columns_by_name(folder, X, lines):
