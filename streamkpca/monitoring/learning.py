@@ -34,6 +34,11 @@ _MOVED = 0.6
 _DRIFTED = 0.9
 # Share of the recent rows that are too rare to be learned, up to which odder rows are a drift.
 _FEW_RARE = 0.6
+# A number of the first rows is wild if it is this many times farther from their median than three of four are: one such
+# number in the sums hides all later deviations of its column, as no row is taken out of them.
+_WILD = 100.0
+# One wild row in this number of rows is a fault of the record.
+_ROWS_FOR_ONE_WILD = 16
 # Neighbours that are learned, or held out, together when a change is accepted.
 _NEIGHBOURS = 16
 # Most numbers kept of rows that are held out.
@@ -52,7 +57,8 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> Monito
     state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder, share_rare=share_rare)
     is_fault = rows.is_fault.copy()
     is_fault[rows.is_rare] = _are_faults(state, scorer, rows.stacked[rows.is_rare])
-    is_learned = ((rows.is_learnable | _drifts(state)) & _needs_rows(state, scorer) | learns_all) & ~is_fault
+    is_learnable = rows.is_learnable if state.n_learned >= YOUNG.n_first else ~_are_wild(rows.stacked)
+    is_learned = ((is_learnable | _drifts(state)) & _needs_rows(state, scorer) | learns_all) & ~is_fault
     # The second chunk is held out, too, so that there is a scale soon.
     if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
         is_whole = np.count_nonzero(is_learned) >= (1.0 - _MOST_LEFT_OUT) * len(is_learned)
@@ -64,6 +70,15 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> Monito
     # Scores in another scale of the kernel cannot be compared with those in the last one.
     has_moved = state.n_renewed > 0 and _kernel_of(state.model.summary) != _kernel_of(before)
     return renew(state, scorer) if has_moved or _is_due(state, scorer) else state
+
+
+def _are_wild(rows: Array) -> Flags:
+    """Tell which of the first rows (n, D), which no scale can judge, have numbers far beyond those of nearly all."""
+    distances = np.abs(rows - np.sort(rows, axis=0)[(len(rows) - 1) // 2])
+    usual = np.sort(distances, axis=0)[3 * len(rows) // 4]
+    is_wild = np.asarray(((distances > _WILD * usual) & (usual > 0.0)).any(axis=1))
+    # More of them are a state of the machine.
+    return is_wild & (np.count_nonzero(is_wild) * _ROWS_FOR_ONE_WILD <= len(rows))
 
 
 def _kernel_of(summary: Any) -> Kernel | None:

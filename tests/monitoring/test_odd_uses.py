@@ -112,3 +112,11 @@ def test_a_column_that_begins_late_is_a_change_and_is_known_once_that_is_learned
     cause = fault.features[0]
     assert (cause.feature, cause.direction) == (2, "above")
     assert 3.0 < cause.value - cause.expected < 5.0
+
+
+@pytest.mark.parametrize("at", [5, 20, 70])
+def test_a_wild_number_among_the_first_rows_hides_no_later_fault_of_its_column(at):
+    rows = ROWS.copy()
+    rows[at, 3] = -9999.0
+    rows[1400:1410, 3] += 3.0
+    assert Monitor().update(rows).is_alarm[1400:1410].all()
