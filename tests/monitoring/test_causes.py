@@ -87,9 +87,7 @@ def test_nothing_is_expected_that_is_far_from_all_that_was_seen():
     rows = np.column_stack([50.0 * load, 3.0 + 6.0 * load, 5.0 - 2.0 * load**2, 2900.0 - 80.0 * load])
     rows += np.array([0.3, 0.1, 0.02, 3.0]) * random.normal(size=rows.shape)
     rows[2500:] = 0.01 * random.normal(size=(40, 4))
-    monitor = Monitor()
-    monitor.update(rows)
-    causes = monitor.events_[-1].features
+    causes = watched(rows, 2500).events_[-1].features
     assert len(causes) > 1
     for cause in causes:
         low, high = np.quantile(rows[:2500, cause.feature], [0.0, 1.0])
