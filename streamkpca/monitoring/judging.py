@@ -63,18 +63,6 @@ class YoungPolicy:
 YOUNG = YoungPolicy()
 
 
-class Verdict(NamedTuple):
-    """The verdict on rows (n,): their rarity, the threshold from which on they are alarms, and which ones are.
-
-    `kinds` are the rarer views, by their places in `KINDS`.
-    """
-
-    rarity: Array
-    threshold: Array
-    is_alarm: Flags
-    kinds: Indices
-
-
 class Scorer(NamedTuple):
     """How rows are scored: the settings of the model, and what becomes of rows before it sees them; a value.
 
@@ -164,8 +152,10 @@ def smooth(scores: Array, last: Array | None, smoothing: float) -> Array:
 
 def judge(
     state: MonitorState, scorer: Scorer, scores: Array, rows: Array, threshold: float, learns: bool
-) -> tuple[MonitorState, Verdict]:
+) -> tuple[MonitorState, Array, Array, Flags, Indices]:
     """Judge rows (n, D) by their smoothed scores (v, n), as rare as the rarer view says; they wait to be learned.
+
+    Returns their rarities, the thresholds from which on they are alarms, which ones are, and their rarer views.
 
     While the monitor is young, all rows but gross ones may be learned, later those that are not rare among those that
     were learned. A monitor that does not learn compares with these alone, not with the rows that came since. Rows like
@@ -198,4 +188,4 @@ def judge(
     state = replace_fields(
         state, bound=bound, counts=counts, last_scores=last_scores, n_padded=n_padded, waiting=waiting
     )
-    return state, Verdict(rarity, thresholds, is_alarm, kinds)
+    return state, rarity, thresholds, is_alarm, kinds

@@ -122,8 +122,8 @@ class Monitor(SavedWithModel[MonitorState]):
     Raises
     ------
     TypeError, ValueError
-        A parameter is out of its range, or `model` has neither a budget of atoms nor a random sample, has learned other
-        rows than `stack` makes, or fewer than 64 rows with ``learn="none"``.
+        A parameter is out of its range, or `model` has neither a budget of atoms nor a random sample, or has learned
+        other rows than `stack` makes.
 
     Notes
     -----
@@ -220,8 +220,6 @@ class Monitor(SavedWithModel[MonitorState]):
         self.min_duration, self.ignore = min_duration, ignore
         if self.false_alarms is not None and self.quantile != QUANTILE:
             raise ValueError("expected false_alarms or quantile but got both; with false_alarms, leave quantile out")
-        if self.learn == "none":
-            self._check_learned()
         if self._learned is not None:
             check_stacked(self._learned, self.period, self.lags)
         self._answers: MonitorRecord | None = None
@@ -254,8 +252,8 @@ class Monitor(SavedWithModel[MonitorState]):
         Raises
         ------
         TypeError, ValueError
-            As `StreamingKernelPCA.partial_fit` raises them, or the times are not one ascending time a row. The monitor
-            is as before the call.
+            As `StreamingKernelPCA.partial_fit` raises them, or the times are not one ascending time a row, or with
+            ``learn="none"`` the model has learned fewer than 64 rows. The monitor is as before the call.
 
         Examples
         --------
@@ -411,9 +409,7 @@ class Monitor(SavedWithModel[MonitorState]):
     def _build(cls, model: StreamingKernelPCA, record: dict[str, Any]) -> Self:
         names = [name for name in PARAMETER_CHECKS if name != "model"]
         # A parameter that the file lacks is refused by its check, not taken for its default.
-        # A model may have learned too few rows to begin with "none", which can be set at any time.
-        monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"], "learn": "normal"})
-        monitor.learn = record["parameters"]["learn"]
+        monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
         if record["state"] is not None:
             state = restore_state(
                 record["state"], monitor.lags, n_phases(monitor.period), model.on_missing == "marginal"
@@ -521,7 +517,7 @@ class Monitor(SavedWithModel[MonitorState]):
             learns = self.learn != "none"
             state, stacked = scorer.stack(state, rows, times)
             scores, smoothed = scorer.score(state, stacked, learns)
-            state, (rarity, thresholds, is_alarm, kinds) = judge(state, scorer, smoothed, stacked, threshold, learns)
+            state, rarity, thresholds, is_alarm, kinds = judge(state, scorer, smoothed, stacked, threshold, learns)
             record = MonitorRecord(rarity, thresholds, is_alarm, scores[0], smoothed[0], times)
             if np.count_nonzero(is_alarm):
                 state = self._log(state, scorer, first, stacked, record, kinds)
@@ -588,14 +584,19 @@ class Monitor(SavedWithModel[MonitorState]):
 
     def _check_rows(self, X: Any, time: Any, planned: Any) -> tuple[Rows, list[str] | None, Times | None, Flags, Flags]:
         """Return rows, the names of their features, their times, those after a gap in time, and those planned."""
-        if self.learn == "none":
-            self._check_learned()
+        learned = self._learned
+        n_learned = 0 if learned is None else learned.n_rows
+        if self.learn == "none" and n_learned < YOUNG.n_first:
+            raise ValueError(
+                f"learn='none' needs a model that has learned {YOUNG.n_first} rows or more, but it has seen "
+                f"{n_learned}; call its partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
+            )
         X, time = without_times(X, time)
         state, settings = self._state, self.model.settings()
         width, names, skips, gaps = None, None, settings.on_bad_rows == "skip", settings.on_missing != "raise"
         if state is not None:
             width, names = state.n_features, state.names
-        elif (learned := self._learned) is not None:
+        elif learned is not None:
             width = n_features_of(learned.n_features, self.lags, self.period)
             names = learned.names.tolist()[:width] if learned.names is not None and self.lags == 1 else None
         expected = None if names is None else np.array(names, dtype=object)
@@ -624,15 +625,6 @@ class Monitor(SavedWithModel[MonitorState]):
                 got = f"{is_planned.dtype} of shape {is_planned.shape}"
                 raise ValueError(f"expected planned as {n:,} booleans, one a row, but got {got}")
         return rows, names, times, breaks, is_planned
-
-    def _check_learned(self) -> None:
-        """Refuse a model that has learned too few rows for a threshold, and will learn no more."""
-        n = 0 if self._learned is None else self._learned.n_rows
-        if n < YOUNG.n_first:
-            raise ValueError(
-                f"learn='none' needs a model that has learned {YOUNG.n_first} rows or more, but it has seen {n}; call "
-                "its partial_fit, or begin with learn='normal' and set monitor.learn = 'none' later"
-            )
 
 
 def _describe_change(state: MonitorState, scorer: Scorer, accepts: bool) -> Change:

@@ -135,6 +135,8 @@ def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bo
     return replace(state, waiting=(state.waiting,) if isinstance(state.waiting, JudgedRows) else ())
 
 
+_PARTS = (MonitorState, Views, RarityScale, RowMoments, Relation, Cusum, JudgedRows, FalseAlarmBound)
+_FINDINGS = (EventLog, EventRows, Event, Change, Cause, ReviewedEvents)
 # Lengths: d columns, D those of a row with its L predecessors, R those that are related, n rows of the part.
 _STATE = whole_of(
     f"""
@@ -217,20 +219,5 @@ _STATE = whole_of(
         stacked / <f8 / nD / or NaN
         is_learnable is_rare is_odder is_fault / |b1 / n
     """,
-    (
-        MonitorState,
-        Views,
-        RarityScale,
-        RowMoments,
-        Relation,
-        Cusum,
-        EventLog,
-        ReviewedEvents,
-        EventRows,
-        Event,
-        Change,
-        Cause,
-        FalseAlarmBound,
-        JudgedRows,
-    ),
+    (*_PARTS, *_FINDINGS),
 )

@@ -178,7 +178,6 @@ def test_before_the_first_row_there_is_nothing_to_report():
         ({"learn": "some"}, "learn must be one of"),
         ({"accept_after": 5}, "accept_after must be at least 32"),
         ({"max_gap": 0}, "max_gap must be a finite number"),
-        ({"learn": "none"}, "needs a model that has learned 64 rows or more"),
         ({"model": "rbf"}, "expected a StreamingKernelPCA but got str"),
         ({"model": StreamingKernelPCA(max_atoms=None, reservoir_size=0)}, "reservoir_size is 0"),
         ({"end_after": 0}, "end_after must be at least 1"),
@@ -215,7 +214,7 @@ def test_parameters_out_of_range_are_refused(parameters, message):
 
 def test_a_model_of_few_rows_gives_no_threshold_and_is_refused_unless_it_learns():
     with pytest.raises(ValueError, match="needs a model that has learned 64 rows or more, but it has seen 63"):
-        Monitor(fitted_model(63), learn="none")
+        Monitor(fitted_model(63), learn="none").update(normal_rows(1))
     assert np.isinf(Monitor(fitted_model(63)).update(normal_rows(1)).threshold)
     assert np.isfinite(Monitor(fitted_model(64), learn="none").update(normal_rows(1)).threshold)
 
