@@ -142,9 +142,9 @@ def _use_monitoring(model: StreamingKernelPCA) -> None:
     # Loading it with the estimators would make the first answer of a process a tenth later.
     from streamkpca.changes.chart import learn_chart
     from streamkpca.monitoring.judging import smooth
-    from streamkpca.monitoring.rarity import RarityScale
+    from streamkpca.monitoring.rarity import Views
 
-    RarityScale.fit(np.ones(1)).rarity_of(np.zeros(1))
+    Views.fit(None, np.ones((1, 1))).rarity_of(np.zeros((1, 1)))
     smooth(np.zeros((1, 1)), None, 0.5)
     rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), latest_axes(model.state_, model.settings())
     chart, _ = learn_chart(rows, snapshot)

@@ -72,13 +72,6 @@ class RarityScale:
         start = float(self.logs[first])
         return start, max(float(self.logs[first:].mean()) - start, _LEAST_SLOPE)
 
-    def rarity_of(self, scores: Array) -> Array:
-        """Return in how many healthy rows one has such scores (k,) or higher ones: (k,), at least 1."""
-        rarities, none = np.empty((2, len(scores))), np.zeros(len(scores), dtype=bool)
-        self.rank(scores, none, np.empty(0), rarities)
-        rarity: Array = rarities[0]
-        return rarity
-
     def rank(self, scores: Array, is_counted: Flags, counts: Array, rarities: Array) -> None:
         """Write the rarities of the next scores (k,) of a stream, and these limited by all scores so far: (2, k).
 
@@ -132,8 +125,7 @@ class Views:
 
     def rarity_of(self, scores: Array) -> Array:
         """Return in how many healthy rows one has such scores (v, n), by the rarer view: (n,), at least 1."""
-        rarities = [scale.rarity_of(view) for scale, view in zip(self.scales, scores, strict=True)]
-        rarity: Array = np.maximum(np.max(rarities, axis=0) / self.rarity_divisor, 1.0)
+        rarity: Array = self.rank(scores, np.zeros(scores.shape[1], dtype=bool), np.empty((len(scores), 0)))[0][0]
         return rarity
 
     def rank(self, scores: Array, is_counted: Flags, counts: Array) -> tuple[Array, Indices]:
