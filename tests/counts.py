@@ -32,7 +32,7 @@ LINES = {
     "export": 1_221,
     "kernels": 1_649,
     "models": 1_281,
-    "monitoring": 1_481,
+    "monitoring": 1_489,
     "plots": 340,
     "rows": 483,
     "stream": 1_333,

@@ -28,6 +28,7 @@ def test_events_and_changes_have_the_times_of_their_rows(times, cuts):
             event.end_time,
             event.peak_time,
         ] == list(times[rows])
+    assert monitor._repr_html_().count("<li>event at ") == min(monitor.n_events_, 10) > 0
     change = monitor.change_detected_
     assert change.start_time == times[change.start]
     assert change.detected_time == times[change.detected - 1]

@@ -42,7 +42,8 @@ def test_a_change_is_dated_within_a_few_rows_though_sparse_rare_rows_came_long_b
         piecewise, first = piecewise.advance(is_rare[first:stop], first), stop
     start, time = whole.find_start(1300)
     assert whole.start <= 100
-    assert 990 <= start <= 1032
+    # Rare rows that come just before, by chance, may belong to it: a bin of 32 rows more.
+    assert 960 <= start <= 1032
     assert time is None
     assert piecewise.find_start(1300) == (start, None)
     assert whole.counts[whole.firsts >= start].sum() == np.count_nonzero(is_rare[start:])
