@@ -26,7 +26,7 @@ LINES = {
     "adapters": 355,
     "changes": 634,
     "checkpoint": 589,
-    "cli": 1_369,
+    "cli": 1_371,
     "components": 1_650,
     "dictionary": 1_262,
     "export": 1_221,

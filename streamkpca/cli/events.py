@@ -151,9 +151,12 @@ class Found:
         30 made machines 16 of 16 lines that this adds are of faults, on 42 real streams three of seven.
         """
         known, grown = self._events.values(), _ROWS_UNTIL_GROWN - self._n_fitted
+        rare = [*filter(self.is_shown, known)]
         weaker = [one for one in known if one.kind == "relation" and one.start >= grown and not self.is_shown(one)]
         added = nlargest(_LISTED_BROKEN, weaker, key=self._weigh) if len(weaker) <= _FEW_BROKEN else []
-        listed = sorted([*filter(self.is_shown, known), *added], key=lambda event: (event.group, event.start))
+        # Those that are like a rare one would only blur when it was.
+        added = [one for one in added if one.group not in {other.group for other in rare}]
+        listed = sorted([*rare, *added], key=lambda event: (event.group, event.start))
         groups = [list(events) for _, events in groupby(listed, key=lambda event: event.group)]
         return sorted(groups, key=self._order)
 
