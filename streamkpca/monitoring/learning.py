@@ -57,7 +57,7 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> Monito
     state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder, share_rare=share_rare)
     is_fault = rows.is_fault.copy()
     is_fault[rows.is_rare] = _are_faults(state, scorer, rows.stacked[rows.is_rare])
-    is_learnable = rows.is_learnable if state.n_learned >= YOUNG.n_first else ~_are_wild(rows.stacked)
+    is_learnable = rows.is_learnable & (state.n_learned >= YOUNG.n_first or ~_are_wild(rows.stacked))
     is_learned = ((is_learnable | _drifts(state)) & _needs_rows(state, scorer) | learns_all) & ~is_fault
     # The second chunk is held out, too, so that there is a scale soon.
     if n_chunks % _HELD_OUT == 0 or n_chunks == 2:

@@ -281,11 +281,13 @@ def test_a_gap_begins_lags_and_smoothing_anew():
 
 
 def test_rows_whose_predecessors_are_made_up_are_not_learned():
-    rows = normal_rows(320)
-    monitor = Monitor(fitted_model(640, lags=4), lags=4, max_gap=1.0)
-    monitor.update(rows, time=np.arange(320.0) + 10.0 * (np.arange(320) >= 70))
+    rows, time = normal_rows(320), np.arange(320.0)
+    monitor, young = Monitor(fitted_model(640, lags=4), lags=4, max_gap=1.0), Monitor(lags=4, max_gap=1.0)
+    monitor.update(rows, time=time + 10.0 * (time >= 70))
+    young.update(rows[:32], time=time[:32] + 10.0 * (time[:32] >= 20))
     # Of ten chunks of 32, the second, fourth and eighth are held out; rows 70 to 72 are in the third.
     assert monitor.model.n_samples_seen_ + len(monitor._state.late) == 640 + 7 * 32 - 3
+    assert young.model.n_samples_seen_ == 32 - 3
 
 
 @pytest.mark.parametrize("smoothing", [0.05, 1.0])
