@@ -6,7 +6,7 @@ import numpy as np
 
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
-from streamkpca.components.relation import Relation
+from streamkpca.components.relation import Relation, count_related
 from streamkpca.kernels import Kernel
 from streamkpca.monitoring.judging import SHORTEST_CHUNK, YOUNG, Scorer, smooth
 from streamkpca.monitoring.lasting_changes import Cusum
@@ -16,8 +16,6 @@ from streamkpca.monitoring.state import JudgedRows, MonitorState
 from streamkpca.stream import advance, calibrate, refit
 
 LEARN = ("normal", "all", "none")
-# Numbers of a row up to which each is predicted by the others, as that takes the square of their number.
-_MOST_RELATED = 1024
 # One chunk of this number is held out: its rows are not learned, and their scores tell what healthy rows score.
 _HELD_OUT = 4
 # Most rows that are held out: they resolve once in 2,000 rows.
@@ -105,7 +103,7 @@ def _drifts(state: MonitorState) -> bool:
 def learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
     """Learn rows (n, D): their moments, and by the model."""
     related, moments = scorer.leave_phases_out(rows), state.moments
-    if related.shape[1] <= _MOST_RELATED:
+    if count_related(related.shape[1]):
         moments = moments.add(related)
     model = advance(state.model, rows, 1.0, scorer.settings)
     return replace_fields(state, model=model, moments=moments, n_learned=state.n_learned + len(rows))
@@ -157,7 +155,7 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
     if state.n_learned < YOUNG.n_refitted or state.model.scheduled is None:
         state = replace_fields(state, model=refit(state.model, scorer.settings))
     held, relation = scorer.leave_phases_out(state.held), None
-    if held.shape[1] <= _MOST_RELATED and state.moments.weights.max() >= YOUNG.n_first:
+    if count_related(held.shape[1]) and state.moments.weights.max() >= YOUNG.n_first:
         relation = Relation.fit(state.moments, held)
     # Scores of another relation are nothing to go on from.
     state = replace_fields(state, views=Views(relation), last_scores=None, n_renewed=state.n_learned)
@@ -170,7 +168,7 @@ def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
     """Take the first scales from a model that has learned rows: scores of rows that it leaves out in turn."""
     found = calibrate(state.model, scorer.settings, n_least=_ENOUGH)
     related, relation, scores = scorer.leave_phases_out(found.rows), None, found.novelty[None]
-    if related.shape[1] <= _MOST_RELATED and len(related) >= YOUNG.n_first:
+    if count_related(related.shape[1]) and len(related) >= YOUNG.n_first:
         relation, surprise = Relation.fit_in_parts(related, state.n_features)
         scores = np.stack([found.novelty, surprise])
         state = replace_fields(state, moments=state.moments.add(related))

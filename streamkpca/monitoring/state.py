@@ -10,7 +10,7 @@ from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
-from streamkpca.components.relation import Relation, RowMoments
+from streamkpca.components.relation import Relation, RowMoments, count_related
 from streamkpca.monitoring._loops import N_BINS
 from streamkpca.monitoring.bound import FalseAlarmBound
 from streamkpca.monitoring.causes import Cause, EventRows
@@ -85,10 +85,11 @@ class MonitorState:
     model: State = None  # type: ignore[assignment]
 
     @classmethod
-    def begin(cls, model: State, names: list[str] | None, d: int, n_related: int) -> Self:
-        """Return the state before the first row (d,), of which a model sees `n_related` numbers and the phases."""
+    def begin(cls, model: State, names: list[str] | None, d: int, n_numbers: int) -> Self:
+        """Return the state before the first row (d,), of which a model sees `n_numbers` and the phases."""
         rows, none = np.empty((0, model.n_features)), np.empty(0, dtype=np.int64)
-        parts = RowMoments.none(n_related), EventLog.none(model.n_features), ReviewedEvents.none(model.n_features)
+        moments, D = RowMoments.none(count_related(n_numbers)), model.n_features
+        parts = moments, EventLog.none(D), ReviewedEvents.none(D)
         return cls(d, names, rows, none, rows, rows, none, np.zeros((len(KINDS), N_BINS + 1)), *parts, model=model)
 
     @property
@@ -111,7 +112,7 @@ def record_state(state: MonitorState) -> dict[str, Any]:
 def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bool) -> MonitorState:
     """Make the state that `record_state` recorded, but for the model; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1)
-    lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": d * lags, "c": N_BINS + 1}
+    lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": count_related(d * lags), "c": N_BINS + 1}
     context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
     state: MonitorState = restore_part(_STATE, record, context)
     log, run, scales = state.log, state.cusum, state.views.scales

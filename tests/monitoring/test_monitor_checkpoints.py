@@ -33,6 +33,14 @@ def test_files_hold_parameters_extra_data_and_the_model(tmp_path):
     np.testing.assert_array_equal(StreamingKernelPCA.load(path).novelty(X), monitor.model.novelty(X))
 
 
+def test_rows_too_wide_for_relations_save_no_matrix_for_them():
+    X = np.random.default_rng(0).normal(size=(80, 1025))
+    monitor = Monitor(StreamingKernelPCA(max_atoms=8, reservoir_size=8))
+    monitor.update(X)
+    assert len(monitor.to_bytes()) < 1025 * 1025 * 8
+    assert Monitor.from_bytes(monitor.to_bytes()).to_bytes() == monitor.to_bytes()
+
+
 def test_load_returns_what_was_saved(tmp_path):
     model = small_model().partial_fit(normal_rows(100))
     for saved in (model, Monitor(model), ChangeDetector(model)):
