@@ -242,11 +242,11 @@ def _is_in_range(value: Any, kind: str, rule: str) -> bool:
 
 def _date(key: str, text: str) -> np.datetime64:
     try:
-        found = np.datetime64(text)
+        # numpy takes words for dates too, such as "now" and "NaT".
+        found = np.datetime64(text) if text[:1].isdigit() else None
     except ValueError:
-        found = np.datetime64("NaT")
-    # Words such as "now" are dates too.
-    if np.isnat(found) or str(found) != text:
+        found = None
+    if found is None or str(found) != text:
         raise CheckpointError(f"{key} is {show(text)} but should be a date")
     return found
 

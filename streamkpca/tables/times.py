@@ -55,6 +55,7 @@ _SIGNS = {
 # Years that nanoseconds since 1970 reach, and those in which digits alone are taken for a time.
 _YEARS = np.datetime64("1678"), np.datetime64("2262")
 _LIKELY_YEARS = np.datetime64("1900"), np.datetime64("2200")
+_MISSING = np.datetime64("NaT", "ns")
 
 
 @cache
@@ -125,7 +126,7 @@ def read_times(columns: Sequence[Any], form: str) -> tuple[Times, bool]:
     year = np.where(two >= 0, two + np.where(two < 69, 2000, 1900), year)
     month = look_up("b", _read_month, 0) if "b" in names else look_up("m", int, 1)
     first = ((year - 1970) * 12 + month - 1).astype("M8[M]")
-    days = first.astype("M8[D]") + (look_up("d", int, 1) - 1)
+    days = first.astype("M8[D]") + (look_up("d", int, 1) - 1).astype("m8[D]")
     hour, minute, second = look_up("H", int, 0), look_up("M", int, 0), look_up("S", int, 0)
     half = look_up("p", lambda text: 12 * (text in "Pp"), -1)
     is_known = is_valid.to_numpy(zero_copy_only=False) & (days.astype("M8[M]") == first) & (month > 0) & (month < 13)
@@ -137,7 +138,7 @@ def read_times(columns: Sequence[Any], form: str) -> tuple[Times, bool]:
     times = days.astype("M8[ns]") + seconds + np.asarray(fraction).astype("m8[ns]")
     is_known &= (days > _YEARS[0]) & (days < _YEARS[1])
     zones = compute.not_equal(found.field("z"), "").to_numpy(zero_copy_only=False) if "z" in names else np.zeros(1)
-    return np.where(is_known, times, np.datetime64("NaT")), bool(2 * np.count_nonzero(zones) > is_known.sum())
+    return np.where(is_known, times, _MISSING), bool(2 * np.count_nonzero(zones) > is_known.sum())
 
 
 def _read_month(name: str) -> int:
@@ -171,7 +172,7 @@ def _read_epoch(cells: Any, form: str) -> Times:
     fraction = np.round((numbers - whole) * (scale / 1000.0)) * 1000.0
     with np.errstate(invalid="ignore"):
         times = (whole.astype(np.int64) * scale + fraction.astype(np.int64)).astype("M8[ns]")
-    return np.where(np.isnan(whole), np.datetime64("NaT"), times)
+    return np.where(np.isnan(whole), _MISSING, times)
 
 
 def join_texts(columns: Sequence[Any]) -> Any:

@@ -201,7 +201,7 @@ def test_before_the_first_row_there_is_nothing_to_report():
         ({"period": True}, "period, in rows, must be an integer"),
         ({"period": math.inf}, "period must be a finite number"),
         ({"period": timedelta(-1)}, "period must be a finite number"),
-        ({"period": np.timedelta64("NaT")}, "period must be a finite number"),
+        ({"period": np.timedelta64("NaT", "s")}, "period must be a finite number"),
         ({"period": np.timedelta64(1, "M")}, "period must have a length, but months and years differ"),
         ({"period": "day"}, "period must be a number"),
     ],
