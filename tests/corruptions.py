@@ -23,7 +23,7 @@ def models():
     ).partial_fit(ROWS[:70], sample_weight=np.linspace(0.1, 2.0, 70))
     fitted = StreamingKernelPCA(2, kernel=kernels.RBF(0.3), axes="likelihood", **small).fit(ROWS)
     moved = StreamingKernelPCA(2, kernel=kernels.Linear() + kernels.RBF(0.3), **small).partial_fit(ROWS[:150])
-    waiting = StreamingKernelPCA(2, block_size=64, dtype="float32").partial_fit(ROWS[:20])
+    waiting = StreamingKernelPCA(2, block_size=64).partial_fit(ROWS[:20])
     return {
         "fading": fading,
         "exact": exact,

@@ -60,7 +60,7 @@ def arrival_times(seed: int, start: int, rows: Array, races: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Rows (k, d) that were drawn from the stream, in double or single precision.
+    """Rows (k, d) that were drawn from the stream.
 
     `positions` (k,) are those in the stream, `weights` (k,) the present ones, and `keys` (k,) the logarithms of the
     times at which the rows arrived in the race.
@@ -70,11 +70,6 @@ class Draws:
     positions: Positions
     weights: Array
     keys: Array
-
-    @property
-    def double_rows(self) -> Array:
-        """The rows in double precision; shape (k, d)."""
-        return self.rows.astype(np.float64, copy=False)
 
     def decay(self, factor: float) -> "Draws":
         """Multiply the weights of all rows by `factor`."""
@@ -86,9 +81,8 @@ class Draws:
 
     def map(self, change: Callable[[Array], Array]) -> "Draws":
         """Return the draws with a change of their rows; these draws themselves if it changes none."""
-        rows = self.double_rows
-        changed = change(rows)
-        return self if changed is rows else replace(self, rows=changed)
+        changed = change(self.rows)
+        return self if changed is self.rows else replace(self, rows=changed)
 
     def first(self, count: int, others: "tuple[Draws, ...]") -> "Draws":
         """Return the first `count` to arrive among these rows and others, in the order of arrival."""
@@ -128,19 +122,17 @@ class Reservoir:
     n_unsorted: int = 0
 
     @classmethod
-    def empty(cls, size: int, n_features: int, dtype: str = "float64") -> Self:
-        """Return a reservoir without rows, which stores rows with the precision of `dtype`."""
-        return cls(
-            size, Draws(np.empty((0, n_features), dtype=dtype), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
-        )
+    def empty(cls, size: int, n_features: int) -> Self:
+        """Return a reservoir without rows."""
+        return cls(size, Draws(np.empty((0, n_features)), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)))
 
     def __getstate__(self) -> dict[str, Any]:
         # Without the cached sorted sample, which another thread may be adding at this moment.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def drop_rows(self) -> Self:
-        """Return a reservoir of the same size, width and precision without rows."""
-        return self.empty(self.size, self.n_features, self.sorted_draws.rows.dtype.name)
+        """Return a reservoir of the same size and width without rows."""
+        return self.empty(self.size, self.n_features)
 
     def __len__(self) -> int:
         """Return the number k of rows kept."""
@@ -153,17 +145,8 @@ class Reservoir:
 
     @property
     def rows(self) -> Array:
-        """The sample in double precision, in the order of the draws; shape (k, d)."""
-        return self.part(slice(None))
-
-    @property
-    def kept_rows(self) -> Array:
-        """The sample in the precision in which it is stored; shape (k, d)."""
+        """The sample, in the order of the draws; shape (k, d)."""
         return self._drawn.rows
-
-    def part(self, piece: slice) -> Array:
-        """Return some rows of the sample in double precision; callers that need many rows take them in parts."""
-        return self._drawn.rows[piece].astype(np.float64, copy=False)
 
     @property
     def positions(self) -> Positions:
@@ -195,8 +178,7 @@ class Reservoir:
         early = np.flatnonzero(keys < last)
         if not len(early):
             return self
-        kept = rows[early].astype(self.sorted_draws.rows.dtype, copy=False)
-        drawn = Draws(kept, start + early, weights[early], keys[early])
+        drawn = Draws(rows[early], start + early, weights[early], keys[early])
         n_unsorted = self.n_unsorted + len(early)
         added = type(self)(self.size, self.sorted_draws, (*self.unsorted_draws, drawn), n_unsorted)
         most = _LARGEST_UNSORTED_SHARE * max(len(self.sorted_draws.keys), 1)

@@ -32,7 +32,6 @@ _MOST_LEVELS = 64
 _ARRAY = "array in this file"
 # The only key of an object that stands for bytes, which the file holds as an array.
 _BYTES = "bytes in this file"
-_ROW_TYPES = {"float64": "<f8", "float32": "<f4"}
 # Kernel values of other machines differ in their last digits, relative to sqrt(k(x, x) k(y, y)).
 _SAME = 1e-8
 
@@ -121,11 +120,11 @@ def read_checkpoint(
             raise CheckpointError(f"{min(arrays)!r} is no part of a checkpoint")
         return None, extra
     values = _entry(header, "state", dict) | arrays
-    d, dtype, has_gaps = (values.get(name) for name in ("n_features", "dtype", "has_gaps"))
-    if type(d) is not int or not isinstance(dtype, str) or dtype not in _ROW_TYPES:
-        raise CheckpointError(f"its rows have {show(d)} columns of type {show(dtype)}")
+    d = values.get("n_features")
+    if type(d) is not int:
+        raise CheckpointError(f"its rows have {show(d)} columns")
     pairs, square = ((d, d), (d, d)) if d <= WIDEST_TOGETHER else ((d,), (0, 0))
-    context = Context(_ROW_TYPES[dtype], bool(has_gaps), {"d": (d,), "P": pairs, "E": square}, kernel_at)
+    context = Context(bool(values.get("has_gaps")), {"d": (d,), "P": pairs, "E": square}, kernel_at)
     state: State = restore_part(STATE, values, context)
     _check(state, known_kernel)
     return state, extra

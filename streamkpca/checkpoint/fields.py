@@ -137,9 +137,8 @@ def whole_of(table: str, makers: Sequence[Callable[..., Any]]) -> Part:
 
 @dataclass
 class Context:
-    """Context that all fields share: the type of `rows`, lengths of axes, and what `kernel` entries stand for."""
+    """Context that all fields share: whether rows have gaps, lengths of axes, and what `kernel` entries stand for."""
 
-    row_type: str = "<f8"
     has_gaps: bool = True
     lengths: dict[str, tuple[int, ...]] = field(default_factory=dict)
     kernel: Callable[[Any], Any] = lambda value: value
@@ -254,9 +253,8 @@ def _date(key: str, text: str) -> np.datetime64:
 def _check_array(key: str, entry: Field, value: Any, context: Context) -> AnyArray:
     if not isinstance(value, np.ndarray):
         raise CheckpointError(f"{key} is {show(value)} but should be an array")
-    dtype = context.row_type if entry.kind == "rows" else entry.kind
-    if value.dtype.str != dtype and value.dtype.newbyteorder("<").str != dtype:
-        raise CheckpointError(f"{key} holds numbers of type {value.dtype.str} but should hold {dtype}")
+    if value.dtype.str != entry.kind and value.dtype.newbyteorder("<").str != entry.kind:
+        raise CheckpointError(f"{key} holds numbers of type {value.dtype.str} but should hold {entry.kind}")
     expected: tuple[int, ...] = ()
     for letter in entry.shape:
         if letter.isdigit():
@@ -270,6 +268,6 @@ def _check_array(key: str, entry: Field, value: Any, context: Context) -> AnyArr
     if value.shape != expected:
         raise CheckpointError(f"{key} has shape {value.shape} but should have {expected}")
     rule = "" if entry.rule == "or NaN" and not context.has_gaps else entry.rule
-    if dtype != "|b1" and not RULES[rule](value):
+    if entry.kind != "|b1" and not RULES[rule](value):
         raise CheckpointError(f"{key}: its numbers should be {', '.join(filter(None, ('finite', rule)))}, and are not")
     return value

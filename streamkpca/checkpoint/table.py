@@ -25,14 +25,14 @@ def _state(kernel: Kernel, names: list[str] | None, settling: RowBuffer | None, 
     return State(kernel=kernel, names=columns, settling=settling, **rest)
 
 
-def _buffer(kept_rows: AnyArray, weights: AnyArray) -> RowBuffer:
-    return RowBuffer.of(kept_rows, weights)
+def _buffer(rows: AnyArray, weights: AnyArray) -> RowBuffer:
+    return RowBuffer.of(rows, weights)
 
 
-def _reservoir(size: int, kept_rows: AnyArray, **rest: AnyArray) -> Reservoir:
-    if len(kept_rows) > size:
-        raise CheckpointError(f"a sample holds {len(kept_rows)} rows but has room for {size}")
-    return Reservoir(size, Draws(kept_rows, **rest))
+def _reservoir(size: int, rows: AnyArray, **rest: AnyArray) -> Reservoir:
+    if len(rows) > size:
+        raise CheckpointError(f"a sample holds {len(rows)} rows but has room for {size}")
+    return Reservoir(size, Draws(rows, **rest))
 
 
 def _snapshot(weights: AnyArray, atoms: AnyArray, factor: AnyArray, **rest: Any) -> Snapshot:
@@ -53,11 +53,10 @@ STATE: Final = whole_of(
         block_size / integer / / >= 2
         reservoir_size n_rows_before n_rejected n_rows_at_refit / integer / / >= 0
         seed / large integer / / >= 0
-        dtype / text
         has_gaps / flag
     _buffer: pending
     _buffer: settling?
-        kept_rows / rows / nd / or NaN
+        rows / <f8 / nd / or NaN
         weights / <f8 / n / >= 0
     Summary: summary?
         seed / large integer / / >= 0
@@ -85,7 +84,7 @@ STATE: Final = whole_of(
     _reservoir: summary.selection_sample
     _reservoir: summary.reservoir
         size / integer / / >= 0
-        kept_rows / rows / nd / or NaN
+        rows / <f8 / nd / or NaN
         weights / <f8 / n / >= 0
         positions / <i8 / n / >= 0
         keys / <f8 / n / ascending
@@ -109,7 +108,7 @@ STATE: Final = whole_of(
         atoms / <f8 / md
         atom_rows / <i8 / m
         weights / <f8 / m / >= 0
-        sample / rows / nd
+        sample / <f8 / nd
         factor / <f8 / kk / diagonal > 0
         span_factor / <f8 / mm / diagonal > 0
         axes projection / <f8 / kq

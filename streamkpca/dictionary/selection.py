@@ -54,7 +54,7 @@ def sample_gram(basis: Basis, sample: Reservoir, candidates: Projected, unit: fl
     all_seen, compared = np.empty((n_most, size)), np.concatenate([basis.atoms, candidates.rows])
     for start in range(0, len(sample), _SAMPLED_ROWS_AT_ONCE):
         part = slice(start, start + _SAMPLED_ROWS_AT_ONCE)
-        rows = sample.part(part)
+        rows = sample.rows[part]
         seen, scale = all_seen[: len(rows)], (np.sqrt(weights[part]) / unit)[:, None]
         if project:
             sampled = basis.project(rows)

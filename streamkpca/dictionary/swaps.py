@@ -72,7 +72,7 @@ class SwapSearch:
     def _screen(self, candidates: Draws) -> Positions:
         """Find the independent candidates whose cautious gains are positive, in descending order."""
         basis, sample = self.basis, self.sample.first(SCREENING_ROWS)
-        seen, sampled = basis.project(candidates.double_rows), basis.project(sample.rows)
+        seen, sampled = basis.project(candidates.rows), basis.project(sample.rows)
         unit = float(np.abs(seen.energy).max(initial=0.0)) or 1.0
         rounding = rounding_error(seen.energy, seen.coordinates @ basis.inverse, basis.energy)
         least = np.maximum(rounding, np.maximum(LEAST_PIVOT * np.abs(seen.energy), _LEAST_SHARE * unit))
@@ -120,7 +120,7 @@ class Swaps:
 
     def __init__(self, search: SwapSearch, candidates: Draws) -> None:
         basis, stats, moments, sample = search.basis, search.stats, search.moments, search.sample
-        seen = basis.project(candidates.double_rows)
+        seen = basis.project(candidates.rows)
         # Powers of the residuals are taken in multiples of this, so that no scale of the kernel under- or overflows.
         unit = self._unit = float(np.abs(seen.energy).max()) or 1.0
         inverse = basis.inverse

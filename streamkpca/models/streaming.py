@@ -31,6 +31,10 @@ from streamkpca.stream.state import State, check_continued, latest_axes, totals_
 from streamkpca.stream.transitions import fit, forget, refit, with_rows, without_rows
 from streamkpca.stream.transitions import merge as merge_states
 
+# Novelty below this share of the mean k(x, x) is rounding. Where all rows are a few setpoints, every row would be above
+# a threshold of 1e-16.
+_ROUNDING = 1e-12
+
 
 @name_errors
 @explain_unknown_arguments
@@ -89,9 +93,6 @@ class StreamingKernelPCA(Estimator):
         left out. "marginal": missing numbers are integrated out, see Notes, in learning and in all questions.
     random_state : int or None, default=0
         Seed of the random sample; None for a new seed each time. Nothing else is random.
-    dtype : {"float64", "float32"}, default="float64"
-        Precision in which sampled and pending rows are stored. "float32" rounds each row on arrival and halves their
-        memory; arithmetic and atoms stay double.
 
     See Also
     --------
@@ -168,7 +169,6 @@ class StreamingKernelPCA(Estimator):
     on_bad_rows: Literal["raise", "skip"] = "raise"
     on_missing: Literal["raise", "skip", "marginal"] = "raise"
     random_state: int | None = 0
-    dtype: Literal["float64", "float32"] = "float64"
 
     # Without annotations, as they are no parameters. Readers take the state, which never changes, once for each query.
     extra_ = cast(Any, None)
@@ -273,7 +273,7 @@ class StreamingKernelPCA(Estimator):
         Parameters
         ----------
         other : StreamingKernelPCA
-            With the same kernel, features, `half_life` and `dtype`. It does not change, nor does this one where it is
+            With the same kernel, features and `half_life`. It does not change, nor does this one where it is
             refused. Let all shards have one scale of the kernel: ``kernel=kernel.settled(rows)``.
 
         Notes
@@ -374,7 +374,7 @@ class StreamingKernelPCA(Estimator):
         -------
         float
             In units of k(x, x), to compare with `novelty(X)`. If there are too few rows for the quantile, the largest
-            score: r rows resolve quantiles up to r / (r + 1).
+            score: r rows resolve quantiles up to r / (r + 1). At least 1e-12 of the mean k(x, x): less is rounding.
 
         Notes
         -----
@@ -397,8 +397,9 @@ class StreamingKernelPCA(Estimator):
         0.95
         """
         rarity = 1.0 / (1.0 - check_real("quantile", quantile, least=0.0, most=1.0, open_below=True, open_above=True))
-        state, settings, _, _ = self._require_sample("novelty_threshold")
-        return calibrate(state, settings, n_least=rows_for_level(rarity)).level(rarity)
+        state, settings, totals, _ = self._require_sample("novelty_threshold")
+        level = calibrate(state, settings, n_least=rows_for_level(rarity)).level(rarity)
+        return max(level, _ROUNDING * totals.mean_energy)
 
     # Fitted attributes of a stream
 
@@ -679,8 +680,6 @@ def _prepare_rows(
     if state is None:
         settings.kernel.check_width(rows.shape[1])
         state = State.begin(settings, rows.shape[1], validation.feature_names(X))
-    if settings.dtype != "float64":
-        rows = validation.round_to_single(rows, finite=not skips_bad)
     n_rejected = 0
     # All weights may be zero here: the same rows could have come in one call with others. A default weight stays a
     # number, as making an array of it took a fifth of the time of a single row.

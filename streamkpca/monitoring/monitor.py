@@ -31,7 +31,7 @@ from streamkpca.monitoring.rarity import KINDS
 from streamkpca.monitoring.state import MonitorState, record_state, restore_state
 from streamkpca.rows.parts import Rows, parts_of
 from streamkpca.rows.times import Times, as_times, time_of, without_times
-from streamkpca.rows.validation import check_parts, feature_names, round_to_single
+from streamkpca.rows.validation import check_parts, feature_names
 from streamkpca.stream.state import State, check_continued
 
 # Events that the display in a notebook lists.
@@ -611,8 +611,6 @@ class Monitor(SavedWithModel[MonitorState]):
             names = learned.names.tolist()[:width] if learned.names is not None and self.lags == 1 else None
         expected = None if names is None else np.array(names, dtype=object)
         rows = check_parts(X, width, expected, finite=not skips, gaps=gaps, learner="give its model")
-        if settings.dtype == "float32":
-            rows = round_to_single(rows, finite=not skips)
         if state is None and names is None and (given := feature_names(X)) is not None:
             names = [str(name) for name in given]
         n, times = len(rows), None

@@ -18,7 +18,7 @@ from streamkpca._core._loops import all_finite
 from streamkpca._core.arrays import Array, Names
 from streamkpca._core.parameters import show
 from streamkpca.rows.bad_rows import check_finite
-from streamkpca.rows.parts import CONVERTED_WHOLE, FEW_ROWS, RowParts, Rows, change_rows, parts_of
+from streamkpca.rows.parts import CONVERTED_WHOLE, FEW_ROWS, RowParts, Rows, parts_of
 
 
 def is_arrow(X: Any) -> bool:
@@ -208,24 +208,6 @@ def _check_names(X: Any, names: Names | None) -> None:
             + (f"Missing: {', '.join(missing)}. " if missing else "")
             + f"Pass the columns {', '.join(names)} in this order"
         )
-
-
-def round_to_single(rows: Rows, *, finite: bool = True) -> Rows:
-    """Round rows (n, d) to single precision; they stay float64.
-
-    Each number moves by at most 6e-8, relative, or by 1e-45. Numbers beyond the range of float32 raise ValueError if
-    `finite` is True, and become infinite otherwise. Kernel values are not rounded: that moved distances by up to 0.8%.
-    """
-    rounded = change_rows(rows, _round)
-    if finite:
-        check_finite(rounded, gaps=True, name="X in single precision")
-    return rounded
-
-
-def _round(rows: Array) -> Array:
-    # Numbers too small become 0, and numbers too large infinity.
-    with np.errstate(over="ignore", under="ignore"):
-        return rows.astype(np.float32).astype(np.float64)
 
 
 def is_plain(X: Any, n_features: int | None) -> TypeGuard[Array]:

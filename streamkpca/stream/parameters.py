@@ -115,10 +115,6 @@ PARAMETERS = (
         "random_state", 0, partial(checks.check_integer, "random_state", least=0, most=None), unit="SEED",
         words=(None,), help="Seed of that sample; none: a new one each time.",
     ),
-    _choice(
-        "dtype", ("float64", "float32"),
-        help="Precision in which rows are kept; float32 halves the memory that they take.",
-    ),
 )  # fmt: skip
 
 
@@ -133,7 +129,7 @@ class Settings:
 
     Parameters
     ----------
-    kernel, max_atoms, atoms, tolerance, half_life, block_size, refit_every, reservoir_size, random_state, dtype
+    kernel, max_atoms, atoms, tolerance, half_life, block_size, refit_every, reservoir_size, random_state
         As of `StreamingKernelPCA`.
     on_bad_rows, on_missing
         As of `StreamingKernelPCA`; the rows of `advance` are usable already.
@@ -160,7 +156,6 @@ class Settings:
     atoms: str = "rows"
     on_bad_rows: str = "raise"
     on_missing: str = "raise"
-    dtype: str = "float64"
 
     @property
     def moves_atoms(self) -> bool:

@@ -38,23 +38,18 @@ class RowBuffer(NamedTuple):
     weight_pieces: tuple[Array, ...]
 
     @classmethod
-    def empty(cls, n_features: int, dtype: str = "float64") -> Self:
-        """Return a buffer without rows that stores them in this precision."""
-        return cls.of(np.empty((0, n_features), dtype=dtype), np.empty(0))
+    def empty(cls, n_features: int) -> Self:
+        """Return a buffer without rows."""
+        return cls.of(np.empty((0, n_features)), np.empty(0))
 
     @classmethod
     def of(cls, rows: Array, weights: Array) -> Self:
-        """Return a buffer of these rows (n, d), kept in their precision, and weights (n,), which are not copied."""
+        """Return a buffer of these rows (n, d) and weights (n,), which are not copied."""
         return cls(len(rows), (rows,), (weights,))
 
     @property
     def rows(self) -> Array:
-        """The rows in double precision, (n_rows, d)."""
-        return self.kept_rows.astype(np.float64, copy=False)
-
-    @property
-    def kept_rows(self) -> Array:
-        """The rows in the precision that they are stored in, (n_rows, d)."""
+        """The rows, (n_rows, d)."""
         return np.concatenate(self.row_pieces)
 
     @property
@@ -66,19 +61,21 @@ class RowBuffer(NamedTuple):
         """Append copies of rows (n, d) and of their weights (n,), or one weight for all."""
         if not len(rows):
             return self
-        begun = self if len(self.row_pieces) < _MOST_PIECES else self.of(self.kept_rows, self.weights)
-        kept, counts = rows.astype(self.row_pieces[0].dtype, order="C"), np.empty(len(rows))
+        begun = self if len(self.row_pieces) < _MOST_PIECES else self.of(self.rows, self.weights)
+        counts = np.empty(len(rows))
         counts[:] = weights
-        return type(self)(self.n_rows + len(rows), (*begun.row_pieces, kept), (*begun.weight_pieces, counts))
+        return type(self)(
+            self.n_rows + len(rows), (*begun.row_pieces, rows.copy(order="C")), (*begun.weight_pieces, counts)
+        )
 
     def decay(self, factor: float, *, least: float = 0.0) -> Self:
         """Multiply all weights by `factor`; those above 0 stay at least `least`."""
         weights = self.weights
-        return self.of(self.kept_rows, np.where(weights > 0.0, np.maximum(factor * weights, least), 0.0))
+        return self.of(self.rows, np.where(weights > 0.0, np.maximum(factor * weights, least), 0.0))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Equal models have equal pickles, however their rows were cut.
-        return type(self).of, (self.kept_rows, self.weights)
+        return type(self).of, (self.rows, self.weights)
 
 
 class Provisional(NamedTuple):
@@ -103,7 +100,7 @@ class State:
     n_features : int
         Width d of the rows.
     names : ndarray of shape (d,) of str, or None
-    block_size, reservoir_size, dtype, has_gaps, seed
+    block_size, reservoir_size, has_gaps, seed
         As `Settings` has them.
     pending : RowBuffer
         Rows and weights that do not fill a block yet.
@@ -132,7 +129,6 @@ class State:
     names: Names | None
     block_size: int
     reservoir_size: int
-    dtype: str
     has_gaps: bool
     seed: int
     pending: RowBuffer
@@ -161,14 +157,13 @@ class State:
         n_features = check_integer("n_features", n_features, least=1)
         # Without a random_state the seed is drawn once, and then belongs to the stream.
         seed = secrets.randbits(63) if settings.random_state is None else settings.random_state
-        nothing = RowBuffer.empty(n_features, settings.dtype)
+        nothing = RowBuffer.empty(n_features)
         return cls(
             kernel=settings.kernel,
             n_features=n_features,
             names=names,
             block_size=settings.block_size,
             reservoir_size=settings.reservoir_size,
-            dtype=settings.dtype,
             has_gaps=settings.has_gaps,
             seed=seed,
             pending=nothing,
@@ -228,8 +223,8 @@ def begin_summary(state: State, settings: Settings, kernel: Kernel | None = None
         basis=Basis.empty(kernel or state.settled_kernel, d),
         record=RecordedMoments.zero(),
         atom_stats=AtomStats.none(),
-        selection_sample=Reservoir.empty(selection_sample_size(settings.max_atoms), d, state.dtype),
-        reservoir=Reservoir.empty(state.reservoir_size, d, state.dtype),
+        selection_sample=Reservoir.empty(selection_sample_size(settings.max_atoms), d),
+        reservoir=Reservoir.empty(state.reservoir_size, d),
         n_rows=state.n_rows_before,
         column_sums=ColumnSums.none(d) if state.has_gaps else None,
     )
@@ -309,7 +304,7 @@ def axes(state: State, settings: Settings) -> Snapshot:
         basis = summary.basis
         atoms = Candidates(basis.atoms, summary.atom_stats.positions, basis.factor, are_atoms=True)
         known = basis.kernel, atoms, summary.moments
-        sample = summary.reservoir.map(basis.complete).kept_rows.astype(state.dtype, copy=False)
+        sample = summary.reservoir.map(basis.complete).rows
 
         def fit_axes(chosen: RefitSettings) -> Snapshot:
             snapshot = refit(*known, chosen, sample, state.scheduled)
@@ -326,12 +321,12 @@ def axes(state: State, settings: Settings) -> Snapshot:
 
 def check_continued(state: State, settings: Settings) -> None:
     """Refuse parameters that cannot change within a stream."""
-    began = (state.kernel, state.block_size, state.reservoir_size, state.dtype)
-    if (settings.kernel, settings.block_size, settings.reservoir_size, settings.dtype) != began:
+    began = (state.kernel, state.block_size, state.reservoir_size)
+    if (settings.kernel, settings.block_size, settings.reservoir_size) != began:
         raise ValueError(
-            "kernel, block_size, reservoir_size and dtype cannot change within a stream; it began with "
-            f"kernel={state.kernel!r}, block_size={state.block_size}, reservoir_size={state.reservoir_size}, "
-            f"dtype={state.dtype!r}; set them back or start anew with fit"
+            "kernel, block_size and reservoir_size cannot change within a stream; it began with "
+            f"kernel={state.kernel!r}, block_size={state.block_size}, reservoir_size={state.reservoir_size}; "
+            "set them back or start anew with fit"
         )
     if state.has_gaps != settings.has_gaps:
         raise ValueError(
@@ -341,7 +336,7 @@ def check_continued(state: State, settings: Settings) -> None:
 
 
 def check_mergeable(own: State, other: State, settings: Settings, other_settings: Settings) -> None:
-    """Refuse a stream of other features, another precision, half-life or kernel."""
+    """Refuse a stream of other features, another half-life or kernel."""
 
     def refuse(expected: str, got: str, remedy: str) -> NoReturn:
         raise ValueError(f"expected a model {expected} but got {got}; {remedy}")
@@ -351,9 +346,6 @@ def check_mergeable(own: State, other: State, settings: Settings, other_settings
     if own.names is not None and other.names is not None and own.names.tolist() != other.names.tolist():
         remedy = "merge models of the same columns in the same order"
         refuse(f"of the features {own.names.tolist()}", f"{other.names.tolist()}", remedy)
-    if own.dtype != other.dtype:
-        remedy = "merge models that keep rows in the same precision"
-        refuse(f"with dtype={own.dtype!r}", f"dtype={other.dtype!r}", remedy)
     if other.has_gaps and not own.has_gaps:
         refuse("of rows without gaps", "one with on_missing='marginal'", "merge this one into that one")
     if settings.half_life != other_settings.half_life:

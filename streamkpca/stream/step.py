@@ -59,20 +59,16 @@ _HORIZON = 2.0
 _OPTIMISM = 2.5
 
 
-def advance_block(
-    summary: Summary, rows: Array, weights: Array, settings: Settings, block: Block | None = None
-) -> Summary:
+def advance_block(summary: Summary, rows: Array, weights: Array, settings: Settings) -> Summary:
     """Let rows decay, test for a drift, search a block (B, d) for atoms if that is due, and record it.
 
-    `block` is made of the same rows by `Summary.prepare`, possibly before the atoms changed. O(B m (d + m)), and with n
-    sampled rows O(n m (d + m)) more for a search.
+    O(B m (d + m)), and with n sampled rows O(n m (d + m)) more for a search.
     """
     summary, counting, aged = _decay_and_mask(shrink(summary, settings.max_atoms), rows, weights, settings.half_life)
     if not aged.any():
         return replace(summary, n_rows=summary.n_rows + len(rows))
     summary = summary.with_distribution_renewed(if_due=True)
-    if block is None or not block.is_current_for(summary.basis):
-        block = Block(summary.basis, counting, aged)
+    block = Block(summary.basis, counting, aged)
     times = summary.arrival_times(rows)
     sample = summary.selection_sample.add(rows, block.weights, summary.n_rows, times[1])
     variation = _variation(summary, block)
@@ -321,7 +317,7 @@ def _swap_atoms(summary: Summary, block: Block, *, moves_atoms: bool) -> Summary
         if not choice:
             break
         positions = _as_completed(candidates.rows, candidates.positions, basis)
-        summary = summary.apply_choice(choice, ready.double_rows, positions, candidates.weights)
+        summary = summary.apply_choice(choice, ready.rows, positions, candidates.weights)
         if choice.profit <= _WORTH_ANOTHER_ROUND * block.mean_residual:
             break
         # As they came, since the next round may complete them otherwise.

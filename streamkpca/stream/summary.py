@@ -317,10 +317,6 @@ class Summary:
         """Draw the times (2, B) at which the rows of the next block arrive in the samples."""
         return arrival_times(self.seed, self.n_rows, rows, 2)
 
-    def prepare(self, rows: Array, weights: Array, half_life: float | None = None) -> Block:
-        """Compare rows (B, d) with the atoms; other threads can prepare later blocks."""
-        return Block(self.basis, countable(rows, weights), decay_weights(weights, half_life)[1])
-
     def record_block(self, block: Block, times: Array) -> Self:
         """Take in a block, whose rows arrive in the reservoir at `times` (B,)."""
         if not block.is_current_for(self.basis):

@@ -3,10 +3,7 @@
 They return new states and change none, so a call that is refused or fails changes nothing.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +11,7 @@ import numpy as np
 
 from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import replace_fields
-from streamkpca._core.linalg import blas_threads, one_blas_thread
+from streamkpca._core.linalg import one_blas_thread
 from streamkpca._core.parameters import check_integer, check_real
 from streamkpca._core.reservoir import Reservoir, arrival_times
 from streamkpca.dictionary.moments import RecordedMoments
@@ -41,7 +38,6 @@ from streamkpca.stream.step import advance_block, move_atoms, record_block, shri
 from streamkpca.stream.summary import (
     LEAST_DECAYED_WEIGHT,
     LEAST_TOTAL_WEIGHT,
-    Block,
     Summary,
     clamp_decay,
     decay_weights,
@@ -51,12 +47,6 @@ from streamkpca.stream.summary import (
 _ROWS_PER_ATOM = 128
 # Atoms that are counted at least: a refit of few takes as long as recording 1,300 rows.
 _LEAST_ATOMS = 128
-
-# Multiplications in a block. With fewer, handing it to another thread costs more than it saves: with 4 million (512
-# rows of 64 features and 64 atoms) two threads were a fifth slower than one, with 9 million a seventh faster.
-_WORTH_A_THREAD = 8_000_000
-# Maximum number of blocks prepared ahead if no schedule tells when the atoms will change.
-_MOST_PREFETCHED = 16
 
 # While a stream is shorter, the scale of the kernel is settled again whenever its rows have doubled. The first 512 rows
 # of servers and plants showed 10% to 60% of the spread of later ones; from 4,096 rows on it was right to a half.
@@ -252,7 +242,7 @@ def merge(own: State | None, others: Iterable[tuple[State, Settings]], settings:
     Raises
     ------
     ValueError
-        States have other features, another precision, half-life or kernel.
+        States have other features, another half-life or kernel.
 
     Examples
     --------
@@ -370,56 +360,18 @@ def _with_blocks(
     publish: bool,
 ) -> State:
     """Advance the summary by some blocks; before the first row of positive weight, blocks are only counted."""
-
-    def prepare(number: int) -> Block:
-        # Blocks are only prefetched once there is a summary.
-        assert state.summary is not None
-        return state.summary.prepare(*cutter.block(number), settings.half_life)
-
-    n_threads = blas_threads() if len(numbers) > 2 and state.kernel.is_compiled else 1
-    with closing(BlockPrefetcher(n_threads)) as prefetcher:
-        for number in numbers:
-            rows, weights = cutter.block(number)
-            if state.summary is None and not weights.any():
-                state = replace_fields(state, n_rows_before=state.n_rows_before + len(rows))
-                continue
-            last = min(number + _n_prefetchable(state, settings), cutter.n_blocks) - 1
-            block = prefetcher.block(number, last, prepare)
-            summary = advance_block(begin_summary(state, settings, kernel), rows, weights, settings, block)
-            state = replace_fields(state, summary=summary)
-            # While the stream is young, a growth by a half comes first.
-            interval = min(refit_interval(settings, summary.basis.size), state.n_rows_at_refit / 2)
-            if publish and state.n_rows - state.n_rows_at_refit >= interval:
-                state = publish_axes(state, settings)
+    for number in numbers:
+        rows, weights = cutter.block(number)
+        if state.summary is None and not weights.any():
+            state = replace_fields(state, n_rows_before=state.n_rows_before + len(rows))
+            continue
+        summary = advance_block(begin_summary(state, settings, kernel), rows, weights, settings)
+        state = replace_fields(state, summary=summary)
+        # While the stream is young, a growth by a half comes first.
+        interval = min(refit_interval(settings, summary.basis.size), state.n_rows_at_refit / 2)
+        if publish and state.n_rows - state.n_rows_at_refit >= interval:
+            state = publish_axes(state, settings)
     return state
-
-
-class BlockPrefetcher:
-    """Prepares the next blocks in `n_threads` threads, while the present one records those before.
-
-    Blocks are recorded in the stream's order, so no bit depends on the number of threads. A block is dropped if the
-    atoms change after it was prepared.
-    """
-
-    def __init__(self, n_threads: int) -> None:
-        self._n_ahead = 2 * n_threads
-        self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
-        self._blocks: deque[Future[Block]] = deque()
-
-    def close(self) -> None:
-        """Wait for the blocks that have begun, and drop the rest."""
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
-
-    def block(self, number: int, last: int, prepare: Callable[[int], Block]) -> Block | None:
-        """Return the block of this number, which rises by one each call, or None if it was not prepared.
-
-        Blocks up to `last` are then prepared ahead; `prepare` compares the block of a number with the present atoms.
-        """
-        if self._pool and last > number:
-            for ahead in range(number + len(self._blocks), min(last, number + self._n_ahead) + 1):
-                self._blocks.append(self._pool.submit(prepare, ahead))
-        return self._blocks.popleft().result() if self._blocks else None
 
 
 def _advance_all(state: State, rows: Rows, weights: Array, settings: Settings, kernel: Kernel) -> State:
@@ -469,19 +421,6 @@ def _choose_from_sample(state: State, rows: Rows, weights: Array, settings: Sett
     )
 
 
-def _n_prefetchable(state: State, settings: Settings) -> int:
-    """Return for how many blocks, the next one included, preparing ahead pays and the atoms probably stay the same."""
-    if state.summary is None:
-        return 0
-    m, d = state.summary.basis.size, state.n_features
-    if state.block_size * m * (m + d) < _WORTH_A_THREAD:
-        return 0
-    if settings.max_atoms is not None:
-        return state.summary.schedule.countdown
-    # Without a budget, any block that is not explained brings atoms; recent sums show that the last one did not.
-    return _MOST_PREFETCHED if state.summary.record.recent else 0
-
-
 def refit_interval(settings: Settings, n_atoms: int) -> float:
     """Return how many rows may come between two refits: O(m^3) each, small beside O(m^2) for each row."""
     if not isinstance(settings.refit_every, str):
@@ -491,7 +430,7 @@ def refit_interval(settings: Settings, n_atoms: int) -> float:
 
 
 def _empty_buffer(state: State) -> RowBuffer:
-    return RowBuffer.empty(state.n_features, state.dtype)
+    return RowBuffer.empty(state.n_features)
 
 
 def _check_weights(weights: Array | float, count: int) -> Array | float:

@@ -100,7 +100,6 @@ OTHERS = {
     "--reservoir-size": ("64", 64),
     "--random-state": ("none", None),
     "--on-missing": ("marginal", "marginal"),
-    "--dtype": ("float32", "float32"),
 }
 
 

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from comparisons import state
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from strategies import kernel_cases, rows
 
+from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.dictionary import moving
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moving import Unexplained, descend, move_basis
@@ -210,3 +212,16 @@ def test_atoms_that_meet_are_left_once():
     before, after = assert_no_worse(RBF(1.0), np.array([[0.0], [0.5], [0.5001], [0.5002]]), X, np.ones(80))
     assert after.size <= before.size
     assert np.isfinite(after.inverse).all()
+
+
+def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(7, 3))[rng.integers(7, size=1300)] + rng.normal(scale=0.2, size=(1300, 3))
+    monkeypatch.setattr(moving, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(moving, "_VALUES_AT_ONCE", 1000)
+    models = []
+    for n_threads in (1, 3):
+        monkeypatch.setattr(moving, "blas_threads", lambda n_threads=n_threads: n_threads)
+        model = StreamingKernelPCA(3, kernel=kernels.RBF(0.3), max_atoms=12, block_size=8, noise_variance=None)
+        models.append(model.partial_fit(X))
+    assert state(models[0]) == state(models[1])

@@ -72,7 +72,6 @@ def test_every_state_is_saved_and_loaded(data):
             "noise_variance": drawn(st.sampled_from(["auto", "auto", None, 1e-3, 0.5])),
             "axes": drawn(st.sampled_from(["ritz", "ritz", "likelihood"])),
             "center": drawn(st.booleans()),
-            "dtype": drawn(st.sampled_from(["float64", "float64", "float32"])),
             "on_bad_rows": drawn(st.sampled_from(["raise", "skip"])),
         }
         if settings["axes"] == "likelihood" and settings["noise_variance"] is None:

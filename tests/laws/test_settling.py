@@ -58,7 +58,6 @@ settings_of_streams = st.fixed_dictionaries(
         "half_life": st.sampled_from([None, 20.0, 1e4]),
         "block_size": st.sampled_from([2, 16, 50]),
         "refit_every": st.sampled_from(["auto", 1, 40]),
-        "dtype": st.sampled_from(["float64", "float32"]),
     }
 )
 

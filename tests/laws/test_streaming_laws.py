@@ -68,50 +68,6 @@ def test_cuts_do_not_matter(data, X, case, budget):
     assert bits(cut.refit().state_.published) == bits(whole.refit().state_.published)
 
 
-# Single precision is about rows alone
-
-
-@FEWER
-@given(st.data(), rows(max_rows=70), kernel_cases(), budgets(), st.sampled_from([None, 30.0]))
-def test_rows_in_single_precision_are_rounded_rows(data, X, case, budget, half_life):
-    weights = data.draw(st.none() | generators().map(lambda rng: rng.uniform(0.1, 3.0, len(X))))
-    pieces = data.draw(cuts(len(X)))
-    # Rows that come in single precision are rounded already: then it is the same model of the same rows.
-    single, double = (
-        streaming_model(3, kernel=case.kernel, refit_every=16, half_life=half_life, dtype=dtype, **budget)
-        for dtype in ("float32", "float64")
-    )
-    given_in_pieces(single, X, weights, pieces)
-    given_in_pieces(double, X.astype(np.float32), weights, pieces)
-    assert state(single) == state(double)
-    for model in (single, double):
-        other = streaming_model(
-            3, **{name: getattr(model, name) for name in ("kernel", "half_life", "dtype")}, **budget
-        )
-        model.merge(other.partial_fit(X[::2].astype(np.float32))).forget(0.5)
-    assert state(single) == state(double)
-    assert bits(single.fit(X).state_.published) == bits(double.fit(X.astype(np.float32)).state_.published)
-    for question in ("transform", "score_samples"):
-        assert bits(getattr(single, question)(X)) == bits(getattr(double, question)(X))
-    assert bits(single.captured_energy()) == bits(double.captured_energy())
-
-
-@pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("float32", 4)])
-def test_stored_rows_take_the_memory_of_their_precision(dtype, size):
-    X = np.random.default_rng(0).normal(size=(70, 3))
-    stream = streaming_model(2, block_size=32, max_atoms=4, dtype=dtype).partial_fit(X).state_
-    assert stream is not None
-    assert stream.summary is not None
-    kept = [
-        stream.pending.kept_rows,
-        stream.summary.selection_sample.sorted_draws.rows,
-        stream.summary.reservoir.sorted_draws.rows,
-    ]
-    assert [rows.itemsize for rows in kept] == [size] * 3
-    # All that is read is in double precision.
-    assert {rows.dtype.itemsize for rows in (stream.summary.reservoir.rows, stream.summary.basis.atoms)} == {8}
-
-
 # Law 8: a row's answer does not depend on its neighbours
 
 

@@ -88,7 +88,6 @@ def refusals():
         (lambda: learned(np.c_[X, X]), ValueError, "expected a model of 2 features but got one of 4; merge models of"),
         (lambda: learned(X, kernel=kernels.RBF(0.5)), ValueError, r"kernel RBF\(gamma=0.4\) but got RBF\(gamma=0.5\)"),
         (lambda: learned(X, kernel="rbf"), ValueError, "settle the scale on some rows once and pass kernel=first"),
-        (lambda: learned(X, dtype="float32"), ValueError, "dtype='float64' but got dtype='float32'; merge models that"),
         (lambda: learned(X, half_life=9.0), ValueError, "half_life=None but got half_life=9.0; set the same half_life"),
     ], fitted
 

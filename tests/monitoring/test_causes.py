@@ -146,7 +146,7 @@ def test_one_feature_and_features_that_never_vary(change):
 def test_wide_rows_in_single_precision():
     rows = normal_rows(240, d=2000).astype(np.float32)
     rows[220:, 1234] += 30.0
-    model = StreamingKernelPCA(max_atoms=32, noise_variance=None, dtype="float32").partial_fit(rows[:200]).refit()
+    model = StreamingKernelPCA(max_atoms=32, noise_variance=None).partial_fit(rows[:200]).refit()
     monitor = Monitor(model, learn="none")
     monitor.update(rows[200:])
     assert longest(monitor).features[0].feature == 1234

@@ -25,7 +25,6 @@ CASES = {
     "change accepted": ({"accept_after": 60}, {}),
     "change accepted, with lags": ({"lags": 2, "accept_after": 100, "smoothing": 0.5}, {}),
     "few rows a level": ({"quantile": 0.9, "accept_after": 32}, {}),
-    "single precision": ({"lags": 2}, {"dtype": "float32"}),
     "a scale that is settled again": ({"smoothing": 0.5}, {"kernel": RBF().in_units("std")}),
     "bad rows": ({"lags": 4, "smoothing": 0.3, "max_gap": 5.0, "accept_after": 60}, {"on_bad_rows": "skip"}),
     "gaps": ({"lags": 2, "learn": "all", "max_gap": 5.0}, {"on_missing": "marginal", "on_bad_rows": "skip"}),

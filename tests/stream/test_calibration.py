@@ -49,6 +49,16 @@ def test_thresholds_have_the_unit_of_the_scores(kernel, n):
     np.testing.assert_array_equal(same.novelty(rows), model.novelty(rows))
 
 
+def test_rows_of_a_few_setpoints_are_not_novel_for_their_rounding():
+    random = np.random.default_rng(0)
+    setpoints = random.normal(size=(6, 3)) * 7.3
+    learned, later = setpoints[random.integers(6, size=(2, 900))]
+    model = small_model(RBF(0.01), max_atoms=32).partial_fit(learned).refit()
+    # Each row is an atom, but for rounding, which must not decide.
+    assert (model.novelty(later + 1e-15 * random.normal(size=later.shape)) <= model.novelty_threshold()).all()
+    assert (model.novelty(later + 1e-4) > model.novelty_threshold()).all()
+
+
 def test_the_threshold_is_the_level_of_rows_that_are_left_out_while_the_stream_is_young():
     rows = normal_rows(200)
     model = small_model(block_size=1024).partial_fit(rows).refit()

@@ -57,7 +57,6 @@ def test_parameters_that_are_not_given_have_the_defaults_of_the_estimator():
         ({"on_missing": "drop"}, ValueError, "on_missing must be one of 'raise', 'skip', 'marginal', got 'drop'"),
         ({"n_active": 9}, ValueError, "n_active=9 atoms cannot be active with max_atoms=8; ask for fewer"),
         ({"atoms": "fixed"}, ValueError, "atoms must be one of 'moved', 'rows', got 'fixed'"),
-        ({"dtype": "float16"}, ValueError, "dtype must be one of 'float64', 'float32', got 'float16'"),
         ({"axes": "best"}, ValueError, "axes must be one of 'ritz', 'likelihood', got"),
         ({"noise_variance": "low"}, ValueError, "noise_variance must be a positive number, 'auto' or None, got"),
         ({"noise_variance": 0.5, "n_active": 2}, ValueError, "noise_variance=0.5 and n_active=2 both decide"),
