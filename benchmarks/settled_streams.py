@@ -35,7 +35,7 @@ N_TURNS = {"whole": 7, "quick": 5, "tiny": 1}
 def settle(m: int, d: int) -> tuple[StreamingKernelPCA, Sheet]:
     """Fill a model's budget, block by block."""
     sheet = Sheet(d)
-    kernel = RBF("median").settled(sheet.draw(2000))
+    kernel = RBF("spread").settled(sheet.draw(2000))
     model = StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6, refit_every=10**12)
     while not count_atoms(model) >= m:
         model.partial_fit(sheet.draw(BLOCK))

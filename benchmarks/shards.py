@@ -70,7 +70,7 @@ def measure(size: str, data: Path | None) -> Figures:
     n, d, m, shards = SIZES[size]
     sheet = Sheet(d)
     rows, apart = sheet.draw(n), sheet.draw(4000)
-    kernel = RBF("median").settled(rows[:2000])
+    kernel = RBF("spread").settled(rows[:2000])
 
     def make() -> StreamingKernelPCA:
         return StreamingKernelPCA(kernel=kernel, max_atoms=m, tolerance=1e-6, random_state=0)

@@ -37,7 +37,7 @@ noisy = clean + np.random.default_rng(0).normal(scale=4, size=clean.shape)
 # PCA finds rows by a regression with a penalty `alpha`; it gets the best of five, which cannot be known either.
 
 AXES = [5, 10, 15, 25, 40, 64]
-kernel = RBF("scale").settled(train)
+kernel = RBF(1.0 / (train.shape[1] * train.var()))
 
 
 def share(found):

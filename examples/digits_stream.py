@@ -23,7 +23,7 @@ from streamkpca.kernels import RBF
 # the same; a stream alone would settle it on its first rows.
 
 rows, digits = load_digits(return_X_y=True)
-kernel = RBF("scale").settled(rows)
+kernel = RBF(1.0 / (rows.shape[1] * rows.var()))
 
 # %%
 # The models

@@ -22,14 +22,13 @@ from streamkpca.rows.gaps import WIDEST_TOGETHER
 from streamkpca.stream.state import latest_axes
 
 # Kernels and numbers of features: squared distances by products; by sums, below nine features; with one feature, where
-# numpy takes a column for a row; features that a matrix multiplies; and several base matrices at once. The rest of a
+# numpy takes a column for a row; and several base matrices at once. The rest of a
 # kernel is a program, and all programs run in one loop.
 _CASES: tuple[tuple[Kernel, int], ...] = (
     (RBF(0.3), 12),
     (RBF(0.3), 3),
     (RBF(0.3), 1),
-    (RBF(0.3).in_units(np.eye(2)), 2),
-    (Cosine() + Laplacian("median").on([0]) * Linear(), 3),
+    (Cosine() + Laplacian("spread").on([0]) * Linear(), 3),
 )
 
 # Rows of a block.

@@ -34,8 +34,8 @@ from streamkpca.monitoring import Monitor
 rows = np.tanh(np.random.default_rng(7).normal(size=(300, 20)))
 frozen = rows.copy()
 frozen.flags.writeable = False
-kernels = ["rbf", "linear", Matern(1.5, length_scale="median"), Polynomial(2) + Matern(0.5).on([0])]
-kernels.append(RBF().in_units("whitened"))
+kernels = ["rbf", "linear", Matern(1.5, length_scale="spread"), Polynomial(2) + Matern(0.5).on([0])]
+kernels.append(RBF().in_units("std"))
 for X in (rows, frozen, rows[:, :5].tolist(), np.asfortranarray(rows), rows[:, :1], frozen[::2], rows.astype("f4")):
     for kernel in kernels if X is rows else kernels[:1]:
         X = np.asarray(X)
@@ -53,7 +53,7 @@ OutlierDetector().fit(rows).predict(rows[:1])
 rng = np.random.default_rng(3)
 for X in (rows, np.tanh(rng.normal(size=(300, 300)))):
     X = np.where(rng.random(X.shape) < 0.01, np.nan, X)
-    for kernel in ("rbf", Matern(0.5), RBF() * Polynomial(2) + RBF().on([0]), RBF().in_units(np.eye(X.shape[1]))):
+    for kernel in ("rbf", Matern(0.5), RBF() * Polynomial(2) + RBF().on([0])):
         model = StreamingKernelPCA(3, kernel=kernel, max_atoms=16, block_size=100, on_missing="marginal").partial_fit(X)
         model.partial_fit(X[:1]).novelty(X), model.impute(X[:3]), merge(model, copy.deepcopy(model))
 from streamkpca.compilation import warmth

@@ -272,3 +272,32 @@ def sum_relation_terms(
                 residual += weights[j, k] * standardised[k]
             total += math.log1p(residual * residual * inverse_squared_units[j])
         sums[i] = total
+
+
+@jit
+def multiply_rows(X: Array, W: Array, out: Array) -> None:
+    """Write W x for each row x, in an order that does not depend on the rows beside it.
+
+    Numbers that overflow on both sides, which have no sum, count as infinite: such rows are far from all others.
+
+    Notation: X (n, c); W (p, c); out (n, p).
+    """
+    n, c = X.shape
+    block = np.empty((4, c))
+    first, second, third, fourth = block[0], block[1], block[2], block[3]
+    for i in range(0, n, 4):
+        for t in range(4):
+            row = X[min(i + t, n - 1)]
+            for k in range(c):
+                block[t, k] = row[k]
+        for j in range(len(W)):
+            entries = W[j]
+            w, x, y, z = 0.0, 0.0, 0.0, 0.0
+            for k in range(c):
+                w += entries[k] * first[k]
+                x += entries[k] * second[k]
+                y += entries[k] * third[k]
+                z += entries[k] * fourth[k]
+            for t, value in enumerate((w, x, y, z)):
+                if i + t < n:
+                    out[i + t, j] = math.inf if math.isnan(value) else value

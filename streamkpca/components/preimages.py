@@ -10,7 +10,8 @@ from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import cached_property
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.gradients import is_of_squared_distances
-from streamkpca.kernels.views import FeatureView
+from streamkpca.kernels.units import Features
+from streamkpca.kernels.widths import typical_distance
 
 # Iteration stops where a step gains less than this share of the inner product with the point.
 _PRECISION = 1e-10
@@ -81,8 +82,8 @@ class PreImages:
     @cached_property
     def _ridge(self) -> "_Ridge":
         d = self.rows.shape[1]
-        views = [matrix.view for matrix in self.kernel.program.base_matrices]
-        return _Ridge(self.projections, self.rows, _finest_units(_columns_and_units(views, d), d))
+        compared = [matrix.features for matrix in self.kernel.program.base_matrices]
+        return _Ridge(self.projections, self.rows, _finest_units(_columns_and_units(compared, d), d))
 
 
 class _Ridge:
@@ -98,8 +99,8 @@ class _Ridge:
         # the origin, not centred, were found again at 40 times their range.
         self._centre = projections.mean(axis=0)
         projections = projections - self._centre
-        gamma = RBF("median").settled(projections).gamma
-        assert isinstance(gamma, float)
+        # One over the mean squared distance of two projections.
+        gamma = 0.5 / typical_distance(projections, squared=True)
         self._kernel = gamma * Linear() + RBF(gamma)
         self._projections = projections
         # Orthogonal to constants, which the mean covers.
@@ -134,32 +135,22 @@ def _iterate(kernel: Kernel, atoms: Array, combinations: Array, start: Array) ->
 
     No step loses. At the maximum x_f sum_i c_i k'_i = sum_i c_i k'_i z_if for each feature f, with k' the derivative of
     the kernel by the squared distance, summed over the sets of columns that contain f, each times 1 / u_f^2 with the
-    unit u_f there. Where a matrix W multiplies columns, W^T W takes the place of 1 / u^2, and its diagonal, in the
-    weights alone, unless the same matrix multiplies all: this too is uphill, and ends at the maximum.
+    unit u_f there.
     """
     found, reached, moving = start.copy(), np.empty(len(start)), np.arange(len(start))
-    views = [matrix.view for matrix in kernel.program.base_matrices]
-    seen = _columns_and_units(views, atoms.shape[1])
+    seen = _columns_and_units([matrix.features for matrix in kernel.program.base_matrices], atoms.shape[1])
     finest = _finest_units(seen, atoms.shape[1])
-    # A matrix that all sets of columns share changes no fixed point.
-    matrices = [None if len(set(views)) == 1 else view.matrix for view in views]
     for _ in range(_MOST_STEPS):
         rows, c = found[moving], combinations[moving]
         values, slopes = kernel.program.differentiate(rows, atoms)
         before = np.einsum("ij,ij->i", c, values)
         pulls, weights = np.zeros_like(rows), np.zeros_like(rows)
-        for (chosen, units), matrix, slope in zip(seen, matrices, slopes, strict=True):
+        for (chosen, units), slope in zip(seen, slopes, strict=True):
             shares = -c * slope
             sums = shares.sum(axis=1)[:, None]
             # As shares of the largest 1 / u^2 of a feature.
             stiffness = (finest[chosen] / units) ** 2
-            if matrix is None:
-                pulls[:, chosen] += shares @ atoms[:, chosen] * stiffness
-            else:
-                here = rows[:, chosen]
-                entries = matrix.entries * finest[chosen]
-                away = (shares @ atoms[:, chosen] - sums * here) / finest[chosen]
-                pulls[:, chosen] += away @ entries.T @ entries * finest[chosen] + sums * stiffness * here
+            pulls[:, chosen] += shares @ atoms[:, chosen] * stiffness
             weights[:, chosen] += sums * stiffness
         # Where the weights add up to zero or less there is no fixed point to go to.
         usable = weights > np.finfo(np.float64).tiny
@@ -181,23 +172,13 @@ def _iterate(kernel: Kernel, atoms: Array, combinations: Array, start: Array) ->
     return found, reached
 
 
-def _columns_and_units(views: Sequence[FeatureView], n_features: int) -> list[tuple[Positions, Array]]:
-    """Return the columns that each view sees, and the unit of each of them.
-
-    The unit of a column that a matrix multiplies is one over the length of its image; infinite for length 0.
-    """
-    columns = [np.arange(n_features) if view.columns is None else np.array(view.columns) for view in views]
-    return [(chosen, _units_in(view, len(chosen))) for chosen, view in zip(columns, views, strict=True)]
-
-
-def _units_in(view: FeatureView, n_columns: int) -> Array:
-    if view.divisors is not None:
-        return view.divisors
-    if view.matrix is None:
-        return np.ones(n_columns)
-    lengths = np.linalg.norm(view.matrix.entries, axis=0)
-    units: Array = np.divide(1.0, lengths, out=np.full(n_columns, np.inf), where=lengths > 0.0)
-    return units
+def _columns_and_units(compared: Sequence[Features], n_features: int) -> list[tuple[Positions, Array]]:
+    """Return the columns that each base matrix compares, and their units."""
+    found = []
+    for features in compared:
+        columns = np.arange(n_features) if features.columns is None else np.array(features.columns)
+        found.append((columns, np.ones(len(columns)) if features.divisors is None else features.divisors))
+    return found
 
 
 def _finest_units(seen: list[tuple[Positions, Array]], n_features: int) -> Array:

@@ -11,8 +11,7 @@ from streamkpca._core._loops import condition_precision, fill_expected, solve_am
 from streamkpca._core.arrays import Array, Positions
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.linalg import one_blas_thread
-from streamkpca.components._loops import FARTHEST, sum_relation_terms
-from streamkpca.kernels.views import FeatureView, UnitMatrix
+from streamkpca.components._loops import FARTHEST, multiply_rows, sum_relation_terms
 from streamkpca.rows.gaps import gaps_in
 
 # Numbers of a row up to which each is predicted by the others, as that takes the square of their number.
@@ -243,10 +242,11 @@ class Relation:
         """The weights (d, d) of standardised numbers in residuals, and the inverse squares of the units (d,)."""
         return self.precision / np.diagonal(self.precision)[:, None], 1.0 / self.units**2
 
-    @cached_property
-    def _residual_view(self) -> FeatureView:
-        """Multiplies rows, each by itself, by P with its rows divided by the diagonal."""
-        return FeatureView(units=UnitMatrix(self._weights[0]))
+    def _multiply(self, rows: Array) -> Array:
+        """Multiply rows (n, d), each by itself, by P with its rows divided by the diagonal."""
+        residuals = np.empty(rows.shape)
+        multiply_rows(np.ascontiguousarray(rows), self._weights[0], residuals)
+        return residuals
 
     def _squared_residuals(self, X: Array) -> tuple[Array, Array | float]:
         """Return squared residuals (n, d), NaN in gaps, and what gaps add to the squared units."""
@@ -258,12 +258,12 @@ class Relation:
         rows = self.standardise(X)
         missing = gaps_in(rows)
         if missing is None:
-            return self._residual_view.of(rows), 0.0
+            return self._multiply(rows), 0.0
         d, own = len(self.mean), np.diagonal(self.precision)
         completed, precision = np.empty(rows.shape), np.empty(rows.shape)
         fill_expected(np.ascontiguousarray(rows), np.zeros(d), np.ones(d), self.precision, completed)
         condition_precision(missing, self.precision, precision)
-        residuals = self._residual_view.of(completed) * (own / precision)
+        residuals = self._multiply(completed) * (own / precision)
         return np.where(missing, np.nan, residuals), np.maximum(1.0 / precision - 1.0 / own, 0.0)
 
 

@@ -98,15 +98,10 @@ class ExpectedKernel:
     @cached_property
     def _metric(self) -> Array:
         """The metric (d, d) for columns in scales; its diagonal (d,) if metric and precision are diagonal."""
-        view, scale = self._program.base_matrices[0].view, self.distribution.scale
-        d = len(scale)
-        columns = np.arange(d) if view.columns is None else np.array(view.columns)
-        if view.matrix is not None:
-            metric = np.zeros((d, d))
-            metric[np.ix_(columns, columns)] = view.matrix.entries.T @ view.matrix.entries
-            return metric * scale * scale[:, None]
-        diagonal = np.zeros(d)
-        diagonal[columns] = 1.0 if view.divisors is None else 1.0 / view.divisors**2
+        features, scale = self._program.base_matrices[0].features, self.distribution.scale
+        columns = slice(None) if features.columns is None else np.array(features.columns)
+        diagonal = np.zeros(len(scale))
+        diagonal[columns] = 1.0 if features.divisors is None else 1.0 / features.divisors**2
         if self.distribution.is_independent:
             return diagonal * scale**2
         return np.diag(diagonal) * scale * scale[:, None]

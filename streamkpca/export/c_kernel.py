@@ -1,7 +1,5 @@
 """A kernel as C functions of a row and an atom."""
 
-import numpy as np
-
 from streamkpca.export.c_text import CText, single_literal
 from streamkpca.export.formula import Formula
 from streamkpca.export.layout import LARGEST_SINGLE, Layout, Segment
@@ -29,7 +27,7 @@ def write_kernel(source: CText, formula: Formula) -> Layout:
     source.function(
         "Copy a row in the form in which atoms are compared with it.",
         "static void kpca_prepare(const double *x, double *u)",
-        ["int k, l;" if any(segment.has_matrix for segment in layout.segments) else "int k;", *lines],
+        ["int k;", *lines],
     )
     source.table("atoms", layout.atoms)
     steps, sums = _Statements(), [f"p{p}" for p in range(len(layout.matrices))]
@@ -43,24 +41,19 @@ def write_kernel(source: CText, formula: Formula) -> Layout:
 
 def _fill(source: CText, place: int, segment: Segment) -> list[str]:
     """Return the statements that fill a segment of ``u`` with a row."""
-    index = column = "l" if segment.has_matrix else "k"
+    column = "k"
     if segment.columns is not None:
-        column = f"{source.positions(f'columns{place}', segment.columns)}[{index}]"
-    entry, filled = f"x[{column}]", f"u[{segment.start} + k]"
+        column = f"{source.positions(f'columns{place}', segment.columns)}[k]"
+    entry = f"x[{column}]"
     if segment.centre is not None:
-        entry = f"({entry} - {source.table(f'centre{place}', segment.centre)}[{index}])"
-    loop, statements = f"for (k = 0; k < {segment.width}; ++k)", [f"{filled} = {entry};"]
+        entry = f"({entry} - {source.table(f'centre{place}', segment.centre)}[k])"
     if segment.units is not None:
         if source.dtype == "float":
-            # Entries that are small beside the rest of their column may become 0, but no divisor and no whole column.
-            for size in np.abs(np.atleast_2d(segment.units)).max(axis=0).tolist():
+            # No divisor may become 0.
+            for size in segment.units.tolist():
                 single_literal(repr(size))
-        units = source.table(f"units{place}", segment.units)
-        statements = [f"{filled} = {entry} / {units}[k];"]
-        if segment.has_matrix:
-            inner = f"for (l = 0; l < {segment.units.shape[1]}; ++l)"
-            statements = [f"{filled} = 0.0;", f"{inner} {filled} += {units}[k][l] * {entry};"]
-    lines = [f"{loop} {{", *(f"    {statement}" for statement in statements), "}"]
+        entry = f"{entry} / {source.table(f'units{place}', segment.units)}[k]"
+    lines = [f"for (k = 0; k < {segment.width}; ++k) {{", f"    u[{segment.start} + k] = {entry};", "}"]
     return [*lines, f"kpca_scale(u + {segment.start}, {segment.width});"] if segment.is_unit else lines
 
 

@@ -16,8 +16,8 @@ LARGEST_SINGLE = 1e18
 class Segment:
     """Numbers of a row from position `start` on, which one or several base matrices compare.
 
-    They are the columns (all, if None) less the centre (c,), divided by units (c,) or multiplied by a matrix (p, c) of
-    them, and scaled to length 1 with `is_unit`. With `single`, units are rounded, for rows and atoms alike.
+    They are the columns (all, if None) less the centre (c,), divided by units (c,), and scaled to length 1 with
+    `is_unit`. With `single`, units are rounded, for rows and atoms alike.
     """
 
     start: int
@@ -28,19 +28,13 @@ class Segment:
     is_unit: bool
     single: bool
 
-    @property
-    def has_matrix(self) -> bool:
-        """Whether the units are a matrix."""
-        return self.units is not None and self.units.ndim == 2
-
     def of(self, rows: Array) -> Array:
         """Return the numbers (n, width) of rows (n, d)."""
         seen: Array = rows if self.columns is None else rows[:, self.columns]
         if self.centre is not None:
             seen = seen - self.centre
         if self.units is not None:
-            units = self.units.astype(np.float32).astype(np.float64) if self.single else self.units
-            seen = seen @ units.T if self.has_matrix else seen / units
+            seen = seen / (self.units.astype(np.float32).astype(np.float64) if self.single else self.units)
         return unit_rows(seen) if self.is_unit else seen
 
 
@@ -57,9 +51,9 @@ class Layout:
         known: dict[object, Segment] = {}
         self.of_matrix = []
         for matrix in self.matrices:
-            # Rounding atoms far from the origin would spoil the distances between them, and so would sums of products.
-            is_centred = matrix.base in (Base.SQUARED, Base.ABSOLUTE) and (single or matrix.view.matrix is not None)
-            key = matrix.view, matrix.base is Base.COSINE, is_centred
+            # Rounding atoms far from the origin would spoil the distances between them.
+            is_centred = single and matrix.base in (Base.SQUARED, Base.ABSOLUTE)
+            key = matrix.features, matrix.base is Base.COSINE, is_centred
             if key not in known:
                 known[key] = self._segment(matrix, formula.rows, is_centred=is_centred)
                 self.segments.append(known[key])
@@ -70,14 +64,14 @@ class Layout:
             self.atoms: Array = np.concatenate([segment.of(formula.rows) for segment in self.segments], axis=1)
 
     def _segment(self, matrix: PairwiseMatrix, rows: Array, *, is_centred: bool) -> Segment:
-        view, columns = matrix.view, matrix.view.select(rows)
+        features, columns = matrix.features, matrix.features.select(rows)
         centre = centre_of(columns) if is_centred else np.zeros(1)
         return Segment(
             start=sum(segment.width for segment in self.segments),
-            width=view.width(rows.shape[1]),
-            columns=None if view.columns is None else np.array(view.columns, dtype=np.int64),
+            width=features.width(rows.shape[1]),
+            columns=None if features.columns is None else np.array(features.columns, dtype=np.int64),
             centre=centre if centre.any() else None,
-            units=view.divisors if view.matrix is None else view.matrix.entries,
+            units=features.divisors,
             is_unit=matrix.base is Base.COSINE,
             single=self.single,
         )

@@ -247,8 +247,7 @@ def _base_matrices(graph: Graph, formula: Formula, rows: str) -> tuple[list[str]
         if segment.centre is not None:
             seen = graph.node("Sub", seen, segment.centre)
         if segment.units is not None:
-            in_matrix = segment.has_matrix
-            seen = _product(graph, seen, segment.units) if in_matrix else graph.node("Div", seen, segment.units)
+            seen = graph.node("Div", seen, segment.units)
         viewed[segment] = _of_unit_length(graph, seen) if segment.is_unit else seen
     bases, own = [], []
     for matrix, segment in zip(layout.matrices, layout.of_matrix, strict=True):

@@ -1,6 +1,6 @@
 """Kernels: small immutable values that combine, print as code, and evaluate fast.
 
-A kernel compares features as they are; `Kernel.in_units` first divides them by units, or whitens them.
+A kernel compares features as they are; `Kernel.in_units` first divides them by units.
 
 base : the class `Kernel`, and the sums, products, powers, ... that its operators make
 kinds : `RBF` and the other kernels, by name and from JSON

@@ -13,10 +13,9 @@ from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import check_integer, check_real, is_real, show
 from streamkpca.errors import name_errors
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels import views
 from streamkpca.kernels.program import Program, ProgramBuilder
+from streamkpca.kernels.units import FARTHEST, Features, Units, check_columns, check_units, measure_units
 from streamkpca.kernels.values import ATOM, POWER, PRODUCT, SUM, KernelValue
-from streamkpca.kernels.views import FeatureView, Units
 from streamkpca.rows.validation import as_sample_weight, check_parts
 
 
@@ -108,7 +107,7 @@ class Kernel(KernelValue, ABC):
         return self.program.diagonal(self._check_rows(X))
 
     def settled(self, X: Any, sample_weight: Any = None) -> Self:
-        """Replace words such as "contrast", "median" and "range" by numbers that fit the given rows.
+        """Replace words such as "contrast" and "range" by numbers that fit the given rows.
 
         Parameters
         ----------
@@ -178,7 +177,7 @@ class Kernel(KernelValue, ABC):
                 "some from data; call kernel.settled(X) with rows of that kind and use the kernel that it returns"
             )
         builder = ProgramBuilder()
-        self._lower(builder, FeatureView())
+        self._lower(builder, Features())
         return builder.finish()
 
     def exp(self) -> "Kernel":
@@ -196,36 +195,25 @@ class Kernel(KernelValue, ABC):
         return OnColumns(self, columns)  # type: ignore[arg-type]
 
     def in_units(self, units: str | npt.ArrayLike) -> "Kernel":
-        """Make the kernel k(x / u, y / u) with a unit for each feature, or k(W x, W y) with a matrix.
+        """Make the kernel k(x / u, y / u) with a unit for each feature.
 
         Parameters
         ----------
-        units : "range", "std", "whitened", iterable of float, or array-like of shape (d, d)
-            A positive number for each feature; an invertible matrix W, such as ``inv(cholesky(C))`` for the Mahalanobis
-            distance of a covariance C; or a rule that takes from the first rows the range of each feature, its standard
-            deviation (1 if it does not vary), or the matrix that makes features uncorrelated, of variance 1.
+        units : "range", "std", or iterable of float
+            A positive number for each feature; or a rule that takes from the first rows the range of each feature, or
+            its standard deviation (1 if it does not vary).
 
         Raises
         ------
         TypeError, ValueError
-            `units` is another word, numbers outside 1e-150 to 1e150, or a matrix that cannot be inverted; or it is not
-            for the features that this kernel compares.
+            `units` is another word, or numbers outside 1e-150 to 1e150; or it is not for the features that this kernel
+            compares.
 
         Notes
         -----
         Known units are best: with a rule, a feature that hardly varied in the first rows, but does later, counts for
         more than all others. ``k.in_units(u).on(columns)`` takes a unit for each chosen column,
-        ``k.on(columns).in_units(u)`` for every column.
-
-        "whitened" is W = P D^(-1/2) P^T S^-1 [1]_ with the standard deviations S and, in these units, the principal
-        axes P. D, at least 1e-6, are the mean squares of each fifth of the rows along the axes of the others [2]_, as
-        eigenvalues are too small where rows hardly vary. O(d^2) for each row, for at most 2,048 features.
-
-        References
-        ----------
-        .. [1] A. Kessy, A. Lewin, K. Strimmer, "Optimal whitening and decorrelation", The American Statistician 72,
-           2018: ZCA-cor, there with the eigenvalues of the correlations.
-        .. [2] D. Bartz, "Cross-validation based nonlinear shrinkage", arXiv 1611.00798, 2016; here the parts are runs.
+        ``k.on(columns).in_units(u)`` for every column. For a matrix W of units, give the model the rows ``X @ W.T``.
 
         Examples
         --------
@@ -270,18 +258,18 @@ class Kernel(KernelValue, ABC):
         """
         for part in self._parts.values():
             if part.has_units:
-                part.check_range(self._view(X))
+                part.check_range(self._inner_rows(X))
 
     @abstractmethod
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
         """Write the steps that leave k(x, y), for rows in this view, on top of the stack."""
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
         """Settle all parts on rows that are known to be valid."""
-        changes = {name: part._settle(self._view(X), weights) for name, part in self._parts.items()}
+        changes = {name: part._settle(self._inner_rows(X), weights) for name, part in self._parts.items()}
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
-    def _view(self, X: Array) -> Array:
+    def _inner_rows(self, X: Array) -> Array:
         """Return the rows as the parts see them."""
         return X
 
@@ -305,9 +293,9 @@ class _Pair(Kernel):
     def __repr__(self) -> str:
         return f"{self.left._within(self._binding)} {self._sign} {self.right._within(self._binding + 1)}"
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        self.left._lower(builder, view)
-        self.right._lower(builder, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        self.left._lower(builder, features)
+        self.right._lower(builder, features)
         builder.apply(self._code)
 
 
@@ -340,8 +328,8 @@ class Scaled(Kernel):
     def _check(self) -> None:
         self._set("scale", check_real("scale", self.scale, least=0.0, open_below=True))
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        self.kernel._lower(builder, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        self.kernel._lower(builder, features)
         builder.affine(self.scale, 0.0)
 
 
@@ -360,8 +348,8 @@ class Power(Kernel):
     def _check(self) -> None:
         self._set("exponent", check_integer("exponent", self.exponent, least=1))
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        self.kernel._lower(builder, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        self.kernel._lower(builder, features)
         builder.power(self.exponent)
 
 
@@ -374,8 +362,8 @@ class Exponential(Kernel):
     def __repr__(self) -> str:
         return f"{self.kernel._within(ATOM)}.exp()"
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        self.kernel._lower(builder, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        self.kernel._lower(builder, features)
         builder.apply(loops.EXP)
 
 
@@ -391,14 +379,14 @@ class OnColumns(Kernel):
         return f"{self.kernel._within(ATOM)}.on({self.columns!r})"
 
     def _check(self) -> None:
-        self._set("columns", views.check_columns(self.columns))
+        self._set("columns", check_columns(self.columns))
         self.kernel.check_width(len(self.columns))
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        self.kernel._lower(builder, view.on(self.columns))
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        self.kernel._lower(builder, features.on(self.columns))
 
-    def _view(self, X: Array) -> Array:
-        return FeatureView(self.columns).of(X)
+    def _inner_rows(self, X: Array) -> Array:
+        return Features(self.columns).of(X)
 
     def check_width(self, d: int) -> None:
         """Refuse rows that lack one of the columns."""
@@ -423,54 +411,46 @@ class InUnits(Kernel):
         return f"{self.kernel._within(ATOM)}.in_units({self.units!r})"
 
     def _check(self) -> None:
-        self._set("units", views.check_units(self.units))
+        self._set("units", check_units(self.units))
         if not isinstance(self.units, str):
             self.kernel.check_width(len(self.units))
         if self.is_settled:
             # This multiplies units of units, and so refuses those out of range.
-            self._lower(ProgramBuilder(), FeatureView())
+            self._lower(ProgramBuilder(), Features())
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
         assert not isinstance(self.units, str)
-        self.kernel._lower(builder, view.in_units(self.units))
+        self.kernel._lower(builder, features.in_units(self.units))
 
     def _settle(self, X: Array, weights: Array | None) -> Self:
-        units = views.measure_units(X, self.units, weights) if isinstance(self.units, str) else self.units
-        return replace(self, units=units, kernel=self.kernel._settle(FeatureView(units=units).of(X), weights))
+        units = measure_units(X, self.units, weights) if isinstance(self.units, str) else self.units
+        return replace(self, units=units, kernel=self.kernel._settle(Features(units=units).of(X), weights))
 
-    def _view(self, X: Array) -> Array:
-        return X if isinstance(self.units, str) else FeatureView(units=self.units).of(X)
+    def _inner_rows(self, X: Array) -> Array:
+        return X if isinstance(self.units, str) else Features(units=self.units).of(X)
 
     @cached_property
     def _certain_range(self) -> float:
         """Size up to which no number of a row is out of range, whatever the others are."""
         if isinstance(self.units, str):
-            return views.FARTHEST
-        units = np.asarray(self.units)
-        sizes = np.abs(units).sum(axis=1) if units.ndim == 2 else 1.0 / np.abs(units)
-        return float(0.5 * views.FARTHEST / sizes.max())
+            return FARTHEST
+        return 0.5 * FARTHEST * min(self.units)
 
     def check_range(self, X: Array) -> None:
         """Refuse rows that are out of range in these units, or in those of the parts."""
         if not np.abs(X).max(initial=0.0) <= self._certain_range:
-            largest = np.abs(self._view(X)).max(axis=0, initial=0.0)
-            if not (largest <= views.FARTHEST).all():
-                feature = int(np.argmax(~(largest <= views.FARTHEST)))
+            largest = np.abs(self._inner_rows(X)).max(axis=0, initial=0.0)
+            if not (largest <= FARTHEST).all():
+                feature = int(np.argmax(~(largest <= FARTHEST)))
                 raise ValueError(
                     f"feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but "
-                    f"the limit is {views.FARTHEST:g}; give in_units larger units"
+                    f"the limit is {FARTHEST:g}; give in_units larger units"
                 )
         if self.kernel.has_units:
-            self.kernel.check_range(self._view(X))
+            self.kernel.check_range(self._inner_rows(X))
 
     def check_width(self, d: int) -> None:
-        """Refuse rows with more or fewer features than there are units, or more than "whitened" can bear."""
-        if self.units == "whitened" and d > views.MOST_WHITENED:
-            raise ValueError(
-                f'the rule "whitened" expected at most {views.MOST_WHITENED} features but got rows with {d}; '
-                'give in_units the rule "std", choose columns with .on() after in_units(), or whiten the rows before '
-                "by scikit-learn's PCA(whiten=True)"
-            )
+        """Refuse rows with more or fewer features than there are units."""
         if not isinstance(self.units, str) and len(self.units) != d:
             raise ValueError(
                 f"the kernel has units for {len(self.units)} features but got rows with {d}; give in_units "

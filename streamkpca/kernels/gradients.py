@@ -17,53 +17,51 @@ def gradient_by_rows(matrix: PairwiseMatrix, X: Array, Y: Array, weights: Array)
 
     X (n, d), Y (m, d) and `weights` (n, m) give (m, d), at the cusps of L1 distances the mean of both sides; O(n m d).
     """
-    origin = matrix.origin(Y)
-    x, y = matrix.view.of(X, origin), matrix.view.of(Y, origin)
+    x, y = matrix.features.of(X), matrix.features.of(Y)
     if matrix.base is Base.SQUARED:
         # Differences from a common point, as all digits would cancel far from the origin.
         centre = y.mean(axis=0)
-        by_view = 2.0 * ((y - centre) * weights.sum(axis=0)[:, None] - weights.T @ (x - centre))
+        by_columns = 2.0 * ((y - centre) * weights.sum(axis=0)[:, None] - weights.T @ (x - centre))
     elif matrix.base is Base.ABSOLUTE:
-        by_view = np.zeros(y.shape)
-        loops.add_signs(np.ascontiguousarray(x), np.ascontiguousarray(y), weights, by_view)
+        by_columns = np.zeros(y.shape)
+        loops.add_signs(np.ascontiguousarray(x), np.ascontiguousarray(y), weights, by_columns)
     elif matrix.base is Base.COSINE:
         unit = unit_rows(y)
-        by_view = weights.T @ unit_rows(x)
-        by_view -= unit * np.einsum("ij,ij->i", unit, by_view)[:, None]
+        by_columns = weights.T @ unit_rows(x)
+        by_columns -= unit * np.einsum("ij,ij->i", unit, by_columns)[:, None]
         lengths = np.sqrt(np.einsum("ij,ij->i", y, y))[:, None]
-        by_view /= np.where(lengths > 0.0, lengths, np.inf)
+        by_columns /= np.where(lengths > 0.0, lengths, np.inf)
     else:
-        by_view = weights.T @ x
-    return _by_features(matrix, by_view, Y.shape[1])
+        by_columns = weights.T @ x
+    return _by_features(matrix, by_columns, Y.shape[1])
 
 
 def own_gradient(matrix: PairwiseMatrix, Y: Array, others: Indices) -> Array:
     """Differentiate squared distances t(y_i, y_j) by y_i, for rows Y (m, d), j among others (m, s); (m, s, d)."""
-    y = matrix.view.of(Y, matrix.origin(Y))
+    y = matrix.features.of(Y)
     return _by_features(matrix, 2.0 * (y[:, None] - y[others]), Y.shape[1])
 
 
 def curvature_by_rows(matrix: PairwiseMatrix, Y: Array, steepness: Array) -> Array:
     """Estimate |d phi(y_i) / d y_if|^2 / k(y_i, y_i) for rows Y (m, d), given the size (m,) of |k' / k| near each."""
-    y = matrix.view.of(Y)
+    y = matrix.features.of(Y)
     if matrix.base is Base.SQUARED:
         steepness = 2.0 * steepness
     elif matrix.base is Base.ABSOLUTE:
         steepness = steepness**2
     elif matrix.base is Base.COSINE:
         steepness = steepness / np.maximum(np.einsum("ij,ij->i", y, y), np.finfo(np.float64).tiny)
-    by_view = np.repeat(steepness[:, None], y.shape[1], axis=1)
-    return _by_features(matrix, by_view, Y.shape[1], power=2)
+    by_columns = np.repeat(steepness[:, None], y.shape[1], axis=1)
+    return _by_features(matrix, by_columns, Y.shape[1], power=2)
 
 
-def _by_features(matrix: PairwiseMatrix, by_view: Array, d: int, *, power: int = 1) -> Array:
-    """Turn derivatives (..., c) by the columns of a view into those (..., d) by features; `power` of its factors."""
-    if matrix.view.matrix is not None:
-        by_view = by_view @ matrix.view.matrix.entries**power
-    elif matrix.view.divisors is not None:
-        by_view = by_view / matrix.view.divisors**power
-    if matrix.view.columns is None:
-        return by_view
-    spread = np.zeros((*by_view.shape[:-1], d))
-    spread[..., matrix.view.columns] = by_view
+def _by_features(matrix: PairwiseMatrix, by_columns: Array, d: int, *, power: int = 1) -> Array:
+    """Turn derivatives (..., c) by columns in units into those (..., d) by features; `power` of its factors."""
+    columns, divisors = matrix.features.columns, matrix.features.divisors
+    if divisors is not None:
+        by_columns = by_columns / divisors**power
+    if columns is None:
+        return by_columns
+    spread = np.zeros((*by_columns.shape[:-1], d))
+    spread[..., columns] = by_columns
     return spread

@@ -11,8 +11,8 @@ from streamkpca.errors import name_errors
 from streamkpca.kernels import _loops as loops
 from streamkpca.kernels.base import Exponential, InUnits, Kernel, OnColumns, Power, Product, Scaled, Sum
 from streamkpca.kernels.program import Base, PairFunction, ProgramBuilder
+from streamkpca.kernels.units import Features
 from streamkpca.kernels.values import DEEPEST
-from streamkpca.kernels.views import FeatureView
 from streamkpca.kernels.widths import WidthKernel
 
 # exp(-t) is 0 long before this t; an infinite t would give infinity times 0.
@@ -27,10 +27,9 @@ class RBF(WidthKernel):
 
     Parameters
     ----------
-    gamma : float, "contrast", "spread", "scale" or "median"
+    gamma : float, "contrast" or "spread"
         Greater than 0, or a rule that finds it from rows: "spread" is 1 / (the sum of the features' variances),
-        "contrast" one from that to a thousandth of it, "scale" 1 / (d var) with the variance of all entries, and
-        "median" 1 / median of the squared distances.
+        "contrast" one from that to a thousandth of it.
 
     Notes
     -----
@@ -41,8 +40,8 @@ class RBF(WidthKernel):
 
     References
     ----------
-    Garreau, Jitkrittum, Kanagawa (2017), "Large sample analysis of the median heuristic". Hastie, Tibshirani, Friedman
-    (2009), "The Elements of Statistical Learning", section 14.2.4, where all columns are permuted.
+    Hastie, Tibshirani, Friedman (2009), "The Elements of Statistical Learning", section 14.2.4, where all columns are
+    permuted.
 
     Examples
     --------
@@ -54,8 +53,8 @@ class RBF(WidthKernel):
 
     _stationary = True
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.SQUARED, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        builder.load(Base.SQUARED, features)
         builder.affine(-float(self.gamma), 0.0)
         builder.apply(loops.EXP)
 
@@ -66,7 +65,7 @@ class Laplacian(WidthKernel):
 
     Parameters
     ----------
-    gamma : float, "contrast", "spread", "scale" or "median"
+    gamma : float, "contrast" or "spread"
         Greater than 0, or a rule as in `RBF`, with standard deviations and L1 distances for variances and squares.
 
     Examples
@@ -80,8 +79,8 @@ class Laplacian(WidthKernel):
     _stationary = True
     _squared = False
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.ABSOLUTE, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        builder.load(Base.ABSOLUTE, features)
         builder.affine(-float(self.gamma), 0.0)
         builder.apply(loops.EXP)
 
@@ -93,7 +92,7 @@ class Matern(WidthKernel):
     Parameters
     ----------
     nu : {0.5, 1.5, 2.5}
-    length_scale : float, "contrast", "spread", "scale" or "median"
+    length_scale : float, "contrast" or "spread"
         In ``t = sqrt(2 nu) |x - y| / length_scale``: greater than 0, or the root of the squared distance that the rule
         of `RBF` takes one over.
 
@@ -120,22 +119,22 @@ class Matern(WidthKernel):
         if self.nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}; RBF is the limit of large nu")
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
         if self.nu > 0.5:
-            self._load_t(builder, view)
+            self._load_t(builder, features)
             if self.nu > 1.5:
-                self._load_t(builder, view)
+                self._load_t(builder, features)
                 builder.affine(1.0 / 3.0, 1.0)
                 builder.apply(loops.MULTIPLY)
             builder.affine(1.0, 1.0)
-        self._load_t(builder, view)
+        self._load_t(builder, features)
         builder.affine(-1.0, 0.0)
         builder.apply(loops.EXP)
         if self.nu > 0.5:
             builder.apply(loops.MULTIPLY)
 
-    def _load_t(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.SQUARED, view)
+    def _load_t(self, builder: ProgramBuilder, features: Features) -> None:
+        builder.load(Base.SQUARED, features)
         builder.apply(loops.SQRT)
         builder.affine(_finite(math.sqrt(2.0 * self.nu) / float(self.length_scale)), 0.0)
         if self.nu > 0.5:
@@ -150,7 +149,7 @@ class RationalQuadratic(WidthKernel):
     ----------
     alpha : float
         Greater than 0; for large alpha the kernel is RBF.
-    length_scale : float, "contrast", "spread", "scale" or "median"
+    length_scale : float, "contrast" or "spread"
         As of `Matern`.
 
     References
@@ -174,10 +173,10 @@ class RationalQuadratic(WidthKernel):
         super()._check()
         self._set("alpha", check_real("alpha", self.alpha, least=0.0, open_below=True))
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
         length = float(self.length_scale)
         factor = _finite(0.5 / self.alpha / length / length)
-        builder.load(Base.SQUARED, view)
+        builder.load(Base.SQUARED, features)
         if self.alpha.is_integer() and self.alpha <= _LARGEST_WHOLE_ALPHA:
             builder.affine(factor, 1.0)
             builder.power(-int(self.alpha))
@@ -203,8 +202,8 @@ class Linear(Kernel):
     array([[11.]])
     """
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.INNER, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        builder.load(Base.INNER, features)
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,7 @@ class Polynomial(WidthKernel):
     ----------
     degree : int
         At least 1.
-    gamma : float or "scale"
+    gamma : float or "spread"
         Greater than 0, or the rule of `RBF`.
     coef0 : float
         At least 0.
@@ -226,11 +225,11 @@ class Polynomial(WidthKernel):
     array([[144.]])
     """
 
-    _rules = ("scale",)
+    _rules = ("spread",)
 
     degree: int = 3
     _: KW_ONLY
-    gamma: float | str = "scale"
+    gamma: float | str = "spread"
     coef0: float = 1.0
 
     def _check(self) -> None:
@@ -238,8 +237,8 @@ class Polynomial(WidthKernel):
         self._set("degree", check_integer("degree", self.degree, least=1))
         self._set("coef0", check_real("coef0", self.coef0, least=0.0))
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.INNER, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        builder.load(Base.INNER, features)
         builder.affine(float(self.gamma), self.coef0)
         builder.power(self.degree)
 
@@ -254,8 +253,8 @@ class Cosine(Kernel):
     array([[0.707, 0.   ]])
     """
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.COSINE, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        builder.load(Base.COSINE, features)
 
 
 @dataclass(frozen=True)
@@ -264,7 +263,7 @@ class Sigmoid(WidthKernel):
 
     Parameters
     ----------
-    gamma : float or "scale"
+    gamma : float or "spread"
         Greater than 0, or the rule of `RBF`.
     coef0 : float
 
@@ -275,9 +274,9 @@ class Sigmoid(WidthKernel):
     """
 
     _positive_definite = False
-    _rules = ("scale",)
+    _rules = ("spread",)
 
-    gamma: float | str = "scale"
+    gamma: float | str = "spread"
     _: KW_ONLY
     coef0: float = 1.0
 
@@ -285,8 +284,8 @@ class Sigmoid(WidthKernel):
         super()._check()
         self._set("coef0", check_real("coef0", self.coef0))
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.INNER, view)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        builder.load(Base.INNER, features)
         builder.affine(float(self.gamma), self.coef0)
         builder.apply(loops.TANH)
 
@@ -318,8 +317,8 @@ class Custom(Kernel):
         if not callable(self.function):
             raise TypeError(f"expected function to be a function of rows but got {self.function!r}")
 
-    def _lower(self, builder: ProgramBuilder, view: FeatureView) -> None:
-        builder.load(Base.CUSTOM, view, self.function)
+    def _lower(self, builder: ProgramBuilder, features: Features) -> None:
+        builder.load(Base.CUSTOM, features, self.function)
 
 
 # Kernel classes by the names that an estimator's parameter `kernel` accepts.

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamkpca._core.arrays import Array
 from streamkpca.kernels import _loops as loops
-from streamkpca.kernels.views import FeatureView
+from streamkpca.kernels.units import Features
 from streamkpca.rows.parts import parts_of
 
 PairFunction = Callable[[Array, Array], Any]
@@ -39,46 +39,30 @@ class PairwiseMatrix:
     """A base matrix over pairs of rows, before any step is applied; `function` is the caller's, for ``CUSTOM``."""
 
     base: Base
-    view: FeatureView
+    features: Features
     function: PairFunction | None = None
 
-    def origin(self, Y: Array) -> Array | None:
-        """Choose the columns (c,) that distances to rows Y (m, d) are measured from before a matrix multiplies them.
+    def centre(self, Y: Array, *, n_rows: int) -> Array | None:
+        """Choose the point (c,) that distances are measured from, by the right rows Y (m, d) alone.
 
-        Far from the origin, sums of rounded products would lose the digits in which rows differ. The origin is the
-        median of each column, as one row of 1e20 would move the mean away from all others.
+        So the answer for a left row does not depend on the rows beside it. None where distances are summed directly.
         """
-        if self.view.matrix is None or self.base not in (Base.SQUARED, Base.ABSOLUTE) or not len(Y):
-            return None
-        middle = (len(Y) - 1) // 2, len(Y) // 2
-        lower, upper = np.partition(self.view.select(Y), middle, axis=0)[list(middle)]
-        origin: Array = np.where(np.abs(lower) <= np.abs(upper), lower, upper)
-        return origin
-
-    def centre(self, Y: Array, *, n_rows: int) -> "Centre":
-        """Choose the points that distances are measured from, by the right rows Y (m, d) alone.
-
-        So the answer for a left row does not depend on the rows beside it.
-        """
-        origin = self.origin(Y)
-        few = self.view.width(Y.shape[1]) <= _FEW_FEATURES or n_rows <= _FEW_ROWS
+        few = self.features.width(Y.shape[1]) <= _FEW_FEATURES or n_rows <= _FEW_ROWS
         if self.base is not Base.SQUARED or few or not len(Y):
-            return Centre(origin, None)
-        if origin is not None:
-            # Rows around the origin are around it after the multiplication.
-            return Centre(origin, np.zeros(self.view.width(Y.shape[1])))
+            return None
         with np.errstate(all="ignore"):
-            return Centre(None, self.view.of(Y).mean(axis=0))
+            mean: Array = self.features.of(Y).mean(axis=0)
+        return mean
 
-    def side(self, X: Array, centre: "Centre") -> "Side":
+    def side(self, X: Array, centre: Array | None) -> "Side":
         """Prepare rows (n, d) for either side of the matrix."""
-        rows = self.view.of(X, centre.origin)
+        rows = self.features.of(X)
         if self.base is Base.COSINE:
             return Side(rows, unit_rows(rows), None)
-        if centre.mean is None:
+        if centre is None:
             return Side(rows, rows, None)
         with np.errstate(all="ignore"):
-            centred = rows - centre.mean
+            centred = rows - centre
             return Side(rows, centred, np.einsum("ij,ij->i", centred, centred))
 
     def fill(self, left: "Side", right: "Side", target: Array, row: int, column: int) -> None:
@@ -98,7 +82,7 @@ class PairwiseMatrix:
 
     def fill_diagonal(self, X: Array, target: Array) -> None:
         """Write the values of rows (n, d) with themselves to `target` (n,)."""
-        rows = self.view.of(X)
+        rows = self.features.of(X)
         if self.base is Base.INNER:
             with np.errstate(all="ignore"):
                 np.einsum("ij,ij->i", rows, rows, out=target)
@@ -114,20 +98,8 @@ class PairwiseMatrix:
 
 
 @dataclass(frozen=True)
-class Centre:
-    """The point that both sides of a base matrix are measured from.
-
-    `origin` (c,) is subtracted from columns before a matrix multiplies them; `mean` (p,) from rows in the view, whose
-    inner products give squared distances, which without it are summed directly.
-    """
-
-    origin: Array | None
-    mean: Array | None
-
-
-@dataclass(frozen=True)
 class Side:
-    """Rows (n, c) in a matrix's view; the same as a product uses them, centred or of length 1; their squared norms."""
+    """Rows (n, c) in units; the same as a product uses them, centred or of length 1; and their squared norms."""
 
     rows: Array
     used: Array
@@ -186,9 +158,9 @@ class ProgramBuilder:
         self._height = 0
         self._depth = 0
 
-    def load(self, base: Base, view: FeatureView, function: PairFunction | None = None) -> None:
+    def load(self, base: Base, features: Features, function: PairFunction | None = None) -> None:
         """Push a base matrix; a custom one needs the caller's function of pairs."""
-        matrix = PairwiseMatrix(base, view, function)
+        matrix = PairwiseMatrix(base, features, function)
         self._steps.append((loops.LOAD, self._matrices.setdefault(matrix, len(self._matrices)), 0.0, 0.0))
         self._height += 1
         self._depth = max(self._depth, self._height)
@@ -406,13 +378,13 @@ class PreparedKernel:
 
     def __init__(self, program: Program, rows: Array) -> None:
         matrices = program.base_matrices
-        self._origins = [(matrix.view, matrix.origin(rows)) for matrix in matrices]
-        parts = [view.of(rows, origin) for view, origin in self._origins]
+        self._features = [matrix.features for matrix in matrices]
+        parts = [features.of(rows) for features in self._features]
         all_columns = tuple(range(rows.shape[1]))
-        owned = [all_columns if view.columns is None else view.columns for view, _ in self._origins]
+        owned = [all_columns if features.columns is None else features.columns for features in self._features]
         bounds = np.cumsum([0, *(part.shape[1] for part in parts)])
-        # Rows in units are laid out as the parts are, and divided or multiplied once: a loop would for each target.
-        self._is_laid_out = any(view.units is not None for view, _ in self._origins)
+        # Rows in units are laid out as the parts are, and divided once: a loop would for each target.
+        self._is_laid_out = any(features.units is not None for features in self._features)
         columns = np.arange(bounds[-1]) if self._is_laid_out else np.array(tuple(chain.from_iterable(owned)))
         steps = [program.depth, len(program.codes), len(matrices), *program.codes, *program.operands]
         layout = [*(matrix.base.value for matrix in matrices), *bounds, *columns]
@@ -429,7 +401,7 @@ class PreparedKernel:
     def project(self, X: Array, axes: Array, offset: Array) -> Array | None:
         """Project rows (n, d) onto axes (q, m), k(x, Z) P - offset; None where a projection is not finite."""
         out = np.empty((len(X), len(offset)))
-        finite = loops.project_rows(*self._prepared, self._view(X), axes, offset, out)
+        finite = loops.project_rows(*self._prepared, self._lay_out(X), axes, offset, out)
         return out if finite else None
 
     def measure(self, X: Array, factor: Array) -> tuple[Array, Array] | None:
@@ -438,19 +410,19 @@ class PreparedKernel:
         None where a distance is not finite. `factor` (m, m) is that of the right rows.
         """
         out = np.empty((2, len(X)))
-        return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._view(X), factor, out) else None
+        return (out[0], out[1]) if loops.measure_rows(*self._prepared, self._lay_out(X), factor, out) else None
 
     def base_values(self, X: Array) -> Array:
         """Evaluate all base matrices for rows (n, d) and the right rows; shape (b, n, m)."""
         plan, _, parts = self._prepared
         out = np.empty((plan[2], len(X), parts.shape[1]))
-        loops.fill_rows(plan, parts, self._view(X), out)
+        loops.fill_rows(plan, parts, self._lay_out(X), out)
         return out
 
-    def _view(self, X: Array) -> Array:
+    def _lay_out(self, X: Array) -> Array:
         if not self._is_laid_out:
             return X
-        parts = [view.of(X, origin) for view, origin in self._origins]
+        parts = [features.of(X) for features in self._features]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 from streamkpca._core.concurrency import cached_property
 from streamkpca._core.parameters import is_real, show
 from streamkpca.errors import name_errors
-from streamkpca.kernels.views import UnitMatrix
 
 # Printing, comparing or lowering a kernel takes up to three calls a level, and Python allows a thousand.
 DEEPEST = 200
@@ -118,8 +117,6 @@ class KernelValue:
                     f"to_json: the kernel {show(self)} calls the function {value!r}, which is code and not stored; "
                     "pass the kernel itself wherever it is needed again"
                 )
-            if isinstance(value, UnitMatrix):
-                value = value.entries.tolist()
             record[name] = value._record() if isinstance(value, KernelValue) else value
         return record
 
@@ -145,8 +142,6 @@ def _is_near(value: Any, other: Any, factor: float) -> bool:
     if isinstance(value, KernelValue) and type(value) is type(other):
         others = other._own_parameters()
         return all(_is_near(own, others[name], factor) for name, own in value._own_parameters().items())
-    if isinstance(value, UnitMatrix) and isinstance(other, UnitMatrix):
-        return value.is_near(other, factor)
     if isinstance(value, tuple) and isinstance(other, tuple):
         return len(value) == len(other) and all(_is_near(*pair, factor) for pair in zip(value, other, strict=True))
     if is_real(value) and is_real(other):

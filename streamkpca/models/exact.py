@@ -36,8 +36,8 @@ class KernelPCA(Estimator):
     n_components : int or float, default=10
         Number q of axes. A float between 0 and 1: the fewest axes that explain this share of the variance.
     kernel : Kernel or str, default="rbf"
-        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"spread"``,
-        ``"scale"`` or ``"median"`` is computed from the rows.
+        A kernel of `streamkpca.kernels`, or the name of one with its default parameters. A width of ``"contrast"`` or
+        ``"spread"`` is computed from the rows.
     center : bool, default=True
         Subtract the mean in feature space.
 

@@ -73,7 +73,7 @@ def test_linear_kernels_find_the_rows_of_pca(estimator):
     ("estimator", "kernel"),
     [
         (StreamingKernelPCA, Matern(1.5)),
-        (KernelPCA, Laplacian("median")),
+        (KernelPCA, Laplacian("spread")),
         (SparseKernelPCA, Polynomial(3)),
         (ApproximateKernelPCA, RBF() + Linear()),
     ],

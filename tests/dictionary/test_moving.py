@@ -15,7 +15,6 @@ from streamkpca.dictionary.moving import Unexplained, descend, move_basis
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Matern, Polynomial, RationalQuadratic
 
 UNITS = np.array([2.0, 0.25, 10.0])
-MATRIX = np.array([[1.0, -0.5, 0.2], [0.4, 2.0, 0.0], [-0.3, 0.1, 0.5]])
 KERNELS = [
     RBF(0.3),
     Matern(0.5, length_scale=2.0),
@@ -27,8 +26,7 @@ KERNELS = [
     Cosine() * RBF(0.1),
     RBF(0.3).on([0, 2]) + 0.2 * Linear(),
     RBF(0.3).in_units(UNITS),
-    RBF(0.3).in_units(MATRIX),
-    Laplacian(0.2).in_units(MATRIX[:2, :2]).on([2, 0]) + 0.2 * Linear(),
+    Laplacian(0.2).in_units(UNITS[:2]).on([2, 0]) + 0.2 * Linear(),
 ]
 SMOOTH = [RBF(0.3), Matern(2.5, length_scale=2.0), Polynomial(2, gamma=0.5, coef0=1.0)]
 EVALUATIONS = 12
@@ -194,7 +192,7 @@ def test_atoms_stay_where_no_row_can_be_explained():
 # Odd rows
 
 
-@pytest.mark.parametrize("rule", [None, "std", "range", "whitened", [1e6, 1e-6, 1.0]], ids=str)
+@pytest.mark.parametrize("rule", [None, "std", "range", [1e6, 1e-6, 1.0]], ids=str)
 def test_columns_of_a_million_beside_millionths(rule):
     X = rows_of(0, 100) * [1e6, 1e-6, 1.0]
     if rule is None:

@@ -9,7 +9,6 @@ import pytest
 from exports import (
     COMPILER,
     EXPORTABLE,
-    MATRIX,
     NEEDS_COMPILER,
     NUMBERS,
     STRICT,
@@ -146,7 +145,7 @@ def test_numbers_beyond_single_precision_are_refused():
     models = [streamed(Linear(), 1e60 * rows), streamed(RBF(1e-60), 1e30 * rows), streamed(Cosine() * 1e40, rows)]
     for unit in (1e-60, 1e60):
         scaled = rows * [unit, 1.0, 1.0]
-        models += [streamed(RBF(0.4).in_units(u), scaled) for u in ([unit, 1.0, 1.0], MATRIX / [unit, 1.0, 1.0])]
+        models.append(streamed(RBF(0.4).in_units([unit, 1.0, 1.0]), scaled))
     for model in models:
         with pytest.raises(ValueError, match=r'to_c: expected numbers of single precision .* or use (dtype=")?double'):
             to_c(model, dtype="float")

@@ -12,14 +12,14 @@ from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.errors import IndefiniteKernelWarning, SparsityWarning
 
 KERNELS = [
-    "rbf", "laplacian", "linear", "cosine", kernels.RBF("median"), kernels.RBF(0.3), kernels.RBF(1e-12),
+    "rbf", "laplacian", "linear", "cosine", kernels.RBF("spread"), kernels.RBF(0.3), kernels.RBF(1e-12),
     kernels.RBF(1e12),
     kernels.Linear(), kernels.Polynomial(3, gamma=1.0, coef0=1.0), kernels.Polynomial(2, gamma=0.1, coef0=0.0),
     kernels.Sigmoid(gamma=0.5, coef0=-1.0), kernels.Sigmoid(gamma=2.0, coef0=0.3),
     kernels.Matern(0.5, length_scale=0.1),
     kernels.RationalQuadratic(0.7, length_scale=3.0), 1e-30 * kernels.RBF(0.5),
     1e30 * kernels.RBF(0.5) + kernels.Linear(),
-    kernels.Linear() ** 2 * kernels.RBF("scale"),
+    kernels.Linear() ** 2 * kernels.RBF("spread"),
 ]  # fmt: skip
 
 

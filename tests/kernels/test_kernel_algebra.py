@@ -15,7 +15,6 @@ from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Sigmoid
 
 D = 4
 UNITS = np.array([1.0, 0.7, 2.5, 3.0])
-MATRIX = np.eye(D) + 0.3 * np.random.default_rng(0).normal(size=(D, D))
 
 
 # Kernels and the functions (X, Y) -> matrix that they must equal, positive semi-definite ones.
@@ -40,7 +39,6 @@ def extend(children):
                 (k**3, lambda X, Y: f(X, Y) ** 3),
                 ((0.01 * k).exp(), lambda X, Y: np.exp(0.01 * f(X, Y))),
                 (k.in_units(UNITS), lambda X, Y: f(X / UNITS, Y / UNITS)),
-                (k.in_units(MATRIX), lambda X, Y: f(X @ MATRIX.T, Y @ MATRIX.T)),
                 (k.on([2, 0, 3, 1]), lambda X, Y: f(X[:, [2, 0, 3, 1]], Y[:, [2, 0, 3, 1]])),
             ]
         )
@@ -123,11 +121,11 @@ def test_numpy_numbers_scale_kernels():
 
 def test_settling_reaches_every_part():
     X = rows(0, 20) * np.array([1.0, 10.0, 1.0, 1.0])
-    kernel = (RBF() + 2.0 * Laplacian("median").on([1]) * Linear()).exp() ** 2
+    kernel = (RBF() + 2.0 * Laplacian("spread").on([1]) * Linear()).exp() ** 2
     assert not kernel.is_settled
     settled = kernel.settled(X)
     assert settled.is_settled
-    expected = RBF().settled(X) + 2.0 * Laplacian("median").settled(X[:, [1]]).on([1]) * Linear()
+    expected = RBF().settled(X) + 2.0 * Laplacian("spread").settled(X[:, [1]]).on([1]) * Linear()
     assert settled == expected.exp() ** 2
     assert settled.settled(X) is settled
     with pytest.raises(ValueError, match=r"Sum: expected all parameters to be numbers, but RBF\(gamma='contrast'\)"):
@@ -172,8 +170,8 @@ def test_missing_columns_are_named():
     ids=["columns", "parameter", "scale"],
 )
 def test_errors_show_only_the_beginning_of_a_long_kernel(ask):
-    with pytest.raises(ValueError, match=r"RBF\(gamma='scale'\)\.on\(\(0, 1, 2, .*\.\.\.") as caught:
-        ask(RBF("scale").on(range(130_000)))
+    with pytest.raises(ValueError, match=r"RBF\(gamma='spread'\)\.on\(\(0, 1, 2, .*\.\.\.") as caught:
+        ask(RBF("spread").on(range(130_000)))
     assert len(str(caught.value)) < 500
 
 

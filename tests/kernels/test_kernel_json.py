@@ -10,12 +10,12 @@ from streamkpca import kernels
 from streamkpca.kernels import kernel_from, kernel_from_json
 
 POSITIVE = st.floats(0.01, 100)
-UNITS = ["range", "std", "whitened", [0.5, 3.0], [[1.0, -0.5], [1e-3, 2.0]]]
+UNITS = ["range", "std", [0.5, 3.0]]
 SIMPLE = st.one_of(
     st.just(kernels.Linear()),
     st.just(kernels.Cosine()),
     st.just(kernels.Cosine().on([1, 0])),
-    st.builds(kernels.RBF, gamma=POSITIVE | st.sampled_from(["spread", "scale", "median"])),
+    st.builds(kernels.RBF, gamma=POSITIVE | st.sampled_from(["spread", "contrast"])),
     st.builds(kernels.Polynomial, degree=st.integers(1, 4), gamma=POSITIVE, coef0=st.floats(0, 3)),
     st.builds(kernels.Matern, nu=st.sampled_from([0.5, 1.5, 2.5]), length_scale=POSITIVE),
     st.builds(lambda k, units: k.in_units(units), st.just(kernels.Laplacian()), st.sampled_from(UNITS)),
@@ -69,7 +69,6 @@ def test_functions_are_never_written(kernel):
         ('{"type": "RBF", "gamma": NaN}', "NaN is not a finite number"),
         ('{"type": "RBF", "gamma": 1e999}', "RBF: gamma must be a finite number"),
         ('{"type": "Sum", "left": {"type": "Linear"}}', "missing 1 required positional argument: 'right'"),
-        ('{"type": "InUnits", "kernel": {"type": "RBF"}, "units": [[1, 2], [3]]}', "rows of one length"),
         ('{"type": "InUnits", "kernel": {"type": "RBF"}, "units": {}}', "one positive number for each feature"),
         ('{"type": "Exponential", "kernel": ' * 300 + '{"type": "RBF"}' + "}" * 300, "nested more than 200 deep"),
         ('{"type": "Exponential", "kernel": ' * 30_000, "nested more than 200 deep"),

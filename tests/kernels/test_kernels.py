@@ -44,7 +44,7 @@ PRIMITIVES = [
 STATIONARY = [kernel for kernel, _ in PRIMITIVES if kernel.is_stationary]
 UNSETTLED = [
     *(kind() for kind in (RBF, Laplacian, Matern, RationalQuadratic, Polynomial, Sigmoid)),
-    *(RBF("median"), Matern(2.5, length_scale="median")),
+    *(RBF("spread"), Matern(2.5, length_scale="spread")),
 ]
 
 
@@ -183,11 +183,11 @@ def test_the_values_of_functions_of_the_caller_are_checked(ask, message):
     [
         (lambda: RBF(0.0), ValueError, r"RBF: gamma must be a finite number in \(0"),
         (lambda: RBF(None), TypeError, "RBF: gamma must be a number"),
-        (lambda: RBF("auto"), ValueError, "RBF: gamma must be one of 'contrast', 'spread', 'scale', 'median'"),
+        (lambda: RBF("auto"), ValueError, "RBF: gamma must be one of 'contrast', 'spread'"),
         (lambda: Polynomial("3"), TypeError, "Polynomial: degree must be an integer"),
         (lambda: Polynomial(0), ValueError, "Polynomial: degree must be at least 1"),
         (lambda: Polynomial(coef0=-1.0), ValueError, "Polynomial: coef0"),
-        (lambda: Sigmoid("median"), ValueError, "Sigmoid: gamma must be one of 'scale'"),
+        (lambda: Sigmoid("contrast"), ValueError, "Sigmoid: gamma must be one of 'spread'"),
         (lambda: Matern(1.0), ValueError, "Matern: nu must be 0.5, 1.5 or 2.5, got 1.0"),
         (lambda: Matern(None), TypeError, "Matern: nu must be a number"),
         (lambda: Custom(3), TypeError, "Custom: expected function to be a function of rows"),

@@ -50,7 +50,7 @@ def test_a_noise_variance_below_rounding_stops_no_stream():
         assert np.isfinite(model.refit().transform(rows_of(1, 5, 3))).all()
 
 
-@pytest.mark.parametrize("kernel", ["rbf", Linear() + RBF("scale")], ids=repr)
+@pytest.mark.parametrize("kernel", ["rbf", Linear() + RBF("spread")], ids=repr)
 def test_rows_beyond_the_range_of_an_unsettled_kernel_are_refused_on_arrival(kernel):
     model = StreamingKernelPCA(2, kernel=kernel, max_atoms=10).partial_fit([[1.0], [2.0]])
     with pytest.raises(ValueError, match=r"scale the features down|leave such rows out"):

@@ -14,10 +14,10 @@ BLOCK = 16
 PROBE = np.random.default_rng(9).normal(size=(7, 4))
 KERNELS = [
     kernels.RBF(),
-    kernels.RBF("median"),
+    kernels.RBF("spread"),
     kernels.Laplacian(),
     kernels.RBF("spread").in_units("range"),
-    0.5 * kernels.Matern(length_scale="spread") + kernels.Polynomial(2, gamma="scale"),
+    0.5 * kernels.Matern(length_scale="spread") + kernels.Polynomial(2, gamma="spread"),
 ]
 
 

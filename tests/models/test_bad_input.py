@@ -69,7 +69,7 @@ def test_bad_rows_are_refused(rows, error, message):
         assert_refused(model, methodcaller(method, rows), error, rf"StreamingKernelPCA\.\w+: .*{message}")
 
 
-@pytest.mark.parametrize("kernel", [Polynomial(2, gamma=1.0), RBF("median")])
+@pytest.mark.parametrize("kernel", [Polynomial(2, gamma=1.0), RBF("spread")])
 def test_rows_out_of_range_are_named_by_their_place_among_all_of_the_call(monkeypatch, kernel):
     monkeypatch.setattr("streamkpca.rows.parts._MOST_ROWS", 4)
     rows, weights = np.ones((12, 2)), np.ones(12)

@@ -43,7 +43,7 @@ ROWS = {
 }
 KERNELS = {
     "rbf": RBF(),
-    "median": RBF("median"),
+    "spread": RBF("spread"),
     "narrowest": RBF(1e300),
     "widest": RBF(1e-300),
     "linear": Linear(),
@@ -59,8 +59,7 @@ KERNELS = {
     "large": 1e200 * RBF(1.0),
     "range": RBF().in_units("range"),
     "deviation": Linear().in_units("std"),
-    "whitened": RBF().in_units("whitened"),
-    "units": (RBF("median") + 1e-3 * Linear()).in_units([1e-120, 1.0, 1e120]),
+    "units": (RBF("spread") + 1e-3 * Linear()).in_units([1e-120, 1.0, 1e120]),
 }
 SETTINGS = {
     "default": {},
@@ -160,7 +159,7 @@ def test_batches_end_in_finite_answers_or_a_refusal(rows):
 )
 @pytest.mark.filterwarnings("ignore::streamkpca.errors.SparsityWarning")
 def test_what_float64_can_hold_is_not_refused(rows):
-    kernels, place = ("rbf", "median", "cosine", "laplacian", "matern", "rational", "sum"), list(ROWS).index(rows)
+    kernels, place = ("rbf", "spread", "cosine", "laplacian", "matern", "rational", "sum"), list(ROWS).index(rows)
     for kernel, settings in ((kernels[place % 7], "budget"), (kernels[(place + 3) % 7], "exact")):
         model = StreamingKernelPCA(**({"n_components": 4, "kernel": KERNELS[kernel]} | SETTINGS[settings]))
         with about(kernel, settings):

@@ -92,7 +92,7 @@ def refusals():
     ], fitted
 
 
-@pytest.mark.parametrize("which", range(8))
+@pytest.mark.parametrize("which", range(7))
 def test_what_cannot_be_merged_is_named_and_nothing_changes(which):
     cases, fitted = refusals()
     make, error, message = cases[which]

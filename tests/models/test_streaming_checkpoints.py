@@ -23,7 +23,7 @@ def revived(model):
         StreamingKernelPCA(),
         StreamingKernelPCA(0.9, kernel="laplacian", max_atoms=None, tolerance=0.1),
         StreamingKernelPCA(np.int64(4), n_active=np.int32(5), half_life=np.float64(1e6), random_state=2**80),
-        StreamingKernelPCA(2, kernel=2.0 * kernels.RBF("median") + kernels.Matern(2.5).on([0, 2]).exp() ** 2),
+        StreamingKernelPCA(2, kernel=2.0 * kernels.RBF("spread") + kernels.Matern(2.5).on([0, 2]).exp() ** 2),
         StreamingKernelPCA(2, kernel=kernels.Linear() * kernels.RationalQuadratic(0.7, length_scale=3)),
         StreamingKernelPCA(2, axes="likelihood", center=np.bool_(False), noise_variance=np.float32(0.1)),
     ],
@@ -56,7 +56,7 @@ class Overlap:
 
 
 def test_functions_are_never_stored_and_must_be_passed_again():
-    kernel = kernels.Custom(Overlap()) + kernels.RBF("scale")
+    kernel = kernels.Custom(Overlap()) + kernels.RBF("spread")
     model = StreamingKernelPCA(2, kernel=kernel, max_atoms=10, block_size=32).partial_fit(ROWS[:100])
     with pytest.raises(CheckpointError, match=r"functions of the caller.*pass the settled kernel again: load"):
         revived(model)

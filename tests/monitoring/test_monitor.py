@@ -447,7 +447,6 @@ def test_odd_streams_give_finite_scores(name):
         {"kernel": Linear()},
         {"kernel": Polynomial(degree=2)},
         {"kernel": Sigmoid(gamma=0.05, coef0=0.0)},
-        {"kernel": RBF().in_units("whitened")},
     ],
     ids=str,
 )

@@ -80,7 +80,9 @@ def test_rows_after_the_last_refit_are_unseen():
     _, sample = totals_and_sample(stream, settings)
     later = sample.positions >= stream.n_rows_at_refit
     unseen = model.novelty(sample.rows[later & (sample.inclusion_weights() > 0.0)])
-    assert np.isin(unseen, calibrate(stream, settings, n_least=1).novelty).all()
+    found = calibrate(stream, settings, n_least=1).novelty
+    # Products of other numbers of rows round differently.
+    assert np.abs(unseen[:, None] - found).min(axis=1).max() < 1e-12
 
 
 def test_old_streams_judge_by_rows_that_atoms_were_not_chosen_from():

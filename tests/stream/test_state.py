@@ -143,7 +143,7 @@ def test_what_is_published_is_ready_for_single_rows(monkeypatch):
         ({"weights": -1.0}, r"sample_weight\[0\] is -1.0"),
         ({"weights": np.full(120, np.nan)}, r"sample_weight\[0\] is nan"),
         ({"weights": np.ones(3)}, r"sample_weight has shape \(3,\) but X has 120 rows"),
-        ({"block_size": 16}, "block_size, reservoir_size and dtype cannot change within a stream"),
+        ({"block_size": 16}, "block_size and reservoir_size cannot change within a stream"),
     ],
 )
 def test_rows_weights_and_settings_that_would_spoil_a_state_are_refused(learn, changes, message):
