@@ -126,7 +126,7 @@ class RowError(ValueError):
 
 
 # Errors that checks raise; others tell their place themselves.
-_REFUSALS = {TypeError, ValueError, RowError, ImportError, FileNotFoundError, IsADirectoryError}
+_REFUSALS = {TypeError, ValueError, RowError, ImportError, MemoryError, FileNotFoundError, IsADirectoryError}
 # Methods that are called by other means than their names, so that the class alone is the place.
 _UNNAMED = {"__init__", "__post_init__", "__setattr__", "__contains__"}
 

@@ -28,6 +28,7 @@ TYPES: Final = {"<f8": 8, "<f4": 4, "<i8": 8, "|b1": 1, "|u1": 1}
 # Room for the units of a kernel as a matrix of 2,048 columns.
 _LARGEST_HEADER = 2**27
 _LONGEST_AXIS = 2**40
+_LARGEST_ARRAY = 2**62
 # Stands for every length and offset in the places of 4 bytes; the numbers themselves are in a field of 8 bytes.
 _ELSEWHERE = 0xFFFFFFFF
 _MEMBER = struct.Struct("<4s5H3L2H")
@@ -165,6 +166,8 @@ def _parse_entry(name: str, entry: Any) -> tuple[str, tuple[int, ...]]:
             and len(shape) <= 3
             and name.isascii()
             and all(type(n) is int and 0 <= n <= _LONGEST_AXIS for n in shape)
+            # numpy refuses such arrays even if one axis has no length.
+            and math.prod((n for n in shape if n), start=TYPES[dtype]) <= _LARGEST_ARRAY
         ):
             return dtype, tuple(shape)
     raise CheckpointError(f"its header lists no plain array as {name!r} but {entry!r}")

@@ -31,7 +31,7 @@ class Saved(NamedTuple):
     """A model from a file, the monitor that was saved with it, and what the user saved beside them.
 
     reading: how the learned columns are read; without columns if these have no names. places: where each file that was
-    learned goes on.
+    learned goes on. results: up to where the results of rows were written last.
     """
 
     model: StreamingKernelPCA
@@ -39,6 +39,7 @@ class Saved(NamedTuple):
     extra: Any = None
     reading: Reading = Reading()
     places: Mapping[str, dict[str, Any]] = MappingProxyType({})
+    results: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def n_columns(self) -> int:
@@ -70,7 +71,8 @@ def read_saved(path: str, *, fitted: bool = True, alone: bool = False) -> Saved:
     reading = _reading_of(notes.get("reading"))
     if not reading.columns:
         reading = reading._replace(columns=tuple(getattr(model, "feature_names_in_", ())))
-    saved = Saved(model, monitor, extra, reading, places)
+    results = notes.get("results")
+    saved = Saved(model, monitor, extra, reading, places, results if isinstance(results, dict) else {})
     if alone and n_learned(model) and saved.n_columns != model.n_features_in_:
         raise ValueError(
             f"{path}: this model sees each row with those before it, or with its phase (--lags, --period of watch), "
@@ -105,6 +107,7 @@ class Autosave:
     def __init__(self, path: str | None, seconds: float, saved: Saved, learner: StreamingKernelPCA | Monitor) -> None:
         self.path, self._seconds, self._known = path, seconds, path and _state_of(path)
         self._learner, self.reading, self.places = learner, saved.reading, dict(saved.places)
+        self.results = saved.results
         self._extra = {} if saved.extra is None else saved.extra
         if path and not isinstance(self._extra, dict):
             raise ValueError(
@@ -135,7 +138,8 @@ class Autosave:
         self._n_new, self._saved_at = 0, time.monotonic()
         if self.path is None:
             return
-        target, extra = Path(os.path.realpath(self.path)), with_notes(self._extra, self.reading, self.places)
+        target = Path(os.path.realpath(self.path))
+        extra = with_notes(self._extra, self.reading, self.places, self.results)
         # One process at a time looks at the file and replaces it.
         with lock_folder(target.parent):
             if _state_of(self.path) in (None, self._known):
@@ -158,10 +162,13 @@ def _state_of(path: str) -> tuple[int, int, int, int] | None:
     return None
 
 
-def with_notes(extra: Any, reading: Reading, places: Mapping[str, Any]) -> Any:
+def with_notes(
+    extra: Any, reading: Reading, places: Mapping[str, Any], results: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
     """Return what the user saved beside a model with the command's notes."""
     notes: dict[str, Any] = {} if reading == Reading() else {"reading": reading._asdict()}
     notes |= {"places": dict(places)} if places else {}
+    notes |= {"results": dict(results)} if results else {}
     return ((extra or {}) | {NOTES: notes}) if notes and isinstance(extra, dict | None) else extra
 
 

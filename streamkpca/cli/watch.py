@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import click
+import numpy as np
 
 from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
@@ -134,7 +135,7 @@ def _go_through(
         # Another file may begin before the last one ended, or have no times.
         monitor.reset_context()
     _check_context(monitor, table)
-    writer = _open_results(options, inputs, [place for place in begun if place])
+    writer = _open_results(options, inputs, keeper)
     tells = not (writer and writer.is_output)
     found, signals = Found(monitor, tables, draws=plot is not None), Signals()
     # Pieces in which at most one lasting change can be found.
@@ -144,9 +145,10 @@ def _go_through(
             with at(table, batch):
                 record = found.take(table, batch)
             if writer:
-                writer.write(_list_results(table, batch, record, with_file=len(tables) > 1))
-                if batch.position is not None and not writer.is_output:
-                    batch.position["results"] = [os.path.realpath(writer.path), writer.n_bytes]
+                writer.write(_list_results(tables, table, batch, record))
+                keeper.results = writer.mark() or keeper.results
+                while writer.notes:
+                    print_warning(writer.notes.pop(0))
             if tells and (as_json or follows):
                 _tell_news(found, live=follows, as_json=as_json)
             keeper.note(table, batch)
@@ -192,8 +194,8 @@ def _check_context(monitor: Monitor, table: Table) -> None:
         )
 
 
-def _open_results(options: Facts, inputs: Sequence[str], places: Sequence[Facts]) -> Writer | None:
-    """Open the file of results, which goes on after those of the rows that were scored before."""
+def _open_results(options: Facts, inputs: Sequence[str], keeper: Autosave) -> Writer | None:
+    """Open the file of results, which goes on after those of earlier runs if a model does, or a file is followed."""
     save: str | None = options["save"]
     if save is None:
         return None
@@ -202,16 +204,17 @@ def _open_results(options: Facts, inputs: Sequence[str], places: Sequence[Facts]
         return Writer(save, format="jsonl" if options["as_json"] else "csv")
     if is_among(save, inputs):
         raise click.UsageError(f"{save}: is read as input; give --save another name")
-    known = [place["results"] for place in places if "results" in place]
-    n_kept = max((n_bytes for path, n_bytes in known if path == os.path.realpath(save)), default=0)
-    return Writer(save, live=options["follow"], n_kept=n_kept)
+    return Writer(save, live=options["follow"] or keeper.path is not None, start=keeper.results)
 
 
-def _list_results(table: Table, batch: Batch, record: MonitorRecord, *, with_file: bool) -> Facts:
+def _list_results(tables: Sequence[Table], table: Table, batch: Batch, record: MonitorRecord) -> Facts:
     """Return the columns of results: the rows' numbers in their file, times and labels, and what the monitor says."""
-    columns: Facts = ({"file": [table.path] * len(batch.rows)} if with_file else {}) | {"row": batch.rows}
-    if batch.times is not None:
-        columns[" ".join(table.reading.time)] = batch.times
+    columns: Facts = {"file": [table.path] * len(batch.rows)} if len(tables) > 1 else {}
+    columns["row"] = batch.rows
+    # The first names of times: all lines have the same columns.
+    if time := next(filter(None, (one.reading.time for one in tables)), None):
+        missing = np.full(len(batch.rows), np.datetime64("NaT"))
+        columns[" ".join(time)] = missing if batch.times is None else batch.times
     if batch.labels is not None:
         columns["label"] = batch.labels
     scores = {"novelty": record.novelty, "rarity": record.rarity, "threshold": record.threshold}

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamkpca._core.parameters import check_integer
 from streamkpca.errors import name_errors
+from streamkpca.rows.validation import arrow_table, is_arrow_table
 
 __all__ = ["Bank"]
 
@@ -101,6 +102,8 @@ class Bank:
         self._values, self._changed = OrderedDict[Key, Any](), set[Key]()
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self._file = sqlite3.connect(self.folder / _FILE, timeout=0.0, check_same_thread=False)
+        # None once the bank is closed.
+        self._generation: int | None = 0
         try:
             for statement in _OPEN.split(";"):
                 self._run(statement)
@@ -108,8 +111,7 @@ class Bank:
         except BaseException:
             self._file.close()
             raise
-        # None once the bank is closed.
-        self._generation: int | None = generation + 1
+        self._generation = generation + 1
         self.extra_ = json.loads(extra)
 
     def update(self, keys: Any, X: Any) -> dict[Key, Any]:
@@ -120,6 +122,7 @@ class Bank:
         keys : sequence of n strings or integers
             The key of each row; new ones begin with what `make` returns.
         X : array or table of n rows
+            Also a sparse matrix, or a table or stream of Arrow, which is read whole.
 
         Returns
         -------
@@ -135,12 +138,12 @@ class Bank:
             A key refuses its rows, the disk is full, or the file damaged. A note says at which key, and how many have
             taken their rows.
         """
-        rows, found = X if hasattr(X, "shape") else np.asarray(X), dict[Key, Any]()
+        rows, found = _indexable(X), dict[Key, Any]()
         groups = _group(keys, len(rows))
         try:
             for key in sorted(groups, key=lambda key: key not in self._values):
                 value = self._take(key)
-                found[key] = _update(value, rows.iloc[groups[key]] if hasattr(rows, "iloc") else rows[groups[key]])
+                found[key] = _update(value, rows[groups[key]])
                 # Kept once it has taken rows, so that a new key whose rows are refused leaves nothing behind.
                 self._keep(key, value)
         except BaseException as error:
@@ -180,6 +183,7 @@ class Bank:
         TypeError
             It is not of the class that `make` returns.
         """
+        self._check_open()
         if type(value) is not self._kind:
             raise TypeError(f"expected a {self._kind.__name__} but got {type(value).__name__}")
         self._keep(_check_key(key), value)
@@ -241,8 +245,13 @@ class Bank:
         stored = {json.loads(key) for (key,) in self._run(f"SELECT key {_NEWEST}", (0,))}
         return iter(stored | self._values.keys())
 
+    def _check_open(self) -> None:
+        if self._generation is None:
+            raise OSError(f"Bank: {self.folder} was closed; open a bank of this folder again")
+
     def _run(self, statement: str, values: Any = (), *more: tuple[str, Any]) -> sqlite3.Cursor:
         """Run statements as one transaction."""
+        self._check_open()
         try:
             with self._file:
                 cursors = [self._file.execute(*one) for one in ((statement, values), *more)]
@@ -287,9 +296,34 @@ def _update(value: Any, rows: Any) -> Any:
     """Let a monitor or model take rows, and return what it says of them."""
     if hasattr(value, "update"):
         return value.update(rows)
-    novelty = value.novelty(rows) if getattr(value, "n_samples_seen_", 0) else np.full(len(rows), np.nan)
+    novelty = value.novelty(rows) if getattr(value, "n_samples_seen_", 0) else np.full(rows.shape[0], np.nan)
     value.partial_fit(rows)
     return novelty
+
+
+class _TakenRows:
+    """Rows of a table that has no length, or takes rows by other means than square brackets."""
+
+    def __init__(self, n_rows: int, take: Callable[[list[int]], Any]) -> None:
+        self._n_rows, self._take = n_rows, take
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def __getitem__(self, positions: list[int]) -> Any:
+        return self._take(positions)
+
+
+def _indexable(X: Any) -> Any:
+    """Return rows that lists of positions choose from."""
+    table = arrow_table(X)
+    if is_arrow_table(table):
+        return _TakenRows(table.num_rows, table.take)
+    if hasattr(X, "iloc"):
+        return _TakenRows(len(X), X.iloc.__getitem__)
+    if hasattr(X, "tocsr"):
+        return _TakenRows(X.shape[0], X.tocsr().__getitem__)
+    return X if hasattr(X, "shape") else np.asarray(X)
 
 
 def _group(keys: Any, n_rows: int) -> dict[Key, list[int]]:

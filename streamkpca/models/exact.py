@@ -9,6 +9,7 @@ from scipy.linalg.lapack import dpstrf
 
 from streamkpca._core.arrays import Array
 from streamkpca._core.linalg import LEAST_PIVOT, solve_transposed
+from streamkpca._core.memory import check_memory
 from streamkpca._core.parameters import check_flag, check_n_components
 from streamkpca.components import spectrum
 from streamkpca.components.snapshot import Snapshot
@@ -21,6 +22,8 @@ from streamkpca.models._protocol import explain_unknown_arguments
 
 # Points shorter than this share of the longest one are rounding.
 _LEAST_LENGTH = 1e-12
+# Matrices (n, n) that a fit holds at its peak; 7.1 were measured with 2,000 rows.
+_N_MATRICES = 7
 
 
 @name_errors
@@ -86,11 +89,14 @@ class KernelPCA(Estimator):
         ------
         TypeError, ValueError
             X or the weights are not finite real arrays, or a parameter is invalid. The model is as before the call.
+        MemoryError
+            The rows need more memory than there is.
         """
         del y
         n_components = check_n_components(self.n_components)
         center = check_flag("center", self.center)
         kernel, rows, weights, names = check_batch(self.kernel, X, sample_weight)
+        check_memory(len(rows), _N_MATRICES)
         centre = weights / weights.sum() if center else np.zeros(len(rows))
         return self._publish(_exact_snapshot(kernel, rows.copy(), weights.copy(), centre, n_components), names)
 

@@ -548,8 +548,9 @@ class StreamingKernelPCA(Estimator):
         state, parameters = self._state, self.get_params(deep=False)
         if state is None:
             return type(self)(**parameters)
-        model = type(self)(**(parameters | {"kernel": state.settled_kernel}))
-        model.state_ = without_rows(state, model.settings())
+        begun = without_rows(state, self.settings())
+        model = type(self)(**(parameters | {"kernel": begun.kernel}))
+        model.state_ = begun
         return model
 
     @classmethod

@@ -77,6 +77,7 @@ def test_no_byte_may_change_be_missing_or_come_in_addition(checkpoint):
         (packed({}, {}, [1]), "lacks the list of arrays"),
         (packed({}, {}, {"a": ["<f8", [2**40]]}), r"'a' of type <f8 and shape \(1099511627776,\) needs 8796093022208"),
         (packed({}, {}, {"a": ["<f8", [2**70]]}), "lists no plain array as 'a'"),
+        (packed({}, {}, {"a": ["<f8", [2**40, 2**40, 0]]}), "lists no plain array as 'a'"),
         (packed({}, {}, {"a": ["|O", [1]]}), "lists no plain array"),
         (packed({}, {}, {"a": ["<f8", [1, 1, 1, 1]]}), "lists no plain array"),
         (packed({}, {"a": np.zeros(3)}, {"a": ["<f8", [2]]}), "the bytes of 'a' are not those that were written"),

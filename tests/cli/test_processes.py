@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -25,6 +26,8 @@ pytestmark = [
 X = np.round(np.tanh(np.random.default_rng(2).normal(size=(900, 2)) @ np.random.default_rng(3).normal(size=(2, 3))), 6)
 LINES = [",".join(map(repr, row)) + "\n" for row in X.tolist()]
 HEADER = "a,b,c\n"
+# Debian has it where only root looks.
+LOGROTATE = shutil.which("logrotate", path=f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin")
 
 
 @pytest.fixture
@@ -100,6 +103,36 @@ def test_a_watched_log_goes_on_with_each_row_once(folder):
     assert found.n_rows_ == 700
     spans = [[(event.start, event.end, event.n_alarms) for event in one.events_] for one in (found, whole)]
     assert spans[0] == spans[1]
+
+
+@pytest.mark.skipif(LOGROTATE is None, reason="needs the program logrotate")
+@pytest.mark.parametrize("way", ["copytruncate", "create", "nocreate"])
+def test_logs_and_results_may_be_rotated_while_they_are_followed(folder, way):
+    config = f"{folder}/*.csv {{\n rotate 9\n {way}\n}}\n"
+    Path("rotation").write_text(config)
+    # Logrotate refuses what others may write.
+    os.chmod("rotation", 0o644)
+    os.chmod(folder, 0o755)
+    rotate = [LOGROTATE, "--force", "--state", str(folder / "state"), str(folder / "rotation")]
+    append("log.csv", HEADER, *LINES[:300])
+    with running("watch", "log.csv", "--follow", "--model", "m.npz", "--save", "o.csv") as process:
+        n_rows = 300
+        for first in (300, 500, 700):
+            wait_for(lambda n=n_rows: os.path.exists("o.csv") and f"\n{n + 1}," in Path("o.csv").read_text())
+            subprocess.run(rotate, check=True, timeout=60)
+            n_rows = 200
+            append("log.csv", HEADER, *LINES[first : first + n_rows])
+        wait_for(lambda: os.path.exists("o.csv") and "\n201," in Path("o.csv").read_text())
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+        said = process.stderr.read()
+    assert Monitor.load("m.npz").n_rows_ == 900
+    for number, n in ((3, 300), (2, 200), (1, 200), (0, 200)):
+        lines = Path(f"o.csv.{number}" if number else "o.csv").read_text().splitlines()
+        assert lines[0].startswith('"row","novelty"')
+        assert [int(line.split(",")[0]) for line in lines[1:]] == [*range(2, n + 2)]
+    told = {"copytruncate": "o.csv: was emptied or cut"}.get(way, "o.csv: was renamed or removed")
+    assert said.count(told) == 3
 
 
 def test_a_stopped_pipe_is_saved_and_continues_as_if_it_had_not_stopped(folder):

@@ -1,6 +1,7 @@
 """`watch` and `score`: what is found by rows, times and columns of the file; decisions that can be stated; going on."""
 
 import json
+import os
 import re
 import shlex
 from datetime import timedelta
@@ -643,17 +644,63 @@ def test_results_of_a_watch_that_goes_on_are_kept(folder, X, name):
     args = ["watch", "all.csv", "--model", "m.npz", "--save", name]
     Path("all.csv").write_text("".join(lines[:700]))
     told(*args)
-    # Rows that were scored after the model was saved are scored again.
-    append(name, "1,2,3\n")
+    saved = Path("m.npz").read_bytes()
     append("all.csv", *lines[700:])
+    for n in (0, 100):
+        # Rows that were scored after the model was saved are scored again; a kill may have cut the last.
+        Path("m.npz").write_bytes(saved)
+        if n:
+            os.truncate(name, os.path.getsize(name) - n)
+        told(*args)
+        assert Path(name).read_bytes() == Path(f"whole.{name}").read_bytes()
+    # Without the model all rows are scored as before; where results were trimmed, the rest is kept.
+    Path("m.npz").unlink()
     told(*args)
     assert Path(name).read_bytes() == Path(f"whole.{name}").read_bytes()
+    trimmed = "".join([*Path(name).read_text().splitlines(keepends=True)[:1], "1,2"])
+    Path(name).write_text(trimmed)
+    append("all.csv", lines[-1])
+    assert "holds other rows from byte" in told(*args)[1]
+    after = Path(name).read_text().removeprefix(trimmed + "\n")
+    assert len(after.splitlines()) == 1
+    os.remove(name)
+    Path("all.csv").write_text("".join(lines))
     # And those of all files.
     write("a.csv", X[:300], first=1400)
     told("watch", "all.csv", "a.csv", "--save", f"both.{name}")
     for _ in range(2):
         told("watch", "all.csv", "a.csv", "--model", "n.npz", "--save", name)
         assert Path(name).read_bytes() == Path(f"both.{name}").read_bytes()
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_rows_without_times_have_results_of_the_same_columns(folder, X, form):
+    write("a.csv", X[:300], first=0)
+    write("b.csv", X[300:600])
+    told("watch", "a.csv", "b.csv", "--save", f"o.{form}")
+    lines = Path(f"o.{form}").read_text().splitlines()
+    if form == "csv":
+        assert {line.count(",") for line in lines} == {lines[0].count(",")}
+        assert lines[301].startswith('"b.csv",2,,')
+    else:
+        rows = [json.loads(line) for line in lines]
+        assert {tuple(row) for row in rows} == {tuple(rows[0])}
+        assert [row["when"] is None for row in rows] == [False] * 300 + [True] * 300
+
+
+def test_results_of_all_days_stand_in_one_file(folder, X):
+    for day in range(3):
+        write("day.csv", X[300 * day : 300 * (day + 1)], first=300 * day)
+        os.rename("day.csv", f"{day}.csv")
+        told("watch", f"{day}.csv", "--model", "m.npz", "--save", "o.csv")
+    rows = [line.split(",")[0] for line in Path("o.csv").read_text().splitlines()]
+    assert rows == ['"row"', *map(str, 3 * [*range(2, 302)])]
+    # Without a model that goes on, or a file that grows, results are those of one run.
+    for command in ("watch", "score"):
+        told(command, "0.csv", *(["--model", "m.npz"] if command == "score" else []), "--save", "o.csv")
+        assert len(Path("o.csv").read_text().splitlines()) == 301
+    refused(run("watch", "0.csv", "--save", "1.csv"), "1.csv: expected no file, or results with the columns row")
+    assert Path("1.csv").read_text().startswith('"when"')
 
 
 def test_counters_and_gaps_are_known_to_a_model(folder, X):

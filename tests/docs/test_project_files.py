@@ -1,11 +1,13 @@
 """What the project's files say twice agrees: versions, requirements, and the Pythons that are tested."""
 
+import re
 import tomllib
 from pathlib import Path
 
 import yaml
 
 import streamkpca
+from streamkpca.cli.commands import cli
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -45,3 +47,15 @@ def test_a_release_is_built_from_what_is_tested():
     assert jobs["publish"]["needs"] == "build"
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert "permissions" not in jobs["build"]
+
+
+def test_the_page_on_security_names_commands_that_exist():
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    listed = re.search(r"and the commands (.*?)\.", text, re.DOTALL).group(1)
+    for words in re.findall(r"`([^`]*)`", listed):
+        name, *options = words.split()
+        found = {option for parameter in cli.commands[name].params for option in parameter.opts}
+        assert {*options} <= found, words
+    # Every command that reads a model of somebody else.
+    readers = {name for name, command in cli.commands.items() if "model" in {one.name for one in command.params}}
+    assert readers <= {words.split()[0] for words in re.findall(r"`([^`]*)`", listed)}

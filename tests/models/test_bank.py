@@ -8,7 +8,10 @@ from enum import Enum, IntEnum, StrEnum
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -178,6 +181,27 @@ def test_a_full_disk_loses_nothing(tmp_path):
         assert (bank.extra_, set(bank)) == (3, learned)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [pa.table, pa.record_batch, lambda columns: pa.table(columns).to_reader(), pl.DataFrame, pd.DataFrame, "coo"],
+)
+def test_rows_of_any_kind_go_to_their_keys(tmp_path, kind):
+    columns = {"a": ROWS[:6, 0], "b": ROWS[:6, 1]}
+    with bank_in(tmp_path) as bank:
+        bank.update(list("xyzxyz"), scipy.sparse.coo_array(ROWS[:6, :2]) if kind == "coo" else kind(columns))
+        for key, rows in zip("xyz", (ROWS[[0, 3], :2], ROWS[[1, 4], :2], ROWS[[2, 5], :2]), strict=True):
+            np.testing.assert_array_equal(bank.get(key).state_.pending.rows, rows)
+
+
+def test_a_young_template_settles_its_kernel_once(tmp_path):
+    template = StreamingKernelPCA(random_state=0).partial_fit(ROWS[:50])
+    assert template.without_rows().kernel is template.without_rows().kernel
+    before = template.without_rows().kernel
+    template.partial_fit(100.0 * ROWS[:50])
+    assert template.without_rows().kernel != before
+    assert template.without_rows().kernel == StreamingKernelPCA.from_bytes(template.to_bytes()).without_rows().kernel
+
+
 def test_one_bank_a_folder(tmp_path):
     with bank_in(tmp_path) as bank:
         bank.update(["a"], ROWS[:1])
@@ -187,8 +211,18 @@ def test_one_bank_a_folder(tmp_path):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert "database is locked" in done.stderr
     bank.close()
-    with pytest.raises(OSError, match="Cannot operate on a closed database"):
-        bank.update(["a"], ROWS[:1])
+    uses = {
+        "put": lambda: bank.put("a", StreamingKernelPCA()),
+        "update": lambda: bank.update(["a"], ROWS[:1]),
+        "get": lambda: bank.get("a"),
+        "events": bank.events,
+        "remove": lambda: bank.remove("a"),
+        "save": bank.save,
+        "list": lambda: list(bank),
+    }
+    for use in uses.values():
+        with pytest.raises(OSError, match=r"Bank: .*bank was closed; open a bank of this folder again"):
+            use()
     with bank_in(tmp_path) as bank:
         assert count(bank, "a") == 1
 

@@ -434,11 +434,11 @@ def test_results_are_read_back_as_they_were_written(form, tmp_path):
 
 
 def test_an_error_leaves_the_older_results(tmp_path):
-    (tmp_path / "a.csv").write_text("older")
+    (tmp_path / "a.csv").write_text('"row"\n7\n')
     with suppress(KeyError), Writer(str(tmp_path / "a.csv")) as writer:
         writer.write({"row": np.arange(3)})
         raise KeyError
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.csv", "older")]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.csv", '"row"\n7\n')]
 
 
 def test_live_results_can_be_read_at_once(tmp_path, capsysbinary):
