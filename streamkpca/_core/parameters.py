@@ -45,7 +45,9 @@ def check_real(
     if not math.isfinite(number) or too_small or too_large:
         low, high = ("(" if open_below else "["), (")" if open_above or most == math.inf else "]")
         interval = "" if least == -math.inf and most == math.inf else f" in {low}{least:g}, {most:g}{high}"
-        raise ValueError(f"{name} must be a finite number{interval}, got {value!r}")
+        # Shares are often given in percent.
+        meant = f"; did you mean {number / 100.0:g}?" if most == 1.0 and 2.0 <= number < 100.0 else ""
+        raise ValueError(f"{name} must be a finite number{interval}, got {value!r}{meant}")
     return number
 
 

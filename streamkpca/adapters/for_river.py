@@ -61,6 +61,7 @@ class _Learner:
         TypeError, ValueError
             A feature is no finite number, unless it is missing and `on_missing` allows that. Nothing is learned.
         """
+        _check_row(x)
         features = self.features_ or _in_order(x.keys())
         if not features:
             return
@@ -94,6 +95,12 @@ class _Learner:
             return float(value)
         except OverflowError:
             return math.inf
+
+
+def _check_row(x: Any) -> None:
+    # A Series of pandas will do.
+    if not (hasattr(x, "keys") and hasattr(x, "get")):
+        raise TypeError(f"expected a row as a dict of numbers by feature, but got {type(x).__name__}; add the names")
 
 
 def _in_order(names: Iterable[Any]) -> list[Any]:
@@ -160,6 +167,7 @@ class KernelPCATransformer(_Learner, base.Transformer):
         dict
             Coordinates by component, 0 to q - 1; empty before the first row is learned.
         """
+        _check_row(x)
         if not self.features_:
             return {}
         return dict(enumerate(self.kernel_pca.transform(self._row(x, self.features_))[0].tolist()))
@@ -227,6 +235,7 @@ class KernelPCADetector(_Learner, base.AnomalyDetector):
         float
             In units of k(x, x); 0 before the first row is learned.
         """
+        _check_row(x)
         if not self.features_:
             return 0.0
         row = self._row(x, self.features_)

@@ -24,7 +24,9 @@ MONITOR_PARAMETERS = ("quantile", "false_alarms", "period", "lags", "smoothing",
 # What a saved monitor may be given anew: its rarities and events do not depend on it.
 CHANGED_LATER = ("learn", "accept_after")
 
-_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+# The letter m alone may be a minute or a month.
+_PERIOD = re.compile(r"(\d+(?:\.\d+)?) ?((?:s|sec|second|min|minute|h|hour|d|day|w|week)s?)?")
 
 
 def _read_names(text: str) -> tuple[str, ...]:
@@ -52,12 +54,11 @@ def _read_key(text: str) -> tuple[str, str | None]:
 
 
 def _read_period(text: str) -> int | float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h|d|w)?", text)
-    if not found:
+    if not (found := _PERIOD.fullmatch(text)):
         raise click.BadParameter(f"expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got {text!r}.")
     number, unit = found.groups()
     # With a decimal point, these are seconds, as they are told again.
-    return int(number) if unit is None and "." not in number else float(number) * _SECONDS[unit or "s"]
+    return int(number) if unit is None and "." not in number else float(number) * _SECONDS[(unit or "s")[0]]
 
 
 def _read_rate(text: str) -> float:
@@ -89,11 +90,11 @@ def is_given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def refuse_given(names: Collection[str], why: str) -> None:
+def refuse_given(names: Collection[str], why: str, remedy: str = "leave out") -> None:
     """Refuse options that have no meaning beside others, if they stand on the command line."""
     options = click.get_current_context().command.params
     if given := [option.opts[0] for option in options if option.name in names and is_given(option.name)]:
-        raise click.UsageError(f"{why}; leave out {', '.join(given)}")
+        raise click.UsageError(f"{why}; {remedy} {', '.join(given)}")
 
 
 def _group(*options: Decorator) -> Decorator:

@@ -53,7 +53,8 @@ def watch(
 ) -> None:
     """Score each row of files before it is learned, with a new monitor or one that goes on and is saved again."""
     if not options["model"]:
-        refuse_given({"from_start", "accept", "confirm"}, "these need a saved model (--model FILE)")
+        why = "these concern what a saved model has learned"
+        refuse_given({"from_start", "accept", "confirm"}, why, "name its file (--model FILE), or leave out")
     if (by := options["by"]) and by[1] is None:
         refuse_given({"accept", "confirm"}, f"these concern events of one machine, as in --by {by[0]}=M1")
     if both := {*accept} & {*confirm}:

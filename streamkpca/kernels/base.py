@@ -444,7 +444,7 @@ class InUnits(Kernel):
                 feature = int(np.argmax(~(largest <= FARTHEST)))
                 raise ValueError(
                     f"feature {feature} of these rows is {largest[feature]:.3g} in the kernel's units, but "
-                    f"the limit is {FARTHEST:g}; give in_units larger units"
+                    f"the limit is {FARTHEST:g}; divide the feature by a constant first, or leave it out"
                 )
         if self.kernel.has_units:
             self.kernel.check_range(self._inner_rows(X))

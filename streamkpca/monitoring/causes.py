@@ -8,6 +8,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Positions
 from streamkpca.components.expectation import RANGE, Expectation
 from streamkpca.components.relation import Relation
+from streamkpca.errors import plainly
 from streamkpca.rows.times import Time
 
 # Alarms of an event that are kept, at most.
@@ -192,4 +193,8 @@ def write_place(row: int, time: Time | None) -> str:
 
 def write_cause(causes: tuple[Cause, ...]) -> str:
     """Write the first of the causes, to follow what it explains; nothing if there are none."""
-    return "".join(f", in {'feature ' * isinstance(first.feature, int)}{first.feature}" for first in causes[:1])
+    if not causes:
+        return ""
+    feature = causes[0].feature
+    # Names from files may hold letters that a terminal obeys.
+    return f", in feature {feature}" if isinstance(feature, int) else f", in {plainly(feature)}"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from streamkpca._core._loops import all_finite
 from streamkpca._core.arrays import Array, Names
 from streamkpca._core.parameters import show
+from streamkpca.errors import plainly
 from streamkpca.rows.bad_rows import check_finite
 from streamkpca.rows.parts import CONVERTED_WHOLE, FEW_ROWS, RowParts, Rows, parts_of
 
@@ -204,9 +205,9 @@ def _check_names(X: Any, names: Names | None) -> None:
         missing = [name for name in names if name not in given]
         raise ValueError(
             "The feature names should match those that were passed during fit. "
-            + (f"Unexpected: {', '.join(unexpected)}. " if unexpected else "")
-            + (f"Missing: {', '.join(missing)}. " if missing else "")
-            + f"Pass the columns {', '.join(names)} in this order"
+            + (f"Unexpected: {plainly(', '.join(unexpected))}. " if unexpected else "")
+            + (f"Missing: {plainly(', '.join(missing))}. " if missing else "")
+            + f"Pass the columns {plainly(', '.join(names))} in this order"
         )
 
 

@@ -132,6 +132,16 @@ def test_a_value_that_is_no_number_is_refused_with_its_feature(method):
     assert bits(model) == before
 
 
+@pytest.mark.parametrize("row", [[1.0, 2.0], None, 3, np.ones(2), {"a"}])
+def test_a_row_without_names_is_refused_before_the_first_and_later(row):
+    for kind in (KernelPCADetector, KernelPCATransformer):
+        for model in (kind(**SMALL), learned(kind, DICTS[:10])):
+            for method in ("learn_one", "score_one" if kind is KernelPCADetector else "transform_one"):
+                fault = f"{kind.__name__}.{method}: expected a row as a dict .* but got {type(row).__name__}; add the"
+                with pytest.raises(TypeError, match=fault):
+                    getattr(model, method)(row)
+
+
 def test_a_first_row_that_is_no_number_is_refused_with_its_feature():
     with pytest.raises(ValueError, match=r"learn_one: X contains NaN \(first at row 0, column 'b';"):
         KernelPCADetector(**SMALL).learn_one({"a": 1.0, "b": float("nan")})

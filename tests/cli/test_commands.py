@@ -38,8 +38,10 @@ USAGE_ERRORS = {
     "fit x.csv --axes best": "'best' is not one of 'ritz', 'likelihood'",
     "fit x.csv --save-every -1": "Invalid value for '--save-every'",
     "score x.csv --period 1month": "expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got '1month'",
+    "score x.csv --period 5m": "expected rows, as in 144, or a time, as in 1d, 24h, 90min, but got '5m'",
     "watch x.csv --plot a.txt": "pictures are written as .png, .svg, .pdf",
-    "watch x.csv --from-start": "these need a saved model (--model FILE); leave out --from-start",
+    "watch x.csv --from-start": "name its file (--model FILE), or leave out --from-start",
+    "watch x.csv --accept 3": "name its file (--model FILE), or leave out --accept",
     "score x.csv": "Missing option '--model'",
 }
 

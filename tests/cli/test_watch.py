@@ -281,7 +281,7 @@ def test_the_command_finds_what_the_monitor_finds_whatever_the_chunks(folder, X)
             np.testing.assert_allclose(table[name], getattr(record, name), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("option", "period"), [("24", 24), ("1d", timedelta(days=1)), ("1.5h", 5400.0)])
+@pytest.mark.parametrize(("option", "period"), [("24", 24), ("1day", timedelta(days=1)), ("1.5 hours", 5400.0)])
 def test_a_period_is_in_rows_or_in_time(folder, X, option, period):
     monitor = Monitor(period=period)
     monitor.update(X, time=START + np.arange(len(X)) * np.timedelta64(5, "m"))

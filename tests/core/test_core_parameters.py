@@ -39,3 +39,15 @@ def test_values_are_returned_as_plain_ones():
         checked = check_n_components(value)
         assert checked == value
         assert type(checked) is (int if isinstance(value, int | np.integer) else float)
+
+
+@pytest.mark.parametrize(("percent", "share"), [(99, "0.99"), (2.0, "0.02"), (99.9, "0.999")])
+def test_a_share_given_in_percent_is_refused_with_what_was_meant(percent, share):
+    with pytest.raises(ValueError, match=rf"in \(0, 1\), got {percent}; did you mean {share}\?$"):
+        check_real("quantile", percent, least=0.0, most=1.0, open_below=True, open_above=True)
+
+
+@pytest.mark.parametrize(("value", "most"), [(1.5, 1.0), (100.0, 1.0), (-0.5, 1.0), (50.0, 10.0)])
+def test_other_numbers_out_of_range_are_no_percentages(value, most):
+    with pytest.raises(ValueError, match=rf"got {value}$"):
+        check_real("p", value, least=0.0, most=most)

@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from streamkpca import StreamingKernelPCA
@@ -115,3 +116,18 @@ def test_wild_numbers_among_the_first_rows_hide_no_later_fault_of_their_column()
     rows[[5, 70], 3] = -9999.0
     rows[1400:1410, 3] += 3.0
     assert Monitor().update(rows).is_alarm[1400:1410].all()
+
+
+def test_names_that_a_terminal_obeys_are_shown_in_letters():
+    columns = ["\x1b[31ma", "b\nc", "d", "\u202ee"]
+    monitor = Monitor()
+    monitor.update(pd.DataFrame(ROWS, columns=columns))
+    for j in (0, 1, 3):
+        monitor.update(pd.DataFrame(ROWS[:1] + 9.0 * (np.arange(4) == j), columns=columns))
+        monitor.reset_context()
+        assert monitor.events_[-1].features[0].feature == columns[j]
+        assert str(monitor.events_[-1]).isprintable()
+    with pytest.raises(ValueError, match="The feature names") as refused:
+        monitor.update(pd.DataFrame(ROWS, columns=["\x1b[2Ja", *columns[1:]]))
+    assert all(letter.isprintable() or letter == "\n" for letter in str(refused.value))
+    assert r"Unexpected: \x1b[2Ja. Missing: \x1b[31ma." in str(refused.value)
