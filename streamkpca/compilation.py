@@ -137,14 +137,12 @@ def _use_batches(kernel: Kernel, rows: Array, weights: Array | None) -> None:
 
 
 def _use_monitoring(model: StreamingKernelPCA) -> None:
-    """Make a chart of a few rows, and follow one; find what is expected of one; smooth a score, and rank it."""
+    """Make a chart of a few rows, and follow one; find what is expected of one; let a monitor judge some."""
     # Loading it with the estimators would make the first answer of a process a tenth later.
     from streamkpca.changes.chart import learn_chart
-    from streamkpca.monitoring.judging import smooth
-    from streamkpca.monitoring.rarity import Views
+    from streamkpca.monitoring import Monitor
 
-    Views.fit(None, np.ones((1, 1))).rarity_of(np.zeros((1, 1)))
-    smooth(np.zeros((1, 1)), None, 0.5)
+    Monitor().update(np.random.default_rng(0).normal(size=(200, 2)))
     rows, snapshot = np.random.default_rng(0).normal(size=(200, 2)), latest_axes(model.state_, model.settings())
     chart, _ = learn_chart(rows, snapshot)
     chart.follow(chart.columns.compute(snapshot, rows[:1], 0), 0.0 * chart.precision, 1.0)

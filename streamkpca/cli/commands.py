@@ -37,7 +37,16 @@ def demo(out: str) -> None:
 @options.files_argument
 @click.option("--model", type=options.FILE, help="Go on with this model, if it exists; save it.")
 @click.option("--from-start", is_flag=True, help="Watch anew what the model has seen.")
-@click.option("--accept", type=int, multiple=True, metavar="N", help="Event N of the model was fine: learn it.")
+@click.option(
+    "--healthy-until", metavar="TIME|ROWS", type=options.read_until, help="Rows before it are known to be healthy."
+)
+@click.option(
+    "--accept",
+    type=options.read_accepted,
+    multiple=True,
+    metavar="N|change",
+    help="Event N of the model, or its lasting change, was fine: learn it.",
+)
 @click.option("--confirm", type=int, multiple=True, metavar="N", help="Event N of the model was a fault.")
 @options.watching_options
 def watch(**given: Any) -> None:

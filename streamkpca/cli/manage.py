@@ -10,7 +10,7 @@ from streamkpca import StreamingKernelPCA
 from streamkpca import merge as merge_models
 from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import print_facts, print_json, printable, write_value
-from streamkpca.cli.events import Facts, list_events
+from streamkpca.cli.events import list_events
 from streamkpca.cli.models import (
     NOTES,
     Saved,
@@ -26,6 +26,7 @@ from streamkpca.cli.options import MONITOR_PARAMETERS, refuse_given
 from streamkpca.compilation import cache_folder, warmup
 from streamkpca.errors import text_of
 from streamkpca.kernels import Kernel
+from streamkpca.monitoring.report import Facts
 
 # No device has room for more.
 _LARGEST_STATE = 2**26
@@ -50,7 +51,7 @@ def info(model: str, as_json: bool) -> None:
     show_model(facts)
     print_facts("Parameters", parameters)
     if monitor and (events := list_events(monitor)):
-        click.echo("\n  ".join(["\nThe rarest events, and those accepted or confirmed", *events]))
+        click.echo("\n  ".join(["\nWhat the report lists, and events accepted or confirmed", *events]))
 
 
 def merge(model: str, files: tuple[str, ...], out: str) -> None:

@@ -45,7 +45,7 @@ class Saved(NamedTuple):
     def n_columns(self) -> int:
         """The number of columns of a single row, without its predecessors and its phase."""
         n, monitor = self.model.n_features_in_, self.monitor
-        return n_features_of(n, monitor.lags, monitor.period) if monitor else n
+        return n_features_of(n, monitor.period) if monitor else n
 
 
 def n_learned(model: StreamingKernelPCA) -> int:
@@ -75,7 +75,7 @@ def read_saved(path: str, *, fitted: bool = True, alone: bool = False) -> Saved:
     saved = Saved(model, monitor, extra, reading, places, results if isinstance(results, dict) else {})
     if alone and n_learned(model) and saved.n_columns != model.n_features_in_:
         raise ValueError(
-            f"{path}: this model sees each row with those before it, or with its phase (--lags, --period of watch), "
+            f"{path}: this model sees each row with its phase (--period of watch), "
             "which only watch and score add to rows; give a model without these"
         )
     return saved

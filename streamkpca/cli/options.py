@@ -20,7 +20,9 @@ COUNT = click.IntRange(1, 2**31 - 1)
 
 # Rows that cannot be read are left out before the model sees them.
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
-MONITOR_PARAMETERS = ("quantile", "false_alarms", "period", "lags", "smoothing", "learn", "accept_after")
+MONITOR_PARAMETERS = ("quantile", "most_events", "period", "learn", "accept_after")
+# What --accept takes beside the numbers of events.
+CHANGE = "change"
 # What a saved monitor may be given anew: its rarities and events do not depend on it.
 CHANGED_LATER = ("learn", "accept_after")
 
@@ -61,11 +63,28 @@ def _read_period(text: str) -> int | float:
     return int(number) if unit is None and "." not in number else float(number) * _SECONDS[(unit or "s")[0]]
 
 
-def _read_rate(text: str) -> float:
+def _read_rate(text: str) -> float | str:
     try:
         return float(Fraction(text))
-    except (ValueError, ArithmeticError):
-        raise click.BadParameter(f"expected a rate, as in 1/10000 or 1e-4, but got {text!r}.") from None
+    except ValueError:
+        # Such as 2/day, which the monitor checks.
+        return text
+    except ArithmeticError:
+        raise click.BadParameter(f"expected a rate, as in 1/1000 or 2/day, but got {text!r}.") from None
+
+
+def read_accepted(text: str) -> int | str:
+    """Read the number of an event, or that the lasting change is meant."""
+    if text == CHANGE:
+        return text
+    if not re.fullmatch(r"\d+", text):
+        raise click.BadParameter(f"expected the number of an event, or {CHANGE}, but got {text!r}.")
+    return int(text)
+
+
+def read_until(text: str) -> int | str:
+    """Read a number of rows, or a time, which the file's own reading of times takes."""
+    return int(text) if re.fullmatch(r"\d+", text) else text
 
 
 def _read_parameter(parameter: Parameter, metavar: str, text: str) -> Any:
@@ -122,11 +141,9 @@ def _option_of(parameter: Parameter) -> Decorator:
 parameter_options = _group(*map(_option_of, MODEL_PARAMETERS.values()))
 # What the monitor checks is not checked here.
 monitor_options = _group(
-    click.option("--quantile", type=float, default=0.99, help="Share of normal rows without alarm."),
-    click.option("--false-alarms", metavar="RATE", type=_read_rate, help="Most false alarms in healthy rows: 1/10000."),
+    click.option("--quantile", type=float, default=0.997, help="Share of normal rows that begin no event."),
+    click.option("--most-events", metavar="RATE", type=_read_rate, help="Most events: 1/1000 (a row), 2/day."),
     click.option("--period", metavar="ROWS|TIME", type=_read_period, help="Length of a cycle: 144 rows, 1d, 24h."),
-    click.option("--lags", type=int, default=1, help="Rows scored together, in time order."),
-    click.option("--smoothing", type=float, help="Weight of the newest score in their mean."),
     click.option(
         "--learn", type=click.Choice(("normal", "all", "none")), default="normal", help="Rows learned once scored."
     ),

@@ -14,9 +14,9 @@ import numpy as np
 
 from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
-from streamkpca.cli.events import Facts, Found, describe, event_of, tell, tell_list
+from streamkpca.cli.events import Found, describe, event_of, tell, tell_list
 from streamkpca.cli.models import Autosave, Saved, check_target, is_among, read_saved
-from streamkpca.cli.options import CHANGED_LATER, MONITOR_PARAMETERS, is_given, refuse_given
+from streamkpca.cli.options import CHANGE, CHANGED_LATER, MONITOR_PARAMETERS, is_given, refuse_given
 from streamkpca.cli.reading import (
     FOLLOW_SECONDS,
     at,
@@ -29,14 +29,11 @@ from streamkpca.cli.reading import (
     write_command,
 )
 from streamkpca.monitoring import Monitor, MonitorRecord
-from streamkpca.monitoring.events import write_rarity
-from streamkpca.monitoring.lasting_changes import LASTING
+from streamkpca.monitoring.report import Facts
 from streamkpca.tables import Batch, Table, Writer
 
 _ENDINGS = (".png", ".svg", ".pdf")
 _MANY_ALARMS = 0.1
-# A row with those before it has at most this number of numbers, which cost 134 MB in 256 atoms.
-_MOST_NUMBERS = 2**16
 
 
 def score(files: Sequence[str], **options: Any) -> None:
@@ -49,7 +46,12 @@ def score(files: Sequence[str], **options: Any) -> None:
 
 
 def watch(
-    files: Sequence[str], from_start: bool, accept: Sequence[int], confirm: Sequence[int], **options: Any
+    files: Sequence[str],
+    from_start: bool,
+    accept: Sequence[int | str],
+    confirm: Sequence[int],
+    healthy_until: int | str | None,
+    **options: Any,
 ) -> None:
     """Score each row of files before it is learned, with a new monitor or one that goes on and is saved again."""
     if not options["model"]:
@@ -58,26 +60,29 @@ def watch(
     if (by := options["by"]) and by[1] is None:
         refuse_given({"accept", "confirm"}, f"these concern events of one machine, as in --by {by[0]}=M1")
     if both := {*accept} & {*confirm}:
-        raise click.UsageError(f"event {min(both):,}: --accept and --confirm contradict each other; give one of them")
+        raise click.UsageError(f"event {min(both)}: --accept and --confirm contradict each other; give one of them")
     for path, its_files, its in _each_machine(files, options):
-        # Rows without gaps are scored and learned as they are without this.
-        saved = Saved(Monitor().model.set_params(on_missing="marginal"))
+        saved = Saved(Monitor().model)
         if path is not None:
             check_target(path, its_files)
             saved = read_saved(path, fitted=False) if Path(path).exists() or accept or confirm else saved
         monitor = _monitor_of(saved, path, its)
         keeper = Autosave(path, FOLLOW_SECONDS if its["follow"] else math.inf, saved, monitor)
-        for numbers, judge, word, then in (
-            (accept, monitor.accept, "Accepted", "raise no alarm"),
-            (confirm, monitor.confirm, "Confirmed", "are alarms"),
-        ):
-            for number in numbers:
-                judge(event := event_of(monitor, number))
-                click.echo(f"{word}: {describe(event, number)}; such rows {then} from now on", err=True)
+        for number in accept:
+            found: Any = monitor.change_detected_ if number == CHANGE else event_of(monitor, int(number))
+            if found is None:
+                raise ValueError(f"{path}: --accept change: there is no lasting change; streamkpca info lists events")
+            monitor.accept(found)
+            told = printable(str(found)) if number == CHANGE else describe(found, int(number))
+            click.echo(f"Accepted: {told}; such rows raise no alarm from now on", err=True)
+        for number in confirm:
+            monitor.confirm(event := event_of(monitor, number))
+            click.echo(f"Confirmed: {describe(event, number)}; such rows are alarms from now on", err=True)
         if accept or confirm:
             keeper.save()
         saved = saved._replace(places={}) if from_start else saved
-        _go_through(its_files, monitor, saved, keeper, its, inputs=[*its_files, *filter(None, [path])], looks=True)
+        inputs = [*its_files, *filter(None, [path])]
+        _go_through(its_files, monitor, saved, keeper, its, inputs=inputs, looks=True, healthy_until=healthy_until)
 
 
 def _each_machine(files: Sequence[str], options: Facts) -> Iterator[tuple[Any, Sequence[str], Facts]]:
@@ -119,6 +124,7 @@ def _go_through(
     *,
     inputs: Sequence[str],
     looks: bool = False,
+    healthy_until: int | str | None = None,
 ) -> None:
     """Let a monitor score the rows of a file, and learn those that are to be learned; tell what it finds."""
     plot, as_json, follows = options["plot"], options["as_json"], options["follow"]
@@ -134,17 +140,15 @@ def _go_through(
     begun = [saved.places.get(os.path.realpath(one.path)) for one in tables]
     if begun[0] is None and (table.reading.time or saved.reading.time):
         # Another file may begin before the last one ended, or have no times.
-        monitor.reset_context()
+        monitor.reset()
     _check_context(monitor, table)
     writer = _open_results(options, inputs, keeper)
     tells = not (writer and writer.is_output)
     found, signals = Found(monitor, tables, draws=plot is not None), Signals()
-    # Pieces in which at most one lasting change can be found.
-    n_rows = min(options["chunk_rows"], LASTING if monitor.accept_after is None else monitor.accept_after)
     with signals.handle(), writer or nullcontext():
-        for table, batch in each_batch(tables, n_rows, signals, "watching", quiet=follows or not tells):
+        for table, batch in each_batch(tables, options["chunk_rows"], signals, "watching", quiet=follows or not tells):
             with at(table, batch):
-                record = found.take(table, batch)
+                record = found.take(table, batch, n_healthy=_count_healthy(healthy_until, found.n_rows, batch))
             if writer:
                 writer.write(_list_results(tables, table, batch, record))
                 keeper.results = writer.mark() or keeper.results
@@ -166,6 +170,21 @@ def _go_through(
     signals.leave_if_stopped(f"after {found.n_rows:,} rows")
 
 
+def _count_healthy(until: int | str | None, n_before: int, batch: Batch) -> int:
+    """Return how many of the next rows are before the row, or the time, until which rows are declared healthy."""
+    if until is None or isinstance(until, int):
+        return max((until or 0) - n_before, 0)
+    if batch.times is None:
+        raise ValueError(f"--healthy-until {until}: the rows have no times; name their column (--time), or give rows")
+    try:
+        end = np.datetime64(until) if batch.times.dtype.kind == "M" else float(until)
+    except ValueError:
+        raise ValueError(
+            f"--healthy-until {until}: expected a number of rows, or a time such as 2026-05-04T14:00"
+        ) from None
+    return int(np.searchsorted(np.maximum.accumulate(batch.times), end))
+
+
 def _check_picture(path: str, inputs: Sequence[str]) -> None:
     """Refuse, before the work begins, a picture in an unknown format or over an input."""
     if Path(path).suffix.lower() not in _ENDINGS:
@@ -182,16 +201,11 @@ def _write_picture(figure: Any, path: str) -> None:
 
 
 def _check_context(monitor: Monitor, table: Table) -> None:
-    """Refuse a period that the rows have no times for, and more rows scored together than memory holds."""
+    """Refuse a period that the rows have no times for."""
     if isinstance(monitor.period, float) and not table.reading.time:
         raise ValueError(
             f"{table.path}: the period is a time, {monitor.period:g} s, but the rows have none; name their column "
             "(--time), or begin with a period in rows, as in --period 144"
-        )
-    if (n_numbers := monitor.lags * len(table.names)) > _MOST_NUMBERS:
-        raise ValueError(
-            f"--lags {monitor.lags}: expected at most {_MOST_NUMBERS:,} numbers in a row and those before it but got "
-            f"{n_numbers:,} ({len(table.names)} columns); give fewer --lags or --columns"
         )
 
 
@@ -218,7 +232,7 @@ def _list_results(tables: Sequence[Table], table: Table, batch: Batch, record: M
         columns[" ".join(time)] = missing if batch.times is None else batch.times
     if batch.labels is not None:
         columns["label"] = batch.labels
-    scores = {"novelty": record.novelty, "rarity": record.rarity, "threshold": record.threshold}
+    scores = {"novelty": record.novelty, "rarity": record.rarity, "rarity_so_far": record.rarity_so_far}
     return columns | scores | {"alarm": record.is_alarm}
 
 
@@ -247,28 +261,23 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
         print_json(facts)
     elif not follows and n:
         tell_list(found, name)
-        if monitor.false_alarms is not None and facts["threshold"] is not None:
-            promise = f"for at most one false alarm in {1.0 / monitor.false_alarms:,.0f} healthy rows"
-            click.echo(f"\nAlarms begin at once in {write_rarity(facts['threshold'])} rows, {promise}")
     if not as_json and (measures := found.measure()):
         print_facts("Labels", measures)
     if not n:
         print_warning(f"{name}: no new rows since it was read for this model; --from-start watches it anew")
     elif facts["threshold"] is None:
         why = f"these begin once 64 rows are learned{' and one period has passed' if monitor.period else ''}"
-        if (bound := monitor.bound_) is not None:
-            why = f"one false alarm in {1.0 / bound.false_alarms:,.0f} rows needs {bound.n_needed:,} healthy rows; "
-            why += f"{bound.n_known:,} are known"
         print_warning(f"no alarms yet: {why}")
-    elif not found.changes and n_alarms > n * max(_MANY_ALARMS, 3.0 * (1.0 - monitor.quantile)):
+    elif not found.changes and n_alarms > n * _MANY_ALARMS:
         learned = {"none": "let the monitor learn (not --learn none)", "normal": "learn them all (--learn all)"}
         remedy = f"if these rows are normal, {learned.get(monitor.learn, 'raise --quantile')}"
         print_warning(f"{n_alarms / n:.0%} of the rows are alarms; {remedy}")
 
 
 def _tell_news(found: Found, *, live: bool, as_json: bool) -> None:
+    report = found.report()
     for one in found.news(rare=not as_json, live=live):
         if as_json:
             print_json(one)
         else:
-            tell(one, found.tables[0].unit)
+            tell(one, report)

@@ -1,4 +1,4 @@
-"""How rare a row is and what is expected of its numbers, as tables of exports: the two views of a monitor."""
+"""How rare a row is and what is expected of its numbers, as tables of exports: two views of a monitor."""
 
 from typing import Final, NamedTuple
 
@@ -7,7 +7,7 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca.components.relation import Relation
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.rarity import RarityScale, Views
+from streamkpca.monitoring.rarity import RarityScale
 from streamkpca.stream.calibration import calibrate
 
 # Rarities 1, 2, 4, ... 32,768 whose scores are written: two numbers each for thirty bits.
@@ -22,12 +22,18 @@ MOST_FEATURES: Final = 256
 # Sampled rows that had no part in the choice of atoms are enough, if there are as many. With 250, the share of healthy
 # rows that were once in 100 deviated by 0.7 percent from stream to stream; with 1,000, for which others count, by 0.2.
 _ENOUGH = 1000
+# Rarity at which both views are compared: low enough that many sampled rows reach it.
+_COMPARED = 20.0
 # Least distance of the two highest levels, beyond which rarity grows by it: rounding is no distance.
 _LEAST_STEP = 0.5
 
 
 class BothViews(NamedTuple):
-    """Views with a relation."""
+    """The place of a row, and the relation of its numbers: what an answer knows that sees one row alone.
+
+    A row is as rare as its rarer view. A healthy row is rare by one or the other `rarity_divisor` times as often as by
+    one alone, 1 to 2 times; rarities are divided by it.
+    """
 
     relation: Relation
     scales: tuple[RarityScale, ...]
@@ -44,8 +50,11 @@ def fit_views(model: object) -> BothViews | None:
     if len(rows) < LEAST_ROWS or rows.shape[1] > MOST_FEATURES:
         return None
     relation, surprise = Relation.fit_in_parts(rows)
-    views = Views.fit(relation, np.stack([found.novelty[is_whole], surprise]))
-    return BothViews(relation, views.scales, views.rarity_divisor)
+    scores = np.stack([found.novelty[is_whole], surprise])
+    scales = tuple(map(RarityScale.fit, scores))
+    rarer = np.max([scale.rank(view) for scale, view in zip(scales, scores, strict=True)], axis=0)
+    n_rare = _COMPARED * float(np.mean(rarer >= _COMPARED))
+    return BothViews(relation, scales, min(max(n_rare, 1.0), float(len(scales))))
 
 
 def tabulate(views: BothViews, own: float, *, single: bool) -> dict[str, Array]:

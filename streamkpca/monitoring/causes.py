@@ -99,55 +99,60 @@ class EventRows(NamedTuple):
 class Healthy(NamedTuple):
     """What is known of healthy rows: what is expected of numbers by similar rows, and by linear prediction.
 
-    There is no relation of more than 1,024 numbers. A row holds itself and its `lags` - 1 predecessors, the latest
-    first, and then `n_conditions` columns of the phase, which are given and never named.
+    There are no relations of more than 1,024 numbers. A row (D,) holds its features, `n_conditions` columns of the
+    phase, which are given and never named, and the means and deviations of its features in the last rows.
     """
 
     expectation: Expectation
     relation: Relation | None
-    lags: int = 1
+    recent: Relation | None
+    n_features: int
     n_conditions: int = 0
 
     def measure(self, rows: Array) -> list[Array]:
         """Return how far features of rows (k, D) are from healthy ones, in deviations: arrays (k, d), 0 in gaps.
 
-        They are what features are alone, and what they differ from their linear prediction.
+        They are what features are alone, what they differ from their linear prediction, and what they, their mean or
+        their deviation differ from that by the others and the last rows, whichever is most.
         """
-        d, related = self._split(rows)
+        d = self.n_features
+        own = rows[:, :d]
         if self.relation is None:
-            found = [self.expectation.standardise(rows)]
+            found = [self.expectation.standardise(self._see(rows))[:, :d]]
         else:
-            found = [self.relation.standardise(related), self.relation.residuals(related) / self.relation.deviations]
-        return [np.where(np.isnan(distances), 0.0, distances)[:, :d] for distances in found]
+            found = [self.relation.standardise(own), self.relation.residuals(own) / self.relation.deviations]
+        if self.recent is not None:
+            recent = np.hstack([own, rows[:, d + self.n_conditions :]])
+            distances = np.nan_to_num(self.recent.residuals(recent) / self.recent.deviations)
+            of_feature = distances.reshape(len(rows), -1, d)
+            farthest = np.abs(of_feature).argmax(axis=1)[:, None]
+            found.append(np.take_along_axis(of_feature, farthest, axis=1)[:, 0])
+        return [np.where(np.isnan(distances), 0.0, distances) for distances in found]
 
     def surprise(self, rows: Array) -> Array:
         """Return how surprising features of rows (k, D) are beside similar rows, in about deviations: (k, d)."""
-        surprise: Array = np.sqrt(self.expectation.surprise(rows, self.lags, self.n_conditions))
-        # A feature may be surprising by its predecessors alone, where its own number is missing.
-        return np.where(np.isnan(rows[:, : surprise.shape[1]]), 0.0, surprise)
+        surprise: Array = np.sqrt(self.expectation.surprise(self._see(rows), 1, self.n_conditions))
+        return np.where(np.isnan(rows[:, : self.n_features]), 0.0, surprise)
 
     def compare(self, rows: Array, features: Positions) -> tuple[Array, Array, Array]:
-        """Compare features (f,) of rows (k, D) with what is expected of them, given the others at all lags.
+        """Compare features (f,) of rows (k, D) with what is expected of them, given the others.
 
         Returns what is expected, its deviations, and how many of these the features are off, -1 in gaps: (k, f) each.
         """
-        (d, related), n = self._split(rows), len(features)
-        columns = (features + d * np.arange(self.lags)[:, None]).ravel()
         with np.errstate(all="ignore"):
-            expected, spread = (found[:, :n] for found in self.expectation.predict(rows, columns))
+            expected, spread = self.expectation.predict(self._see(rows), features)
             if self.relation is not None:
-                linear, deviation = self.relation.predict(related, columns)
+                linear, deviation = self.relation.predict(rows[:, : self.n_features], features)
                 # Where many features are wrong, what the others let expect may be far from all that was seen.
-                is_linear = (deviation[:n] < spread.mean(axis=0)) & self.expectation.covers(linear[:, :n], features)
-                expected = np.where(is_linear, linear[:, :n], expected)
-                spread = np.where(is_linear, deviation[:n], spread)
+                is_linear = (deviation < spread.mean(axis=0)) & self.expectation.covers(linear, features)
+                expected = np.where(is_linear, linear, expected)
+                spread = np.where(is_linear, deviation, spread)
             off = np.abs(rows[:, features] - expected) / spread
         return expected, spread, np.where(off >= 0.0, off, -1.0)
 
-    def _split(self, rows: Array) -> tuple[int, Array]:
-        """Return how many features rows (k, D) have, and the rows without conditions."""
-        related = rows[:, : rows.shape[1] - self.n_conditions]
-        return related.shape[1] // self.lags, related
+    def _see(self, rows: Array) -> Array:
+        """Return what the model sees of rows (k, D)."""
+        return rows[:, : self.n_features + self.n_conditions]
 
 
 def find_causes(

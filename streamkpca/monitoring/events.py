@@ -24,7 +24,7 @@ _MOST_REVIEWED = 2048
 
 @dataclass(frozen=True)
 class Event:
-    """A run of alarms.
+    """A run of alarms, which begins at one that is rarer than the rows before it.
 
     Parameters
     ----------
@@ -35,8 +35,9 @@ class Event:
         Rarity of its rarest row: the number of healthy rows in which one is as odd.
     peak_row, peak : int and float
         Position of this row, and its novelty.
-    kind : {"place", "relation"}
-        What makes that row rare: it lies where no row was before, or its numbers do not fit each other.
+    kind : {"place", "relation", "recent"}
+        What makes that row rare: it lies where no row was before, its numbers do not fit each other, or those of the
+        last rows.
     group : int
         `start` of the first event with the same two leading features and directions.
     start_time, end_time, peak_time : datetime64 or float, optional
@@ -61,7 +62,7 @@ class Event:
     >>> event.end, event.features[0].feature, event.is_open
     (1001, 1, True)
     >>> print(event)
-    event at row 1,000, in feature 1, once in 2,400 rows
+    event at row 1,000, in feature 1, once in 5,300 rows
     """
 
     start: int

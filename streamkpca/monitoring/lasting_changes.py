@@ -1,5 +1,6 @@
 """Lasting changes: found by a cumulative sum of rows that are rare among healthy ones, and dated."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -10,8 +11,9 @@ from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca.monitoring.causes import Cause, write_cause, write_place
 from streamkpca.rows.times import Time, Times, time_of
 
-# A change that is not learned is reported once rare rows exceed a twentieth of all rows by this number.
-LASTING = 4096
+# A change that is not learned is reported once rare rows exceed a twentieth of all rows by this number: when about half
+# of the last 512 were not learned.
+LASTING = 256
 # One rare row in this number of rows is no lasting change.
 _ROWS_FOR_ONE = 20
 # Rows of the bins that rare rows are counted in at first.
@@ -62,7 +64,8 @@ class Change:
 
     def __str__(self) -> str:
         begin, end = write_place(self.start, self.start_time), write_place(self.detected, self.detected_time)
-        return f"lasting change from {begin} on{write_cause(self.features)}, noticed at {end}"
+        state = "" if self.is_accepted else ", not learned: a fault, or another state?"
+        return f"lasting change from {begin} on{write_cause(self.features)}, noticed at {end}{state}"
 
 
 @dataclass(frozen=True)
@@ -109,17 +112,18 @@ class Cusum:
         return replace(self, width=width, counts=counts, firsts=positions[places], first_times=first_times)
 
     def find_start(self, n_rows: int) -> tuple[int, Time | None]:
-        """Return since when there have been more rare rows, up to row `n_rows`: the likeliest place of two rates.
+        """Return since when there have been more rare rows, up to row `n_rows`: the likeliest place of a higher rate.
 
-        Rare rows are taken for independent, with one probability before a place and a higher one from it on. The sum
-        itself begins with the first rare row after which it never was zero, which may be one of chance, long before.
+        Rare rows are taken for independent, one in twenty before a place, as the sum was zero just before, and more
+        from it on. The sum itself begins with the first rare row after which it never was zero, which may be one of
+        chance, long before.
         """
         before = np.concatenate([[0], np.cumsum(self.counts)[:-1]]).astype(float)
-        total, n_before = float(self.counts.sum()), (self.firsts - self.start).astype(float)
+        after, n_before = float(self.counts.sum()) - before, (self.firsts - self.start).astype(float)
         n_after = float(n_rows - self.start) - n_before
-        likelihood = _bernoulli(before, n_before) + _bernoulli(total - before, n_after)
-        rises = before * n_after <= (total - before) * n_before
-        best = int(np.argmax(np.where(rises, likelihood, -np.inf)))
+        likelihood = before * math.log(1.0 / _ROWS_FOR_ONE) + (n_before - before) * math.log1p(-1.0 / _ROWS_FOR_ONE)
+        likelihood += _bernoulli(after, n_after)
+        best = int(np.argmax(np.where(_ROWS_FOR_ONE * after >= n_after, likelihood, -np.inf)))
         return int(self.firsts[best]), self.first_times[best]
 
 

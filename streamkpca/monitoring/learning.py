@@ -8,35 +8,16 @@ from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
 from streamkpca.components.relation import Relation, count_related
 from streamkpca.kernels import Kernel
-from streamkpca.monitoring.judging import SHORTEST_CHUNK, YOUNG, Scorer, smooth
+from streamkpca.monitoring.judging import SHORTEST_CHUNK, Scorer
 from streamkpca.monitoring.lasting_changes import Cusum
 from streamkpca.monitoring.periods import has_passed
+from streamkpca.monitoring.policy import LEARNING, YOUNG
 from streamkpca.monitoring.rarity import Views
+from streamkpca.monitoring.recent import N_NUMBERS
 from streamkpca.monitoring.state import JudgedRows, MonitorState
 from streamkpca.stream import advance, calibrate, refit
 
 LEARN = ("normal", "all", "none")
-# One chunk of this number is held out: its rows are not learned, and their scores tell what healthy rows score.
-_HELD_OUT = 4
-# Most rows that are held out: they resolve once in 2,000 rows.
-_MOST_HELD = 2048
-# A chunk is held out whole if at most this share of it is not to be learned; of another one the rows that are.
-_MOST_LEFT_OUT = 0.5
-# Recent rows that count as much as all before them.
-_RECENT = 512
-# Share of the recent rows that are odder than the healthy row in the middle, from which on the stream has moved. Faults
-# move the upper end of the scores, drifts the middle.
-_MOVED = 0.6
-# Share of the recent rows that are odder, from which on the stream drifts, unless many are too rare to be learned:
-# where a fault or another state begins at once, nearly as many are too rare as are odder.
-_DRIFTED = 0.9
-# Share of the recent rows that are too rare to be learned, up to which odder rows are a drift.
-_FEW_RARE = 0.6
-# A number of the first rows is wild if it is this many times farther from their median than three of four are: one such
-# number in the sums hides all later deviations of its column, as no row is taken out of them.
-_WILD = 100.0
-# One wild row in this number of rows is a fault of the record.
-_ROWS_FOR_ONE_WILD = 16
 # Neighbours that are learned, or held out, together when a change is accepted.
 _NEIGHBOURS = 16
 # Most numbers kept of rows that are held out.
@@ -48,35 +29,61 @@ _ENOUGH = 250
 
 
 def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> MonitorState:
-    """Learn the rows of a chunk that may be learned, or hold it out, and renew the scales when it is time."""
-    before, n_chunks, rows = state.model.summary, state.n_chunks + 1, JudgedRows.join(state.waiting)
-    share_odder = _average(state.share_odder, rows.is_odder)
-    share_rare = _average(state.share_rare, ~rows.is_learnable)
-    state = replace_fields(state, waiting=(), n_chunks=n_chunks, share_odder=share_odder, share_rare=share_rare)
-    is_fault = rows.is_fault.copy()
-    is_fault[rows.is_rare] = _are_faults(state, scorer, rows.stacked[rows.is_rare])
-    is_learnable = rows.is_learnable & (state.n_learned >= YOUNG.n_first or ~_are_wild(rows.stacked))
-    is_learned = ((is_learnable | _drifts(state)) & _needs_rows(state, scorer) | learns_all) & ~is_fault
+    """Learn the rows of a chunk that are to be learned, or hold them out, and renew the scales when it is time."""
+    before, rows = state.model.summary, JudgedRows.join(state.waiting)
+    state = replace_fields(
+        state,
+        waiting=(),
+        n_chunks=state.n_chunks + 1,
+        share_odder=_average(state.share_odder, rows.is_odder),
+        share_rare=_average(state.share_rare, ~rows.is_learnable),
+    )
+    is_fault = _are_faults(state, scorer, rows)
+    is_learned = ~is_fault if learns_all else _choose_rows(state, scorer, rows) & ~is_fault
     # The second chunk is held out, too, so that there is a scale soon.
-    if n_chunks % _HELD_OUT == 0 or n_chunks == 2:
-        is_whole = np.count_nonzero(is_learned) >= (1.0 - _MOST_LEFT_OUT) * len(is_learned)
-        state = _hold_out(state, rows.stacked[~is_fault if is_whole else is_learned], n_chunks)
-    else:
-        waits = rows.is_rare & (state.n_learned < YOUNG.n_grown and not learns_all)
-        state = _learn_late(state, scorer, rows.stacked[is_learned], waits[is_learned], YOUNG.n_late)
+    if state.n_chunks % LEARNING.held_out == 0 or state.n_chunks == 2:
+        is_whole = np.count_nonzero(is_learned) >= (1.0 - LEARNING.most_left_out) * len(is_learned)
+        state = _hold_out(state, rows.stacked[~is_fault if is_whole else is_learned], state.n_chunks)
+    elif is_learned.any():
+        state = learn(state, scorer, rows.stacked[is_learned])
     state = replace_fields(state, left_out=_leave_out(state, rows.stacked[~(is_learned | is_fault)]))
+    if rows.is_healthy.any():
+        state = replace_fields(state, is_declared=True)
     # Scores in another scale of the kernel cannot be compared with those in the last one.
     has_moved = state.n_renewed > 0 and _kernel_of(state.model.summary) != _kernel_of(before)
     return renew(state, scorer) if has_moved or _is_due(state, scorer) else state
 
 
+def conclude(state: MonitorState, scorer: Scorer, learn: str) -> MonitorState:
+    """Learn the last declared rows, and renew the scales, as what was declared is over."""
+    if learn == "none" or not (state.waiting or state.n_learned):
+        return state
+    if state.waiting:
+        state = learn_chunk(state, scorer, learn == "all")
+    if state.n_learned < YOUNG.n_first:
+        return state
+    return renew(replace_fields(state, model=refit(state.model, scorer.settings)), scorer)
+
+
+def _choose_rows(state: MonitorState, scorer: Scorer, rows: JudgedRows) -> Flags:
+    """Tell which rows are to be learned: all but wild ones while the monitor is young or they are declared healthy."""
+    is_healthy = rows.is_healthy if is_grown(state) else np.ones(len(rows.is_healthy), dtype=bool)
+    needs_rows = _needs_rows(state, scorer)
+    is_needed = (rows.is_learnable | _drifts(state)) & needs_rows
+    return np.where(is_healthy, ~_are_wild(rows.stacked[:, : state.n_features]), is_needed)
+
+
+def is_grown(state: MonitorState) -> bool:
+    """Tell whether the monitor knows enough to learn on need alone: many rows, or those that were declared healthy."""
+    return state.n_learned >= (YOUNG.n_first if state.is_declared else YOUNG.n_grown)
+
+
 def _are_wild(rows: Array) -> Flags:
-    """Tell which of the first rows (n, D), which no scale can judge, have numbers far beyond those of nearly all."""
+    """Tell which rows (n, d) of a chunk have numbers far beyond those of nearly all."""
     distances = np.abs(rows - np.sort(rows, axis=0)[(len(rows) - 1) // 2])
     usual = np.sort(distances, axis=0)[3 * len(rows) // 4]
-    is_wild = np.asarray(((distances > _WILD * usual) & (usual > 0.0)).any(axis=1))
-    # More of them are a state of the machine.
-    return is_wild & (np.count_nonzero(is_wild) * _ROWS_FOR_ONE_WILD <= len(rows))
+    is_wild = np.asarray(((distances > LEARNING.wild * usual) & (usual > 0.0)).any(axis=1))
+    return is_wild & (np.count_nonzero(is_wild) * LEARNING.rows_for_one_wild <= len(rows))
 
 
 def _kernel_of(summary: Any) -> Kernel | None:
@@ -85,50 +92,50 @@ def _kernel_of(summary: Any) -> Kernel | None:
 
 def _average(share: float, flags: Flags) -> float:
     """Return the weighted share of flagged rows after some more (n,), of which the latest 512 count half."""
-    weights = 0.5 ** (np.arange(len(flags), 0, -1) / _RECENT)
+    weights = 0.5 ** (np.arange(len(flags), 0, -1) / LEARNING.recent)
     return float(share * weights[0] + (1.0 - weights[0]) * (weights @ flags) / weights.sum())
 
 
 def _needs_rows(state: MonitorState, scorer: Scorer) -> bool:
     """Tell whether a model has more to learn: it is not settled, is to forget, or the bulk of the stream has moved."""
-    is_settled = state.n_learned - state.n_before >= YOUNG.n_settled and scorer.settings.half_life is None
-    return not is_settled or state.share_odder >= _MOVED
+    has_many = state.n_learned - state.n_before >= YOUNG.n_settled or (state.is_declared and is_grown(state))
+    is_settled = has_many and scorer.settings.half_life is None
+    return not is_settled or state.share_odder >= LEARNING.moved
 
 
 def _drifts(state: MonitorState) -> bool:
     """Tell whether the bulk of a stream has left the healthy rows so slowly that few of its rows are too rare."""
-    return state.n_learned >= YOUNG.n_grown and state.share_odder >= _DRIFTED and state.share_rare <= _FEW_RARE
+    return is_grown(state) and state.share_odder >= LEARNING.drifted and state.share_rare <= LEARNING.few_rare
 
 
 def learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
     """Learn rows (n, D): their moments, and by the model."""
-    related, moments = scorer.leave_phases_out(rows), state.moments
-    if count_related(related.shape[1]):
-        moments = moments.add(related)
-    model = advance(state.model, rows, 1.0, scorer.settings)
-    return replace_fields(state, model=model, moments=moments, n_learned=state.n_learned + len(rows))
+    d, moments, recent = state.n_features, state.moments, state.recent_moments
+    if count_related(d):
+        moments = moments.add(rows[:, :d])
+    if count_related(N_NUMBERS * d):
+        recent = recent.add(scorer.recent_of(state, rows))
+    model = advance(state.model, scorer.seen_of(state, rows), 1.0, scorer.settings)
+    return replace_fields(
+        state, model=model, moments=moments, recent_moments=recent, n_learned=state.n_learned + len(rows)
+    )
 
 
-def _learn_late(state: MonitorState, scorer: Scorer, rows: Array, waits: Flags, n_late: int) -> MonitorState:
-    """Learn rows (n, D) but for those that wait, and rows that have waited for `n_late` others and are no faults."""
-    late = np.concatenate([state.late, rows[waits]])
-    since = np.concatenate([state.late_since, np.full(np.count_nonzero(waits), state.n_rows)])
-    is_due = since <= state.n_rows - min(n_late, _MOST_HELD_NUMBERS // rows.shape[1])
-    due = late[is_due]
-    learned = np.concatenate([due[~_are_faults(state, scorer, due)], rows[~waits]])
-    state = replace_fields(state, late=late[~is_due], late_since=since[~is_due])
-    return learn(state, scorer, learned) if len(learned) else state
+def _are_faults(state: MonitorState, scorer: Scorer, rows: JudgedRows) -> Flags:
+    """Tell which rows are like confirmed events, as these may have been confirmed since the rows came."""
+    is_fault = rows.is_fault.copy()
+    is_fault[rows.is_rare] = _recognise_faults(state, scorer, rows.stacked[rows.is_rare])
+    return is_fault
 
 
-def _are_faults(state: MonitorState, scorer: Scorer, rows: Array) -> Flags:
-    """Tell which rows (n, D) are like confirmed events, as these may have been confirmed since the rows came."""
+def _recognise_faults(state: MonitorState, scorer: Scorer, rows: Array) -> Flags:
     if not (len(rows) and len(state.reviewed.rows)):
         return np.zeros(len(rows), dtype=bool)
     return state.reviewed.recognise(rows, scorer.describe_healthy(state))[1]
 
 
 def _hold_out(state: MonitorState, rows: Array, chunk: int) -> MonitorState:
-    most = min(_MOST_HELD, max(_MOST_HELD_NUMBERS // state.held.shape[1], SHORTEST_CHUNK))
+    most = min(LEARNING.most_held, max(_MOST_HELD_NUMBERS // state.held.shape[1], SHORTEST_CHUNK))
     held = np.concatenate([state.held, rows])[-most:]
     chunks = np.concatenate([state.held_chunks, np.full(len(rows), chunk)])[-most:]
     return replace_fields(state, held=held, held_chunks=chunks)
@@ -154,42 +161,52 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
         return state
     if state.n_learned < YOUNG.n_refitted or state.model.scheduled is None:
         state = replace_fields(state, model=refit(state.model, scorer.settings))
-    held, relation = scorer.leave_phases_out(state.held), None
-    if count_related(held.shape[1]) and state.moments.weights.max() >= YOUNG.n_first:
-        relation = Relation.fit(state.moments, held)
-    # Scores of another relation are nothing to go on from.
-    state = replace_fields(state, views=Views(relation), last_scores=None, n_renewed=state.n_learned)
-    segments = np.split(state.held, np.flatnonzero(np.diff(state.held_chunks)) + 1)
-    scores = np.concatenate([scorer.score(state, rows, learns=True)[1] for rows in segments], axis=1)
-    return replace_fields(state, views=Views.fit(relation, scores))
+    d, relation, recent = state.n_features, None, None
+    if count_related(d) and state.moments.weights.max() >= YOUNG.n_first:
+        relation = Relation.fit(state.moments, state.held[:, :d])
+    if count_related(N_NUMBERS * d) and state.recent_moments.weights.max() >= YOUNG.n_first:
+        recent = Relation.fit(state.recent_moments, scorer.recent_of(state, state.held))
+        if not _do_last_rows_tell(relation, recent, state):
+            recent = None
+    state = replace_fields(state, views=Views(relation, recent), n_renewed=state.n_learned)
+    return replace_fields(state, views=Views.fit(relation, recent, scorer.score(state, state.held, learns=True)))
+
+
+def _do_last_rows_tell(relation: Relation | None, recent: Relation, state: MonitorState) -> bool:
+    """Tell whether the last rows say more about the numbers of a row than chance does: not where order means nothing.
+
+    The variance that the others leave of a number is 1 / P_jj. With k more predictors and n rows, chance alone makes it
+    smaller by the factor 1 - k / n.
+    """
+    if relation is None:
+        return True
+    d = state.n_features
+    left = np.diagonal(relation.precision) / np.diagonal(recent.precision)[:d]
+    chance = max(1.0 - (N_NUMBERS - 1) * d / float(state.recent_moments.weights.max()), 0.0)
+    return chance == 0.0 or float(np.mean(left)) <= LEARNING.least_told * chance
 
 
 def begin_with_model(state: MonitorState, scorer: Scorer) -> MonitorState:
     """Take the first scales from a model that has learned rows: scores of rows that it leaves out in turn."""
     found = calibrate(state.model, scorer.settings, n_least=_ENOUGH)
-    related, relation, scores = scorer.leave_phases_out(found.rows), None, found.novelty[None]
-    if count_related(related.shape[1]) and len(related) >= YOUNG.n_first:
-        relation, surprise = Relation.fit_in_parts(related, state.n_features)
+    rows, relation, scores = found.rows[:, : state.n_features], None, found.novelty[None]
+    if count_related(rows.shape[1]) and len(rows) >= YOUNG.n_first:
+        relation, surprise = Relation.fit_in_parts(rows)
         scores = np.stack([found.novelty, surprise])
-        state = replace_fields(state, moments=state.moments.add(related))
-    if scorer.smoothing is not None:
-        segments = np.split(scores, np.flatnonzero(np.diff(found.runs)) + 1, axis=1)
-        scores = np.concatenate([smooth(segment, None, scorer.smoothing) for segment in segments], axis=1)
-    return replace_fields(state, views=Views.fit(relation, scores), n_renewed=state.n_learned)
+        state = replace_fields(state, moments=state.moments.add(rows))
+    return replace_fields(state, views=Views.fit(relation, None, scores), n_renewed=state.n_learned)
 
 
 def accept_change(state: MonitorState, scorer: Scorer) -> MonitorState:
     """Learn the rows since a lasting change, but for some that are held out in place of those before it."""
     # In the new state the model learns as many rows as in the first before it stands still: on five streams, average
     # precision after 14 changes was 0.43; where it stood still at once, or began anew, 0.40.
-    rows = state.left_out[~_are_faults(state, scorer, state.left_out)]
-    state = _learn_late(state, scorer, rows[:0], np.empty(0, dtype=bool), 0)
-    # Rows are ranked among those of the new state alone: beside the change, others as odd would pass for common.
-    state = replace_fields(state, cusum=Cusum(), left_out=rows[:0], n_before=state.n_learned, counts=0.0 * state.counts)
+    rows = state.left_out[~_recognise_faults(state, scorer, state.left_out)]
+    state = replace_fields(state, cusum=Cusum(), left_out=rows[:0], n_before=state.n_learned)
     if len(rows) < 2 * _NEIGHBOURS:
         # A young monitor has learned them, but its scales do not know it yet.
         return renew(state, scorer)
     chunks = np.arange(len(rows)) // _NEIGHBOURS
-    is_held = chunks % _HELD_OUT == 1
+    is_held = chunks % LEARNING.held_out == 1
     state = learn(state, scorer, rows[~is_held])
     return renew(replace_fields(state, held=rows[is_held], held_chunks=-1 - chunks[is_held]), scorer)

@@ -1,17 +1,15 @@
 """The monitor: scores the rows of a stream, raises alarms, and learns what is normal."""
 
 import copy
-import html
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from heapq import nlargest
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Flags, Indices
+from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer, show
 from streamkpca.errors import RowError, name_errors
@@ -19,23 +17,32 @@ from streamkpca.kernels import RBF
 from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.models.saving import SavedWithModel
 from streamkpca.models.streaming import StreamingKernelPCA
-from streamkpca.monitoring.bound import FalseAlarmBound, renew_ratio
+from streamkpca.monitoring.alarms import Alarms
 from streamkpca.monitoring.causes import MOST_ROWS, Cause, EventRows, find_causes
 from streamkpca.monitoring.events import Event, EventLog
-from streamkpca.monitoring.judging import YOUNG, Scorer, append_predecessors, find_chunk_length, judge
+from streamkpca.monitoring.judging import Scorer, find_chunk_length, judge
 from streamkpca.monitoring.lasting_changes import LASTING, Change, Cusum
-from streamkpca.monitoring.learning import accept_change, begin_with_model, learn, learn_chunk, renew
+from streamkpca.monitoring.learning import (
+    accept_change,
+    begin_with_model,
+    conclude,
+    is_grown,
+    learn,
+    learn_chunk,
+    renew,
+)
 from streamkpca.monitoring.parameters import PARAMETER_CHECKS, QUANTILE, check_features, is_ignored, is_short
 from streamkpca.monitoring.periods import add_phases, append_phases, check_stacked, n_features_of, n_phases
-from streamkpca.monitoring.rarity import KINDS
+from streamkpca.monitoring.policy import YOUNG
+from streamkpca.monitoring.report import EventJudge, Report
 from streamkpca.monitoring.state import MonitorState, record_state, restore_state
 from streamkpca.rows.parts import Rows, parts_of
 from streamkpca.rows.times import Times, as_times, time_of, without_times
 from streamkpca.rows.validation import check_parts, feature_names
 from streamkpca.stream.state import State, check_continued
 
-# Events that the display in a notebook lists.
-_MOST_SHOWN = 10
+# Lasting changes that are kept.
+_MOST_CHANGES = 100
 # Closed events that are kept.
 _MOST_EVENTS = 1000
 # On 28 families of streams, mean average precision was within 0.002 of that with 256 atoms and a tolerance of 1e-6.
@@ -48,15 +55,18 @@ class MonitorRecord(NamedTuple):
     Parameters
     ----------
     rarity : ndarray
-        In how many healthy rows one as odd is found, by the view of it that is rarer; 1 before there is a scale, NaN
-        for rows that are skipped.
+        In how many healthy rows one is as odd, by all views of it; 1 before there is a scale, NaN for rows that are
+        skipped. Rank rows by it, and judge by it what is wrong.
+    rarity_so_far : ndarray
+        The same by the rarest view, and at most ten times as rare as by rank among the latest rows, except with
+        ``learn="none"``. Events begin by it. Rank rows by it where states of the stream change and no user accepts
+        them.
     threshold : ndarray
-        Rarity from which on a row is an alarm, 1 / (1 - `quantile`); infinite before there is a scale. With
-        `false_alarms`, alarm runs begin at a higher one and go on at that of the quantile.
+        Rarity so far from which on a row may begin an event, 1 / (1 - `quantile`); infinite before there is a scale.
     is_alarm : ndarray of bool
-    novelty, smoothed : ndarray
-        Scores of the model, in units of k(x, x), and their weighted means; the same without `smoothing`. 0 before the
-        model's first refit, NaN for rows that are skipped. Scores of the relation are not recorded.
+        Whether the row belongs to an event.
+    novelty : ndarray
+        Score of the model, in units of k(x, x). 0 before the model's first refit, NaN for rows that are skipped.
     time : ndarray of datetime64 or float, optional
         Times of the rows, in UTC; None without times.
 
@@ -68,10 +78,10 @@ class MonitorRecord(NamedTuple):
     """
 
     rarity: Array
+    rarity_so_far: Array
     threshold: Array
     is_alarm: Flags
     novelty: Array
-    smoothed: Array
     time: Times | None = None
 
 
@@ -83,40 +93,34 @@ class Monitor(SavedWithModel[MonitorState]):
     Parameters
     ----------
     model : StreamingKernelPCA, optional
-        The model that scores and learns; it belongs to the monitor from then on. Rows that it has learned must be as
-        `stack` makes them. By default one with ``kernel=RBF().in_units("std")``, ``max_atoms=128`` and
-        ``noise_variance=None``. With ``on_missing="marginal"`` rows are scored and learned by the numbers that they
-        have; with "skip", rows with NaN get no score. With `period` it is a copy, its kernel times one of the phase.
+        The model that scores and learns; it belongs to the monitor from then on. By default one with
+        ``kernel=RBF().in_units("std")``, ``max_atoms=128``, ``noise_variance=None`` and ``on_missing="marginal"``, so
+        that rows are scored and learned by the numbers that they have. With "skip", rows with NaN get no score. With
+        `period` it is a copy, its kernel times one of the phase.
     period : int, float or timedelta, optional
         Length of a cycle, such as a day: rows (int), or time (timedelta; float in units of the times, seconds where
         these are dates). Rows are compared with those of about the same phase, and there is no threshold until one
         period has passed. Dates are in UTC, so daylight saving moves the phase.
-    lags : int, default=1
-        Rows in time order that are scored together: a row and its predecessors. The model sees d times `lags` features.
-    smoothing : float, optional
-        Weight of the newest score, up to 1, in the exponentially weighted mean that rows in time order are judged by.
-        None: rows are judged by their own scores.
     quantile : float, default=0.99
-        Share of healthy rows that should raise no alarm: a row that is found once in 1 / (1 - `quantile`) is one.
-    false_alarms : float, optional
-        False alarm runs for each healthy row in time order, at most, such as 1 / 10_000; from 1e-7 to 0.01. Alarms then
-        begin at a higher rarity, which `bound_` explains, and there are none until enough healthy rows are known. What
-        is learned, lasting changes and severities stay as they are without it.
+        Share of healthy rows that should be less rare than the threshold, 1 / (1 - `quantile`).
+    most_events : float or str, optional
+        Most events that begin in a row, such as 1 / 1000, or in a time, as "2/day" (or hour, week), where rows have
+        times. Beyond some 14 events in advance, no stream can break it: each event doubles the rarity that the next one
+        needs, and this falls by half in the time that one event is allowed for 3.3 times.
     learn : {"normal", "all", "none"}
-        Rows that the model learns. Of the first 4,000 rows all but gross ones are normal; of these, rows as rare as
-        alarms are learned 512 rows late. Of later ones, those that raise no alarm are normal. From 6,000 rows on a
-        model without a half-life learns only while the stream moves: six of ten recent rows are odder than the healthy
-        row in the middle. Where nine of ten are, but few raise alarms yet, it learns those too. While it learns, one
-        chunk of four is held out.
+        Rows that the model learns. Rows that are declared healthy, and of others the first 4,000, are learned but for
+        wild numbers; of later ones those that are not as rare as the threshold. From 6,000 rows on, or once rows were
+        declared healthy, a model without a half-life learns only while the stream moves: six of ten recent rows are
+        odder than the healthy row in the middle. Where nine of ten are, but few are as rare as the threshold, it learns
+        those too. While it learns, one chunk of four is held out.
     accept_after : int, optional
         A lasting change is learned once rows as rare as the threshold exceed a twentieth of all rows by this number, at
-        least 32. None: it is reported at 4,096, and not learned.
+        least 32. None: it is reported at 256, and not learned.
     max_gap : float or timedelta, optional
         Largest time between two rows, which then need times; in seconds where these are dates. After a longer one, as
-        after a skipped row, lags and smoothing start anew: the first row stands for its predecessors, and rows with
-        such predecessors are not learned, except with ``learn="all"``.
+        after a skipped row, the means of the last rows start anew.
     end_after : int, default=10
-        Rows without an alarm after which an event ends.
+        Rows as common as healthy ones after which an event ends.
     min_duration : int, float or timedelta, optional
         Rows or time, given as for `period`, from the first alarm to the last that an event needs to be reported.
     ignore : dict, optional
@@ -131,26 +135,31 @@ class Monitor(SavedWithModel[MonitorState]):
 
     Notes
     -----
-    **Two views.** `StreamingKernelPCA.novelty` says how far a row is from the places where rows were. How surprising
-    its numbers are given each other, by linear prediction, says whether their relations hold; for up to 1,024 numbers,
-    the predecessors included. A row is as rare as its rarer view. Until 64 rows are learned, there is no threshold, and
-    no row is an alarm. A model that had learned rows brings both views, from a sample of these.
+    **Three views.** `StreamingKernelPCA.novelty` says how far a row is from the places where rows were: its *place*.
+    How surprising its numbers are given each other, by linear prediction, says whether their *relation* holds. The
+    *recent* view relates them also to the exponentially weighted means and deviations of each column over the last
+    rows, of which the newest counts an eighth: so it sees a level that was left, and a sensor that froze or became
+    noisy. The relations are there for up to 1,024 numbers, the averages included. Until 64 rows are learned, there is
+    no threshold, and no row is an alarm. A model that had learned rows brings the first two views, from a sample of
+    these.
 
     **Phases** t, as shares of a period, are two columns, cos 2 pi t and sin 2 pi t, which units and widths do not see.
     Their kernel is an RBF whose standard deviation is 1/24 of the period. They count from the first row, from 1970 in
     UTC, or from time 0.
 
-    **Rarity.** Scores are ranked among those of the latest 2,048 rows that were held out while the monitor learned, as
-    in conformal prediction [1]_; an eighth of these may be anomalies that a gap sets apart. They are scored again each
-    time that the learned rows have grown by half, or by 512. For exchangeable rows the share of false alarms is
-    1 - `quantile`, up to chance. The rarity is capped at five times that by rank among all rows so far, except with
-    ``learn="none"``: the scale follows a stream that moves, and what returns again and again becomes common. Where
-    neighbours resemble each other or the stream moves, expect several times as many alarms.
+    **Rarity.** Scores by each view are ranked among those of the latest 2,048 rows that were held out while the monitor
+    learned, as in conformal prediction [1]_; an eighth of these may be anomalies that a gap sets apart. With the
+    rarities r by the views, (sum log^2 r)^1/2 is ranked among the same rows once more. They are scored again each time
+    that the learned rows have grown by half, or by 512. For exchangeable rows the share of rarities from the threshold
+    on is 1 - `quantile`, up to chance. Where neighbours resemble each other or the stream moves, expect several times
+    as many.
 
-    **Events** are runs of alarms with less than `end_after` rows between them. **Lasting changes** are found by Page's
-    cumulative sum [2]_ of rows that are rare among healthy ones and are no confirmed faults. When it reaches
-    `accept_after`, the change is reported as `change_detected_`, dated by the likelihood of two rates, and the latest
-    of these rows are learned beside those of earlier states, whose return then raises no alarms.
+    **Events** begin at a row whose rarity among all rows so far is at the threshold or beyond it, and higher than that
+    of the 200 rows before it. They last while rows at the threshold follow with fewer than `end_after` rows between
+    them. **Lasting changes** are found by Page's cumulative sum [2]_ of rows that are rare among healthy ones and are
+    no confirmed faults. When it reaches `accept_after`, the change is reported as `change_detected_`, dated by the
+    likelihood of two rates, and the latest of these rows are learned beside those of earlier states, whose return then
+    raises no alarms.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
     rows. `learn`, `accept_after`, `max_gap`, `end_after`, `min_duration` and `ignore` may be set later, for the rows to
@@ -168,21 +177,21 @@ class Monitor(SavedWithModel[MonitorState]):
     >>> random = np.random.default_rng(0)
     >>> rows = np.repeat(random.normal(size=(2000, 2)), 2, axis=1) + 0.1 * random.normal(size=(2000, 4))
     >>> rows[1500:1520, 3] += 3.0
-    >>> monitor = Monitor(smoothing=0.3)
-    >>> record = monitor.update(rows)
+    >>> monitor = Monitor().fit(rows[:1000])
+    >>> record = monitor.update(rows[1000:])
     >>> event = max(monitor.events_, key=lambda event: event.n_alarms)
     >>> event.start, event.features[0].feature
     (1500, 3)
-    >>> monitor.record_ is record, monitor.change_detected_, monitor.bound_
-    (True, None, None)
+    >>> monitor.record_ is record, monitor.change_detected_
+    (True, None)
 
     What a user says of an event holds for rows like its rows, and a new recording begins a new history:
 
     >>> monitor.confirm(event).update(rows[1500:1520]).is_alarm[-1]
     np.True_
-    >>> monitor.accept(event).reset_context().update(rows[1500:1520]).is_alarm[-1]
+    >>> monitor.accept(event).reset().update(rows[1500:1520]).is_alarm[-1]
     np.False_
-    >>> monitor.forget_alarms().n_events_
+    >>> monitor.reset(events=True).n_events_
     0
     """
 
@@ -199,10 +208,8 @@ class Monitor(SavedWithModel[MonitorState]):
         model: StreamingKernelPCA | None = None,
         *,
         period: float | timedelta | np.timedelta64 | None = None,
-        lags: int = 1,
-        smoothing: float | None = None,
         quantile: float = QUANTILE,
-        false_alarms: float | None = None,
+        most_events: float | str | None = None,
         learn: str = "normal",
         accept_after: int | None = None,
         max_gap: float | timedelta | np.timedelta64 | None = None,
@@ -212,20 +219,18 @@ class Monitor(SavedWithModel[MonitorState]):
     ) -> None:
         if model is None:
             # Scores need no sparse weights, which a noise variance is for.
-            model = StreamingKernelPCA(kernel=RBF().in_units("std"), max_atoms=_ATOMS, noise_variance=None)
+            kernel = RBF().in_units("std")
+            model = StreamingKernelPCA(kernel=kernel, max_atoms=_ATOMS, noise_variance=None, on_missing="marginal")
         elif period is not None:
             # Its kernel will be another one.
             model = copy.copy(model)
         self.model = model
-        self.period, self.lags, self.smoothing = period, lags, smoothing
-        self.quantile, self.false_alarms = quantile, false_alarms
+        self.period, self.quantile, self.most_events = period, quantile, most_events
         self.learn, self.accept_after = learn, accept_after
         self.max_gap, self.end_after = max_gap, end_after
         self.min_duration, self.ignore = min_duration, ignore
-        if self.false_alarms is not None and self.quantile != QUANTILE:
-            raise ValueError("expected false_alarms or quantile but got both; with false_alarms, leave quantile out")
         if self._learned is not None:
-            check_stacked(self._learned, self.period, self.lags)
+            check_stacked(self._learned, self.period)
         self._answers: MonitorRecord | None = None
         self._explained: tuple[MonitorState | None, Event | None] = (None, None)
 
@@ -235,7 +240,7 @@ class Monitor(SavedWithModel[MonitorState]):
         with self.model.write_lock:
             return vars(self) | {"model": copy.copy(self.model)}
 
-    def update(self, X: Any, *, time: Any = None, planned: Any = None) -> MonitorRecord:
+    def update(self, X: Any, *, time: Any = None, planned: Any = None, healthy: bool = False) -> MonitorRecord:
         """Score the next rows, then learn those that are to be learned, in chunks of 32 to 128 as the stream grows.
 
         Parameters
@@ -244,10 +249,13 @@ class Monitor(SavedWithModel[MonitorState]):
         time : array-like of shape (n,) or str, optional
             Their times, ascending, as ``datetime64``, ``datetime`` or numbers, or the name of the column of X that
             holds them. By default the index of a pandas frame, if it is a DatetimeIndex. Dates with a zone become UTC.
-            Once rows have had times, later ones need them, unless `reset_context()` begins a new recording.
+            Once rows have had times, later ones need them, unless `reset()` begins a new recording.
         planned : array-like of bool of shape (n,), optional
-            Rows of a planned window, such as maintenance: they are neither judged nor learned, and lags and smoothing
-            start anew after them.
+            Rows of a planned window, such as maintenance: they are neither judged nor learned, and the means of the
+            last rows start anew after them.
+        healthy : bool, default=False
+            Whether the rows are known to be healthy: they are learned but for wild numbers, whatever came before, and
+            raise no alarm. From then on the monitor knows enough to learn on need alone.
 
         Returns
         -------
@@ -269,13 +277,15 @@ class Monitor(SavedWithModel[MonitorState]):
         with self.model.write_lock:
             rows, names, times, breaks, is_planned = self._check_rows(X, time, planned)
             n, start = len(rows), 0
-            record = MonitorRecord(np.empty(n), np.empty(n), np.empty(n, dtype=bool), np.empty(n), np.empty(n), times)
+            record = MonitorRecord(np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=bool), np.empty(n), times)
             scorer, state = self._scorer, self._latest
             if state is None:
                 scorer, state = self._start(rows.shape[1], names)
             check_features(self.ignore, state.n_features, state.names)
             # Otherwise it would be refused when the chunk is learned, if ever.
             check_continued(state.model, scorer.settings)
+            if n and state.is_declaring != healthy:
+                state = replace_fields(state if healthy else conclude(state, scorer, self.learn), is_declaring=healthy)
             while start < n:
                 chunk = find_chunk_length(state.n_rows)
                 stop = min(n, start + chunk - state.n_rows % chunk)
@@ -299,8 +309,53 @@ class Monitor(SavedWithModel[MonitorState]):
             self._publish(state, _answers=record)
         return record
 
+    def fit(self, X: Any, y: Any = None, *, time: Any = None) -> Self:
+        """Begin anew with rows that are known to be healthy: learn them but for wild numbers, whatever was before.
+
+        Parameters
+        ----------
+        X, time
+            As for `update`; rows in time order.
+        y : ignored
+        """
+        del y
+        # A refused call leaves everything as it was.
+        anew = copy.copy(self)
+        model = type(self.model)(**self.model.get_params(deep=False))
+        vars(anew).update(model=model, _state=None, _answers=None, _explained=(None, None))
+        anew.update(X, time=time, healthy=True)
+        if (state := anew._latest) is not None:
+            anew._publish(replace(conclude(state, anew._scorer, self.learn), is_declaring=False))
+        vars(self).update(vars(anew))
+        return self
+
+    def score_samples(self, X: Any, *, time: Any = None) -> Array:
+        """Return minus the logarithms of the rarities that rows (n, d) have as a recording of their own; learn nothing.
+
+        Parameters
+        ----------
+        X, time
+            As for `update`.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        judge = copy.copy(self)
+        judge.learn = "none"
+        scores: Array = -np.log(judge.reset().update(X, time=time).rarity)
+        return scores
+
+    def decision_function(self, X: Any, *, time: Any = None) -> Array:
+        """Return `score_samples` plus the logarithm of the threshold: negative where rows (n, d) are rarer."""
+        return self.score_samples(X, time=time) - math.log(1.0 - self.quantile)
+
+    def predict(self, X: Any, *, time: Any = None) -> Array:
+        """Return -1 for rows (n, d) that are rarer than the threshold, and 1 for others."""
+        return np.where(self.decision_function(X, time=time) < 0.0, -1, 1)
+
     def stack(self, X: Any, *, first: int = 0, time: Any = None) -> Array:
-        """Return rows with their predecessors, as the model sees them; the first row stands for what came before it.
+        """Return rows as the model sees them: with a period, behind them the phase.
 
         Parameters
         ----------
@@ -313,60 +368,71 @@ class Monitor(SavedWithModel[MonitorState]):
 
         Returns
         -------
-        ndarray of shape (n, d * lags), or (n, d * lags + 2) with a period
-            The row itself first, then its predecessors, the latest first; at last cosine and sine of the phase.
+        ndarray of shape (n, d), or (n, d + 2) with a period: at last cosine and sine of the phase
 
         Examples
         --------
-        >>> Monitor(lags=2).stack([[1.0], [2.0], [3.0]])
-        array([[1., 1.],
-               [2., 1.],
-               [3., 2.]])
+        >>> Monitor(period=4).stack([[1.0], [2.0]])
+        array([[1., 1., 0.],
+               [2., 0., 1.]])
         """
         X, time = without_times(X, time)
         rows = check_parts(X, None, None, gaps=self.model.on_missing == "marginal")
         n, d = rows.shape
-        out, before = np.empty((n, self.lags * d)), np.repeat(rows[:1], self.lags - 1, axis=0)
-        for place, part in parts_of(rows, 2 * d * self.lags):
-            out[place], before = append_predecessors(part, before)
+        out = np.empty((n, d))
+        for place, part in parts_of(rows, 2 * d):
+            out[place] = part
         first = check_integer("first", first, least=0)
         times = None if time is None else as_times(time, n, None)[0]
         return out if self.period is None else append_phases(out, self.period, first, times)
 
-    def reset_context(self) -> Self:
-        """Forget the predecessors of the next row, the smoothed score and the last time, and end the open event."""
+    def reset(self, *, events: bool = False) -> Self:
+        """Begin a new recording: forget the means of the last rows and the last time, and end the open event.
+
+        Parameters
+        ----------
+        events : bool, default=False
+            Forget all events, alarms and the lasting change, too; scales stay.
+        """
         with self.model.write_lock:
             if (state := self._latest) is not None:
                 state = self._close(state, self._scorer).begin_anew()
-                self._state = replace(state, time_passed=state.all_time_passed, first_time=None, last_time=None)
+                state = replace(state, time_passed=state.all_time_passed, first_time=None, last_time=None)
+                if events:
+                    none = state.left_out[:0]
+                    state = replace(state, cusum=Cusum(), log=EventLog.none(none.shape[1]), changes=(), left_out=none)
+                self._state = state
         return self
 
-    def forget_alarms(self) -> Self:
-        """Forget events, alarms and the lasting change so far; lags and smoothing start anew, and thresholds stay."""
-        with self.model.write_lock:
-            if self._state is not None:
-                rest = self._state.left_out[:0]
-                log = EventLog.none(rest.shape[1])
-                self._state = replace(self._state, cusum=Cusum(), log=log, change=None, left_out=rest)
-            return self.reset_context()
-
-    def accept(self, event: Event) -> Self:
-        """Take an event for one that was fine: learn its rows, and let rows like them raise no alarm from now on.
+    def accept(self, event: Event | Change) -> Self:
+        """Take an event or a lasting change for one that was fine: learn its rows; rows like them raise no alarm.
 
         Rows are alike if the same features are about as far from healthy ones.
 
         Parameters
         ----------
-        event : Event
-            One of `events_`, of which rows are kept: the latest ones, 200,000 numbers of 32 rows each. The latest of
-            its group stands for an older one.
+        event : Event or Change
+            One of `events_`, of which rows are kept: the latest ones, 200,000 numbers of 32 rows each; the latest of
+            its group stands for an older one. Or `change_detected_`, while it lasts.
 
         Raises
         ------
         TypeError, ValueError
             It is no event of this monitor, or its rows are no longer kept.
         """
-        return self._review(event, "accepted")
+        if not isinstance(event, Change):
+            return self._review(event, "accepted")
+        with self.model.write_lock:
+            state, scorer = self._latest, self._scorer
+            if state is None or event not in state.changes[-1:] or not len(state.left_out) or self.learn == "none":
+                raise ValueError(
+                    f"of the change at row {event.start:,} no rows are kept; pass monitor.change_detected_ while it "
+                    "lasts and the monitor learns, or accept its events"
+                )
+            change = replace(event, is_accepted=True)
+            changes = (*state.changes[:-1], change)
+            self._publish(replace_fields(accept_change(self._close(state, scorer), scorer), changes=changes))
+        return self
 
     def confirm(self, event: Event) -> Self:
         """Take an event for a fault: rows like its rows are alarms from now on, however frequent, and never learned.
@@ -392,13 +458,43 @@ class Monitor(SavedWithModel[MonitorState]):
                     f"of the event at row {event.start:,} no rows are kept; take one of the latest of monitor.events_"
                 )
             reviewed = state.reviewed.add(rows, feedback == "confirmed")
-            # Rows are ranked among all so far; beside those of a long event, others as odd would pass for common.
-            counts = state.counts if event.n_alarms < YOUNG.n_first else 0.0 * state.counts
-            state = replace_fields(state, log=state.log.note(event, feedback), reviewed=reviewed, counts=counts)
+            state = replace_fields(state, log=state.log.note(event, feedback), reviewed=reviewed)
             if feedback == "accepted" and self.learn != "none":
                 state = renew(learn(state, scorer, rows), scorer)
             self._publish(state)
         return self
+
+    def report(self) -> Report:
+        """Return the list of what was found: alike events together, the rarest first; it prints as text.
+
+        Returns
+        -------
+        Report
+
+        Examples
+        --------
+        >>> print(Monitor().report())
+        0 rows: 0 events
+        """
+        state = self._latest
+        if state is None:
+            return Report((), (), 0, 0, 0, 1.0)
+        events, n_events = self.events_, self.n_events_
+        numbered = dict(enumerate(events, start=n_events - len(events) + 1))
+        n_fitted = max(state.model.n_rows - state.n_rows, 0)
+        judge = EventJudge(numbered, state.n_rows, n_fitted)
+        is_dated = isinstance(state.last_time, np.datetime64)
+        return Report(
+            lines=judge.list_lines(),
+            changes=state.changes,
+            n_rows=state.n_rows,
+            n_learned=state.n_learned,
+            n_events=n_events,
+            least_severity=judge.least_severity,
+            n_fitted=n_fitted,
+            seconds_per_row=state.all_time_passed / max(state.n_rows - 1, 1) if is_dated else None,
+            confirmed={event.group: n for n, event in numbered.items() if event.feedback == "confirmed"},
+        )
 
     def _record(self) -> dict[str, Any]:
         return {
@@ -415,12 +511,9 @@ class Monitor(SavedWithModel[MonitorState]):
         # A parameter that the file lacks is refused by its check, not taken for its default.
         monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
         if record["state"] is not None:
-            state = restore_state(
-                record["state"], monitor.lags, n_phases(monitor.period), model.on_missing == "marginal"
-            )
-            learned, width = monitor._learned, monitor._scorer.width(state.n_features)
-            if monitor.false_alarms != (None if state.bound is None else state.bound.false_alarms):
-                raise ValueError("its bound is another one")
+            learned = monitor._learned
+            state = restore_state(record["state"], n_phases(monitor.period), model.on_missing == "marginal")
+            width = monitor._scorer.width(state.n_features)
             if learned is None and (state.n_learned or state.views.scales):
                 raise ValueError("it has learned rows, but its model has not")
             if learned is not None and learned.n_features != width:
@@ -451,19 +544,12 @@ class Monitor(SavedWithModel[MonitorState]):
         return f"<Monitor: {rows}, learn={self.learn!r}, {state.n_learned:,} rows learned>"
 
     def _repr_html_(self) -> str:
-        rarest = nlargest(_MOST_SHOWN, self.events_, key=lambda event: event.severity)
-        lines = "".join(f"<li>{html.escape(str(event))}</li>" for event in rarest)
-        return f"<p>{html.escape(repr(self))}</p><ol>{lines}</ol>"
+        return self.report()._repr_html_()
 
     @property
     def change_detected_(self) -> Change | None:
         """The latest lasting change: since which row, and which features; None if there was none."""
-        return None if self._state is None else self._state.change
-
-    @property
-    def bound_(self) -> FalseAlarmBound | None:
-        """How many healthy rows the bound of `false_alarms` needs, how many are known, and its ratio."""
-        return None if self._state is None else self._state.bound
+        return self._state.changes[-1] if self._state is not None and self._state.changes else None
 
     @property
     def record_(self) -> MonitorRecord:
@@ -485,7 +571,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
     @property
     def _scorer(self) -> Scorer:
-        return Scorer(self.model.settings(), self.period, self.lags, self.smoothing)
+        return Scorer(self.model.settings(), self.period)
 
     @property
     def _latest(self) -> MonitorState | None:
@@ -510,12 +596,11 @@ class Monitor(SavedWithModel[MonitorState]):
         width = scorer.width(d)
         if learned is None:
             if self.period is not None:
-                kernel = add_phases(scorer.settings.kernel, d * self.lags)
+                kernel = add_phases(scorer.settings.kernel, d)
                 scorer = scorer._replace(settings=replace(scorer.settings, kernel=kernel))
             scorer.settings.kernel.check_width(width)
-        state = MonitorState.begin(learned or State.begin(scorer.settings, width), names, d, d * self.lags)
-        bound = None if self.false_alarms is None else FalseAlarmBound(self.false_alarms)
-        state = replace_fields(state, bound=bound, n_learned=state.model.n_rows)
+        state = MonitorState.begin(learned or State.begin(scorer.settings, width), names, d)
+        state = replace_fields(state, n_learned=state.model.n_rows)
         return scorer, begin_with_model(state, scorer) if state.n_learned >= YOUNG.n_first else state
 
     def _judge_segment(
@@ -526,29 +611,51 @@ class Monitor(SavedWithModel[MonitorState]):
         if is_good:
             learns = self.learn != "none"
             state, stacked = scorer.stack(state, rows, times)
-            scores, smoothed = scorer.score(state, stacked, learns)
-            state, rarity, thresholds, is_alarm, kinds = judge(state, scorer, smoothed, stacked, threshold, learns)
-            record = MonitorRecord(rarity, thresholds, is_alarm, scores[0], smoothed[0], times)
-            if np.count_nonzero(is_alarm):
-                state = self._log(state, scorer, first, stacked, record, kinds)
+            scores = scorer.score(state, stacked, learns)
+            allowance = self._allowance(state, times, n)
+            state, rarity, alarms = judge(state, scorer, scores, stacked, threshold, self.end_after, allowance, learns)
+            record = MonitorRecord(
+                rarity, alarms.rarity_so_far, np.full(n, threshold), alarms.is_alarm, scores[0], times
+            )
+            if np.count_nonzero(alarms.is_alarm):
+                state = self._log(state, scorer, first, stacked, record, alarms)
             is_rare = state.waiting[-1].is_rare
         else:
             none, is_rare = np.full(n, np.nan), np.zeros(n, dtype=bool)
-            record = MonitorRecord(none, np.full(n, threshold), is_rare, none, none)
+            record = MonitorRecord(none, none, np.full(n, threshold), is_rare, none)
+            state = replace_fields(state, alarms=state.alarms.skip(n))
         cusum, since, last = state.cusum.advance(is_rare, first, times), state.first_time, state.last_time
         if times is not None:
             since, last = time_of(times, 0) if since is None else since, time_of(times, -1)
         state = replace_fields(state, n_rows=first + n, cusum=cusum, first_time=since, last_time=last)
         return state, record
 
+    def _allowance(self, state: MonitorState, times: Times | None, n: int) -> Array:
+        """Return how many events each of the next rows (n,) allows for."""
+        rate: Any = self.most_events
+        if not isinstance(rate, tuple):
+            every: Array = np.full(n, math.inf if rate is None else rate, dtype=float)
+            return every
+        number, seconds = rate
+        if times is None:
+            raise ValueError(
+                f"most_events is a rate in time, {number:g} in {seconds:g} s, but rows have no times; pass time=, or "
+                "a rate in rows"
+            )
+        before = times[:1] if state.last_time is None else np.array([state.last_time])
+        steps = np.diff(np.concatenate([before, times]))
+        passed: Array = steps / np.timedelta64(1, "s") if steps.dtype.kind == "m" else steps
+        allowed: Array = passed * (number / seconds)
+        return allowed
+
     def _log(
-        self, state: MonitorState, scorer: Scorer, first: int, rows: Array, record: MonitorRecord, kinds: Indices
+        self, state: MonitorState, scorer: Scorer, first: int, rows: Array, record: MonitorRecord, alarms: Alarms
     ) -> MonitorState:
         """Add the alarms among rows (n, D) from position `first` on to the events."""
-        for i in np.flatnonzero(record.is_alarm).tolist():
-            if state.log.is_over(first + i, self.end_after):
+        for i in np.flatnonzero(alarms.is_alarm).tolist():
+            if alarms.begins[i]:
                 state = self._close(state, scorer)
-            found = float(record.novelty[i]), float(record.rarity[i]), KINDS[kinds[i]]
+            found = float(record.novelty[i]), float(record.rarity[i]), state.views.kinds[alarms.views[i]]
             state = replace_fields(state, log=state.log.add_alarm(first + i, rows[i], *found, time_of(record.time, i)))
         return state
 
@@ -571,8 +678,6 @@ class Monitor(SavedWithModel[MonitorState]):
 
     def _finish_chunk(self, state: MonitorState, scorer: Scorer) -> MonitorState:
         """Learn the rows of a chunk, and report a change that has lasted; if it is accepted, learn its rows."""
-        if state.bound is not None:
-            state = replace_fields(state, bound=renew_ratio(state.bound))
         if self.learn == "none":
             state = replace_fields(state, waiting=())
         elif state.waiting:
@@ -581,10 +686,11 @@ class Monitor(SavedWithModel[MonitorState]):
         if cusum.excess < most:
             return state
         accepts = self.learn != "none" and self.accept_after is not None
-        if not accepts and state.change is not None and state.change.start >= cusum.start:
+        if not accepts and state.changes and state.changes[-1].start >= cusum.start:
             # It lasts. Its sum stays where it is, so that its end is noticed soon.
             return replace_fields(state, cusum=replace(cusum, excess=float(most)))
-        state = replace_fields(state, change=_describe_change(state, scorer, accepts))
+        change = _describe_change(state, scorer, accepts or not is_grown(state))
+        state = replace_fields(state, changes=(*state.changes, change)[-_MOST_CHANGES:])
         # Its alarms are explained by the model that raised them.
         return accept_change(self._close(state, scorer), scorer) if accepts else state
 
@@ -607,8 +713,8 @@ class Monitor(SavedWithModel[MonitorState]):
         if state is not None:
             width, names = state.n_features, state.names
         elif learned is not None:
-            width = n_features_of(learned.n_features, self.lags, self.period)
-            names = learned.names.tolist()[:width] if learned.names is not None and self.lags == 1 else None
+            width = n_features_of(learned.n_features, self.period)
+            names = learned.names.tolist()[:width] if learned.names is not None else None
         expected = None if names is None else np.array(names, dtype=object)
         rows = check_parts(X, width, expected, finite=not skips, gaps=gaps, learner="give its model")
         if state is None and names is None and (given := feature_names(X)) is not None:
@@ -625,7 +731,7 @@ class Monitor(SavedWithModel[MonitorState]):
         elif state is not None and state.last_time is not None:
             raise ValueError(
                 f"expected times, as rows had them up to {state.last_time}, but got none; pass time=, or call "
-                "reset_context() where a recording without times begins"
+                "reset() where a recording without times begins"
             )
         if planned is not None:
             is_planned = np.asarray(planned)

@@ -53,9 +53,9 @@ def n_phases(period: Period) -> int:
     return 0 if period is None else _PHASES
 
 
-def n_features_of(n_seen: int, lags: int, period: Period) -> int:
-    """Return how many features rows have of which a model sees `n_seen` numbers, with their predecessors and phases."""
-    return (n_seen - n_phases(period)) // lags
+def n_features_of(n_seen: int, period: Period) -> int:
+    """Return how many features rows have of which a model sees `n_seen` numbers, the phases among them."""
+    return n_seen - n_phases(period)
 
 
 def append_phases(rows: Array, period: int | float, first: int, times: Times | None) -> Array:
@@ -102,17 +102,12 @@ def add_phases(kernel: Kernel, d: int) -> Kernel:
     return kernel.on(range(d)) * RBF(0.5 / (2.0 * math.pi * _WIDTH) ** 2).on((d, d + 1))
 
 
-def check_stacked(model: State, period: Period, lags: int) -> None:
-    """Refuse a model that has learned rows without phases or predecessors, as its kernel cannot change any more."""
+def check_stacked(model: State, period: Period) -> None:
+    """Refuse a model that has learned rows without phases, as its kernel cannot change any more."""
     n_learned = model.n_features - n_phases(period)
     if period is not None and not has_phases(model.settled_kernel, n_learned):
         raise ValueError(
             f"with a period the model should see phases, but it has learned rows of {model.n_features} "
             f"features with the kernel {model.settled_kernel!r}, which compares none; pass a model that has learned "
             "nothing, or the model of a monitor with a period"
-        )
-    if n_learned % lags:
-        raise ValueError(
-            f"with lags={lags} the model should have learned stacked rows, but {n_learned} features are no multiple of "
-            f"{lags}; pass it Monitor(lags={lags}).stack(rows)"
         )

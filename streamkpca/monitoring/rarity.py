@@ -1,19 +1,17 @@
-"""Rarity: in how many healthy rows one is as odd, by the views of a row: where it lies, how its numbers relate."""
+"""Rarity: in how many healthy rows one is as odd, by where it lies, by its own numbers, and by the last rows."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Flags, Indices
+from streamkpca._core.arrays import Array
 from streamkpca._core.concurrency import cached_property
 from streamkpca.components.relation import Relation
 from streamkpca.monitoring._loops import EXTRAPOLATED, rank_scores, take_logarithms
 
-KINDS = ("place", "relation")
-# Rarity at which both views are compared: low enough that many held-out rows reach it.
-_COMPARED = 20.0
+KINDS = ("place", "relation", "recent")
 # Share of the highest healthy scores that may be of anomalies.
 _MOST_ANOMALIES = 0.125
 # Fewest scores that a gap is looked for in.
@@ -26,10 +24,6 @@ _DISTINCT = 0.5
 _TAIL = 0.9
 # Least step of a logarithm that makes rows e times rarer: where healthy scores agree in all digits, rounding does not.
 _LEAST_SLOPE = 0.5
-# A row is at most five times rarer than by rank among all rows: four of five of the rows as odd may be anomalies. On
-# ten families of real streams, four times put 0.043 of the healthy rows in alarm and touched 0.72 of the faults, six
-# times 0.061 and 0.75.
-_MOST_TIMES_RARER = 5.0
 
 
 @dataclass(frozen=True)
@@ -72,14 +66,11 @@ class RarityScale:
         start = float(self.logs[first])
         return start, max(float(self.logs[first:].mean()) - start, _LEAST_SLOPE)
 
-    def rank(self, scores: Array, is_counted: Flags, counts: Array, rarities: Array) -> None:
-        """Write the rarities of the next scores (k,) of a stream, and these limited by all scores so far: (2, k).
-
-        Where a stream has moved on, all its rows would be rare among the healthy ones. So a row is at most five times
-        rarer than among all rows so far, of which the latest 16,000 to 32,000 count most. Scores that are not counted
-        are not limited either. The others are added to `counts` (N_BINS + 1,), a Fenwick tree with the total first.
-        """
-        rank_scores(scores, is_counted, self.logs, self._tail[1], _MOST_TIMES_RARER, counts, *rarities)
+    def rank(self, scores: Array) -> Array:
+        """Return the rarities of scores (k,)."""
+        rarity = np.empty(len(scores))
+        rank_scores(scores, self.logs, self._tail[1], rarity)
+        return rarity
 
     def level(self, rarity: float) -> float:
         """Return the highest score that is not rarer than this rarity."""
@@ -92,51 +83,59 @@ class RarityScale:
             beyond = EXTRAPOLATED + math.exp(beyond - EXTRAPOLATED) - 1.0
         return math.exp(min(float(self.logs[-1]) + beyond * self._tail[1], math.log(np.finfo(float).max)))
 
-    def is_gross(self, scores: Array, rarity: float) -> Flags:
-        """Tell which scores (k,) an exponential tail of the logarithms would bring less often than the rarity says."""
-        start, slope = self._tail
-        gross: Flags = (_logarithms(scores) - start) / slope > math.log(rarity * (1.0 - _TAIL))
-        return gross
-
 
 @dataclass(frozen=True, eq=False)
 class Views:
     """How rows are scored by each view, and how rare their scores are; a value.
 
-    The views are `KINDS`, the second one only with a `relation`. `scales` (v) are those of healthy scores, none before
-    there are any. A healthy row is rare by one view or the other `rarity_divisor` times as often as by one alone, 1 to
-    2 times; rarities are divided by it.
+    The views are `kinds`: where a row lies, by the model's novelty; with a `relation`, how its numbers relate; with
+    `recent`, how they relate to the means and deviations of the last rows, too. `scales` (v) are those of healthy
+    scores, none before there are any, and `joint` is the scale of what joins the views: with the rarities r by each,
+    exp (sum log^2 r)^1/2, ranked among the same rows.
     """
 
     relation: Relation | None = None
+    recent: Relation | None = None
     scales: tuple[RarityScale, ...] = ()
-    rarity_divisor: float = 1.0
+    joint: RarityScale | None = None
 
     @classmethod
-    def fit(cls, relation: Relation | None, scores: Array) -> Self:
+    def fit(cls, relation: Relation | None, recent: Relation | None, scores: Array) -> Self:
         """Take the scores (v, n) of healthy rows."""
-        views = cls(relation, tuple(map(RarityScale.fit, scores)))
-        n_rare = _COMPARED * float(np.mean(views.rarity_of(scores) >= _COMPARED))
-        return replace(views, rarity_divisor=min(max(n_rare, 1.0), float(len(scores))))
+        scales = tuple(map(RarityScale.fit, scores))
+        joint = RarityScale.fit(_join(cls(relation, recent, scales).rank_each(scores)))
+        return cls(relation, recent, scales, joint)
 
-    def score(self, novelty: Array, rows: Array, n_own: int) -> Array:
-        """Return the scores (v, n) of rows (n, R): their novelty (n,), and their first numbers given all others."""
-        return novelty[None] if self.relation is None else np.array([novelty, self.relation.score(rows, n_own)])
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of the views that there are."""
+        has = (True, self.relation is not None, self.recent is not None)
+        return tuple(kind for kind, there in zip(KINDS, has, strict=True) if there)
 
-    def rarity_of(self, scores: Array) -> Array:
-        """Return in how many healthy rows one has such scores (v, n), by the rarer view: (n,), at least 1."""
-        rarity: Array = self.rank(scores, np.zeros(scores.shape[1], dtype=bool), np.empty((len(scores), 0)))[0][0]
-        return rarity
+    def score(self, novelty: Array, rows: Array, recent: Array) -> Array:
+        """Return the scores (v, n) of rows (n, d): their novelty (n,), and their relations, (n, 3 d) with the last."""
+        scores = [novelty]
+        if self.relation is not None:
+            scores.append(self.relation.score(rows))
+        if self.recent is not None:
+            scores.append(self.recent.score(recent))
+        return np.array(scores)
 
-    def rank(self, scores: Array, is_counted: Flags, counts: Array) -> tuple[Array, Indices]:
-        """Return the rarities (2, n) of the next rows by the rarer view, and which view that is (2, n).
+    def rank_each(self, scores: Array) -> Array:
+        """Return in how many healthy rows one has such scores (v, n), by each view: (v, n), 1 without scales."""
+        if not self.scales:
+            return np.ones(scores.shape)
+        return np.array([scale.rank(view) for scale, view in zip(self.scales, scores, strict=True)])
 
-        First among healthy rows, then limited by all scores so far, see `RarityScale.rank`; 1 without scales.
-        """
-        rarities = np.ones((len(scores), 2, len(is_counted)))
-        for scale, view, row, out in zip(self.scales, scores, counts, rarities, strict=False):
-            scale.rank(view, is_counted, row, out)
-        return np.maximum(rarities.max(axis=0) / self.rarity_divisor, 1.0), rarities.argmax(axis=0)
+    def rank(self, rarities: Array) -> Array:
+        """Return in how many healthy rows one is as rare (v, n) by all views: (n,), 1 without scales."""
+        return np.ones(rarities.shape[1]) if self.joint is None else self.joint.rank(_join(rarities))
+
+
+def _join(rarities: Array) -> Array:
+    """Return exp (sum log^2 r)^1/2 of rarities (v, n)."""
+    joined: Array = np.exp(np.sqrt((np.log(rarities) ** 2).sum(axis=0)))
+    return joined
 
 
 def _logarithms(scores: Array) -> Array:

@@ -12,24 +12,26 @@ from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.relation import Relation, RowMoments, count_related
 from streamkpca.monitoring._loops import N_BINS
-from streamkpca.monitoring.bound import FalseAlarmBound
+from streamkpca.monitoring.alarms import AlarmState
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.monitoring.events import Event, EventLog, ReviewedEvents
 from streamkpca.monitoring.lasting_changes import Change, Cusum
 from streamkpca.monitoring.periods import time_passed
 from streamkpca.monitoring.rarity import KINDS, RarityScale, Views
+from streamkpca.monitoring.recent import N_NUMBERS, begin_anew, no_averages
 from streamkpca.rows.times import Time
 from streamkpca.stream import State
 
 
 class JudgedRows(NamedTuple):
-    """Rows (n, D), and which may be learned, are as rare as an alarm among healthy ones, odder than half, or faults."""
+    """Rows (n, D), and which may be learned, are as rare as an alarm, odder than half, faults, or declared healthy."""
 
     stacked: Array
     is_learnable: Flags
     is_rare: Flags
     is_odder: Flags
     is_fault: Flags
+    is_healthy: Flags
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
@@ -41,15 +43,13 @@ class JudgedRows(NamedTuple):
 class MonitorState:
     """The state of a monitor and its model; replaced as a whole.
 
-    `views` say how rows are scored and how rare they are, and `counts` (v, N_BINS + 1) how many scores by each view
-    there were in each bin. `moments` are those of the learned rows, `log` has the events, and `reviewed` those that a
-    user has reviewed. `held` (m, D) are rows held out, in chunks of the numbers `held_chunks` (m,), and `left_out`
-    (k, D) rows not learned since alarms have been many. `late` (l, D) are rows to be learned later, which came when
-    there were `late_since` (l,) rows. `context` (lags - 1, d) are the predecessors of the next row, the latest first,
-    and `n_padded` counts the rows to come whose predecessors were padded after a gap. `last_scores` are the latest
-    smoothed ones of each view, and `waiting` parts of the present chunk. Of the recent rows, `share_odder` are odder
-    than the healthy row in the middle, and `share_rare` too rare to be learned. `n_before` rows were learned before the
-    change that was accepted last.
+    `views` say how rows are scored and how rare they are, and `alarms` which are told. `moments` are those of the
+    learned rows, `recent_moments` those beside the last rows, and `averages` (2, d) means and variances of the last
+    rows. `log` has the events, and `reviewed` those that a user has reviewed. `held` (m, D) are rows held out, in
+    chunks of the numbers `held_chunks` (m,), and `left_out` (k, D) rows not learned since alarms have been many.
+    `waiting` are parts of the present chunk. Of the recent rows, `share_odder` are odder than the healthy row in the
+    middle, and `share_rare` too rare to be learned. `n_before` rows were learned before the change that was accepted
+    last. `is_declared` says that rows were declared healthy, `is_declaring` that the last one was.
     """
 
     n_features: int
@@ -57,15 +57,15 @@ class MonitorState:
     held: Array
     held_chunks: Positions
     left_out: Array
-    late: Array
-    late_since: Positions
-    counts: Array
+    alarms: AlarmState
     moments: RowMoments
+    recent_moments: RowMoments
+    averages: Array
     log: EventLog
     reviewed: ReviewedEvents
     views: Views = field(default_factory=Views)
     cusum: Cusum = field(default_factory=Cusum)
-    change: Change | None = None
+    changes: tuple[Change, ...] = ()
     n_rows: int = 0
     n_learned: int = 0
     n_renewed: int = 0
@@ -73,24 +73,34 @@ class MonitorState:
     n_chunks: int = 0
     share_odder: float = 0.5
     share_rare: float = 0.0
-    last_scores: Array | None = None
     time_passed: float = 0.0
     first_time: Time | None = None
     last_time: Time | None = None
-    context: Array | None = None
-    n_padded: int = 0
-    bound: FalseAlarmBound | None = None
+    is_declared: bool = False
+    is_declaring: bool = False
     waiting: tuple[JudgedRows, ...] = ()
     # Files hold it beside the monitor.
     model: State = None  # type: ignore[assignment]
 
     @classmethod
-    def begin(cls, model: State, names: list[str] | None, d: int, n_numbers: int) -> Self:
-        """Return the state before the first row (d,), of which a model sees `n_numbers` and the phases."""
-        rows, none = np.empty((0, model.n_features)), np.empty(0, dtype=np.int64)
-        moments, D = RowMoments.none(count_related(n_numbers)), model.n_features
-        parts = moments, EventLog.none(D), ReviewedEvents.none(D)
-        return cls(d, names, rows, none, rows, rows, none, np.zeros((len(KINDS), N_BINS + 1)), *parts, model=model)
+    def begin(cls, model: State, names: list[str] | None, d: int) -> Self:
+        """Return the state before the first row (d,)."""
+        width = model.n_features + (N_NUMBERS - 1) * d
+        rows, none = np.empty((0, width)), np.empty(0, dtype=np.int64)
+        return cls(
+            n_features=d,
+            names=names,
+            held=rows,
+            held_chunks=none,
+            left_out=rows,
+            alarms=AlarmState.begin(len(KINDS)),
+            moments=RowMoments.none(count_related(d)),
+            recent_moments=RowMoments.none(count_related(N_NUMBERS * d)),
+            averages=no_averages(d),
+            log=EventLog.none(width),
+            reviewed=ReviewedEvents.none(width),
+            model=model,
+        )
 
     @property
     def all_time_passed(self) -> float:
@@ -98,9 +108,8 @@ class MonitorState:
         return self.time_passed + time_passed(self.first_time, self.last_time)
 
     def begin_anew(self) -> Self:
-        """Forget what lags and smoothing know of the latest rows, and end an alarm run."""
-        bound = self.bound and replace(self.bound, is_open=False)
-        return replace_fields(self, context=None, last_scores=None, bound=bound)
+        """Forget the means of the last rows, as the next one does not follow them."""
+        return replace_fields(self, averages=begin_anew(self.averages))
 
 
 def record_state(state: MonitorState) -> dict[str, Any]:
@@ -109,21 +118,27 @@ def record_state(state: MonitorState) -> dict[str, Any]:
     return record_fields(_STATE, replace(state, waiting=waiting))
 
 
-def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bool) -> MonitorState:
+def restore_state(record: dict[str, Any], n_phases: int, has_gaps: bool) -> MonitorState:
     """Make the state that `record_state` recorded, but for the model; ValueError where it makes no sense."""
     d = check_integer("n_features", record["n_features"], least=1)
-    lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": count_related(d * lags), "c": N_BINS + 1}
+    lengths = {
+        "d": d,
+        "D": N_NUMBERS * d + n_phases,
+        "R": count_related(d),
+        "T": count_related(N_NUMBERS * d),
+        "c": N_BINS + 1,
+    }
     context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
     state: MonitorState = restore_part(_STATE, record, context)
-    log, run, scales = state.log, state.cusum, state.views.scales
-    n_views = 1 + (state.views.relation is not None)
+    log, run, views = state.log, state.cusum, state.views
     rows, opened = log.rows, [] if log.current is None else [log.current]
-    last = max([run.start, state.change.detected if state.change else 0, *(e.end for e in (*log.closed, *opened))])
+    last = max(
+        [run.start, state.changes[-1].detected if state.changes else 0, *(e.end for e in (*log.closed, *opened))]
+    )
     holds = {
         "there are too many or too few names": len(state.names or range(d)) == d,
-        "a scale has no scores": all(len(scale.logs) for scale in scales),
-        "a relation has no scale, or a scale no relation": len(scales) in (0 if n_views == 1 else 2, n_views),
-        "there is a score too many or too few": state.last_scores is None or len(state.last_scores) == n_views,
+        "a scale has no scores": all(len(scale.logs) for scale in views.scales),
+        "a view has no scale, or a scale no view": len(views.scales) == (len(views.kinds) if views.joint else 0),
         "the open event has no rows, or too many times": len(opened) == (rows is not None)
         and (rows is None or 0 < len(rows.rows) == len(rows.times)),
         "closed events have too many or too few rows": log.sizes.sum() == len(log.kept)
@@ -136,37 +151,47 @@ def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bo
     return replace(state, waiting=(state.waiting,) if isinstance(state.waiting, JudgedRows) else ())
 
 
-_PARTS = (MonitorState, Views, RarityScale, RowMoments, Relation, Cusum, JudgedRows, FalseAlarmBound)
+_PARTS = (MonitorState, AlarmState, Views, RarityScale, RowMoments, Relation, Cusum, JudgedRows)
 _FINDINGS = (EventLog, EventRows, Event, Change, Cause, ReviewedEvents)
 # Lengths: d columns, D those of a row with its L predecessors, R those that are related, n rows of the part.
 _STATE = whole_of(
     f"""
     MonitorState:
-        n_features n_rows n_learned n_renewed n_before n_chunks n_padded / integer / / >= 0
+        n_features n_rows n_learned n_renewed n_before n_chunks / integer / / >= 0
         names / texts?
-        last_scores / <f8? / s / >= 0
-        counts / <f8 / {len(KINDS)}c / >= 0
         time_passed / real / / >= 0
         share_odder share_rare / real / / >= 0
         first_time last_time / time?
-        context / <f8? / Ld / or NaN
+        is_declared is_declaring / flag
+        averages / <f8 / 2d / or NaN
         held / <f8 / mD / or NaN
         held_chunks / <i8 / m
         left_out / <f8 / kD / or NaN
-        late / <f8 / lD / or NaN
-        late_since / <i8 / l
+    AlarmState: alarms
+        counts / <f8 / {len(KINDS)}c / >= 0
+        recent / <f8 / w / >= 0
+        counters / <f8 / k / >= 0
     Views: views
-        rarity_divisor / real / / >= 1
+        -
     RarityScale: views.scales*
+    RarityScale: views.joint?
         logs / <f8 / n / ascending
     RowMoments: moments
         weights / <f8 / vv / >= 0
         means / <f8 / vR
         scatter / <f8 / RR / symmetric
+    RowMoments: recent_moments
+        weights / <f8 / tt / >= 0
+        means / <f8 / tT
+        scatter / <f8 / TT / symmetric
     Relation: views.relation?
         mean / <f8 / R
         scale units / <f8 / R / > 0
         precision / <f8 / RR / symmetric
+    Relation: views.recent?
+        mean / <f8 / T
+        scale units / <f8 / T / > 0
+        precision / <f8 / TT / symmetric
     Cusum: cusum
         start / integer / / >= 0
         width / integer / / >= 1
@@ -195,30 +220,23 @@ _STATE = whole_of(
         is_open / flag
         ranking / features
         feedback / text? / / accepted | confirmed
-    Change: change?
+    Change: changes*
         start detected / integer / / >= 0
         share / real / / >= 0
         start_time detected_time / time?
         is_accepted / flag
     Cause: log.closed.features*
     Cause: log.current.features*
-    Cause: change.features*
+    Cause: changes.features*
         feature / feature
         share / real / / >= 0
         value expected low high / real
         direction / text / / above | below
         since / integer / / >= 0
         since_time / time?
-    FalseAlarmBound: bound?
-        false_alarms / real / / >= 0
-        maxima / <f8 / n / >= 0
-        ratio / real or null / / >= 1
-        n_blocks n_new n_since / integer / / >= 0
-        pending / <f8 / p
-        is_open / flag
     JudgedRows: waiting?
         stacked / <f8 / nD / or NaN
-        is_learnable is_rare is_odder is_fault / |b1 / n
+        is_learnable is_rare is_odder is_fault is_healthy / |b1 / n
     """,
     (*_PARTS, *_FINDINGS),
 )

@@ -91,17 +91,15 @@ def draw_event(
         raise ValueError("the event names no feature; draw its scores with draw_novelty")
     when = canvas.positions_or_times(n, time, first=first)
     begin, end = max(event.start - around - first, 0), min(event.end + around - first, n)
-    # Its first rows need those before them.
-    since = max(begin - monitor.lags + 1, 0)
     # Without a period, times may be anything that can be drawn.
-    times = None if monitor.period is None or time is None else when[since:end]
-    rows = monitor.stack(X[since:end], first=first + since, time=times)[begin - since :]
+    times = None if monitor.period is None or time is None else when[begin:end]
+    rows = monitor.stack(X[begin:end], first=first + begin, time=times)
     own_names, n_seen = feature_names(X), monitor.model.n_features_in_
-    d = n_features_of(n_seen, monitor.lags, monitor.period)
+    d = n_features_of(n_seen, monitor.period)
     if rows.shape[1] != n_seen:
         raise ValueError(f"expected the {d} features of the monitor but got {np.shape(X)[1]}; pass its rows")
     known = getattr(monitor.model, "feature_names_in_", None)
-    if known is not None and own_names is not None and monitor.lags == 1 and list(own_names) != list(known):
+    if known is not None and own_names is not None and list(own_names) != list(known):
         raise ValueError(f"expected the columns {list(known)} but got {list(own_names)}; sort them so")
     known_names = own_names if names is None else names
     names = [f"feature {j}" for j in range(d)] if known_names is None else [str(name) for name in known_names]
@@ -114,8 +112,7 @@ def draw_event(
             raise ValueError(f"the event is one of {feature!r}, but X has no such name; pass the table")
         column = names.index(feature) if isinstance(feature, str) else feature
         part = rows.copy()
-        # Its own last values are no evidence, as they may be wrong too.
-        part[:, column : d * monitor.lags : d] = np.nan
+        part[:, column] = np.nan
         expected, low, high = monitor.model.expected(part, column).T
         axes.fill_between(drawn, low, high, color=canvas.GOOD, linewidth=0, alpha=0.3, label="expected in hindsight")
         axes.plot(drawn, expected, color=canvas.GOOD, linewidth=0.9)

@@ -1,0 +1,85 @@
+"""Which rows are alarms, and which of these begin an event: rarities limited by all rows so far, records, a budget."""
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from streamkpca._core.arrays import Array, Flags, Indices
+from streamkpca.monitoring._loops import N_BINS, follow_events, limit_rarities
+
+# By each view a row is at most ten times rarer than by rank among all rows: nine of ten of the rows as odd may be
+# anomalies.
+_MOST_TIMES_RARER = 10.0
+# An event begins at a row that is rarer than this many rows before it: what is wrong is told once.
+_N_RECENT = 200
+# Rows since the last event where there was none.
+_LONG_AGO = 2.0**40
+
+
+@dataclass(frozen=True, eq=False)
+class AlarmState:
+    """What decides which rows begin an event; a value.
+
+    `counts` (v, N_BINS + 1) say how many rarities by each view there were in each bin, as Fenwick trees with the totals
+    first. `recent` (w,) is a ring of the latest rarities, `counters` (4,) are its place, the rows since the last
+    beginning, those since the last alarm, and the logarithm to base 10 of the rarity that the next event needs.
+    """
+
+    counts: Array
+    recent: Array = field(default_factory=lambda: np.zeros(_N_RECENT))
+    counters: Array = field(default_factory=lambda: np.array([0.0, _LONG_AGO, _LONG_AGO, 0.0]))
+
+    @classmethod
+    def begin(cls, n_views: int) -> Self:
+        """Return the state before the first row."""
+        return cls(np.zeros((n_views, N_BINS + 1)))
+
+    def skip(self, n: int) -> Self:
+        """Go on after rows that are not judged."""
+        return replace(self, counters=self.counters + np.array([0.0, n, n, 0.0]))
+
+
+class Alarms(NamedTuple):
+    """What is found of rows (n,): rarities among all so far, by which view, alarms, and which of them begin events."""
+
+    rarity_so_far: Array
+    views: Indices
+    is_alarm: Flags
+    begins: Flags
+
+
+def find_alarms(
+    state: AlarmState,
+    rarity: Array,
+    rarities: Array,
+    is_fine: Flags,
+    is_fault: Flags,
+    threshold: float,
+    end_after: int,
+    allowance: Array,
+    is_limited: bool,
+) -> tuple[AlarmState, Alarms]:
+    """Judge the next rows by their rarity (n,) among healthy rows, and by each view's (v, n), limited by rows so far.
+
+    Where a stream has moved on, all its rows would be rare among the healthy ones. So by each view a row is at most
+    ten times rarer than among all rows so far, of which the latest 512 to 1,024 count most. Rows like accepted and
+    like confirmed events do not count, and are not limited. `allowance` (n,) is the number of events that each row
+    allows for, if there is a budget, and infinite otherwise.
+    """
+    n = len(rarity)
+    counts, limited = state.counts, rarities
+    if is_limited:
+        counts, limited = counts.copy(), np.empty(rarities.shape)
+        is_counted = ~(is_fine | is_fault)
+        for view, row, out in zip(rarities, counts, limited, strict=False):
+            limit_rarities(view, is_counted, _MOST_TIMES_RARER, row, out)
+    so_far, views = limited.max(axis=0), limited.argmax(axis=0)
+    so_far[is_fine] = 1.0
+    recent, counters = state.recent.copy(), state.counters.copy()
+    is_alarm, begins = np.empty((2, n), dtype=bool)
+    follow_events(
+        np.minimum(so_far, rarity), is_fault, threshold, float(end_after), allowance, recent, counters, is_alarm, begins
+    )
+    state = replace(state, counts=counts, recent=recent, counters=counters)
+    return state, Alarms(so_far, views, is_alarm, begins)
