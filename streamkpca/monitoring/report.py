@@ -144,6 +144,7 @@ class Report:
             "severity": event.severity,
             "severity_seconds": None if self.seconds_per_row is None else event.severity * self.seconds_per_row,
             "known_rows": event.start + self.n_fitted,
+            "is_early": event.start + self.n_fitted < _ROWS_UNTIL_GROWN,
             "event_kind": event.kind,
             "feedback": event.feedback,
             "like_confirmed": (self.confirmed or {}).get(event.group),
@@ -221,7 +222,7 @@ class Report:
         if begins:
             span = f"{len(begins):,} similar events between {begin} and {end}"
         head = f"Event {found['number']:,}: once in {self._write_severity(found)}"
-        if found["severity"] > found["known_rows"]:
+        if found["is_early"]:
             head += f" (an estimate, from the {found['known_rows']:,} before)"
         more = [span, write_count(found["alarms"], "alarm")]
         if found["is_open"]:
