@@ -149,10 +149,11 @@ def exact_rbf_errors(model, rows, gamma):
 
 def rarity_of(model, rows, rounding=0.0):
     """Return in how many healthy rows one is as odd by the rarer view, where novelty below rounding is not."""
-    views = Views(*fit_views(model))
-    novelty = model.novelty(rows)
+    views, novelty = fit_views(model), model.novelty(rows)
     # Zeros are as common as a score can be.
-    return views.rarity_of(views.score(np.where(novelty > rounding, novelty, 0.0), rows, rows.shape[1]))
+    scores = np.where(novelty > rounding, novelty, 0.0), views.relation.score(rows)
+    rarer = np.max([scale.rank(view) for scale, view in zip(views.scales, scores, strict=True)], axis=0)
+    return np.maximum(rarer / views.rarity_divisor, 1.0)
 
 
 class Case(NamedTuple):

@@ -35,6 +35,7 @@ def _are_not_negative(values: AnyArray) -> bool:
 RULES: dict[str, Callable[[AnyArray], Any]] = {
     "": _are_finite,
     "or NaN": lambda values: not np.isinf(values).any(),
+    "or unknown": lambda values: not np.isinf(values).any(),
     ">= 0": _are_not_negative,
     "> 0": lambda values: _are_not_negative(values) and (values > 0).all(),
     "weights >= 0": lambda values: _are_finite(values) and _are_not_negative(values[0]),

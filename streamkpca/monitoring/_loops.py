@@ -116,7 +116,7 @@ def follow_events(
 
     An event begins at a row at the threshold or beyond it that is rarer than the rows before it whose rarities are in
     the ring `recent` (w,), more than `end_after` rows after the last beginning; a fault that is known begins one if
-    none is open. It lasts while rows at the threshold follow within `end_after` rows. Each event raises the logarithm
+    none is open. It lasts while rows at the threshold follow within `end_after` rows. Each record raises the logarithm
     of the rarity that the next one needs, which falls as rows come, each with its `allowance` of events. `counters` are
     the place in the ring, the rows since the last beginning and since the last alarm, and that logarithm, to base 10.
     """
@@ -129,8 +129,9 @@ def follow_events(
         is_alarm[i] = False
         begins[i] = False
         if rarity[i] >= threshold or is_fault[i]:
-            is_record = counters[1] > end_after and (
-                math.isinf(allowance[i]) or min(math.log10(rarity[i]), MOST_NEEDED) >= counters[3]
+            needed = max(counters[3], math.log10(threshold))
+            is_record = (rarity[i] >= threshold and counters[1] > end_after) and (
+                math.isinf(allowance[i]) or min(math.log10(rarity[i]), MOST_NEEDED) >= needed
             )
             k = 0
             while is_record and k < width:
@@ -138,9 +139,10 @@ def follow_events(
                 k += 1
             begins[i] = is_record or (is_fault[i] and not is_open)
             is_alarm[i] = begins[i] or is_open
+            if is_record:
+                counters[3] = needed + RAISED
             if begins[i]:
                 counters[1] = 0.0
-                counters[3] += RAISED
             if is_alarm[i]:
                 counters[2] = 0.0
         if not math.isinf(threshold):

@@ -12,7 +12,9 @@ from streamkpca.monitoring._loops import N_BINS, follow_events, limit_rarities
 # anomalies.
 _MOST_TIMES_RARER = 10.0
 # An event begins at a row that is rarer than this many rows before it: what is wrong is told once.
-_N_RECENT = 200
+N_RECENT = 200
+# Numbers that say how far events are: a place in the ring of these rows, two numbers of rows, and what is needed.
+N_COUNTERS = 4
 # Rows since the last event where there was none.
 _LONG_AGO = 2.0**40
 
@@ -27,7 +29,7 @@ class AlarmState:
     """
 
     counts: Array
-    recent: Array = field(default_factory=lambda: np.zeros(_N_RECENT))
+    recent: Array = field(default_factory=lambda: np.zeros(N_RECENT))
     counters: Array = field(default_factory=lambda: np.array([0.0, _LONG_AGO, _LONG_AGO, 0.0]))
 
     @classmethod

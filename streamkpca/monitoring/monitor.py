@@ -689,7 +689,9 @@ class Monitor(SavedWithModel[MonitorState]):
         if not accepts and state.changes and state.changes[-1].start >= cusum.start:
             # It lasts. Its sum stays where it is, so that its end is noticed soon.
             return replace_fields(state, cusum=replace(cusum, excess=float(most)))
-        change = _describe_change(state, scorer, accepts or not is_grown(state))
+        # A young monitor learns the rows of a change, too.
+        is_learned = accepts or self.learn == "all" or (self.learn == "normal" and not is_grown(state))
+        change = _describe_change(state, scorer, is_learned)
         state = replace_fields(state, changes=(*state.changes, change)[-_MOST_CHANGES:])
         # Its alarms are explained by the model that raised them.
         return accept_change(self._close(state, scorer), scorer) if accepts else state

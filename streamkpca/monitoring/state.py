@@ -12,7 +12,7 @@ from streamkpca._core.parameters import check_integer
 from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
 from streamkpca.components.relation import Relation, RowMoments, count_related
 from streamkpca.monitoring._loops import N_BINS
-from streamkpca.monitoring.alarms import AlarmState
+from streamkpca.monitoring.alarms import N_COUNTERS, N_RECENT, AlarmState
 from streamkpca.monitoring.causes import Cause, EventRows
 from streamkpca.monitoring.events import Event, EventLog, ReviewedEvents
 from streamkpca.monitoring.lasting_changes import Change, Cusum
@@ -130,7 +130,7 @@ def restore_state(record: dict[str, Any], n_phases: int, has_gaps: bool) -> Moni
     }
     context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
     state: MonitorState = restore_part(_STATE, record, context)
-    log, run, views = state.log, state.cusum, state.views
+    log, run, views, alarms = state.log, state.cusum, state.views, state.alarms
     rows, opened = log.rows, [] if log.current is None else [log.current]
     last = max(
         [run.start, state.changes[-1].detected if state.changes else 0, *(e.end for e in (*log.closed, *opened))]
@@ -138,6 +138,10 @@ def restore_state(record: dict[str, Any], n_phases: int, has_gaps: bool) -> Moni
     holds = {
         "there are too many or too few names": len(state.names or range(d)) == d,
         "a scale has no scores": all(len(scale.logs) for scale in views.scales),
+        "there are variances below 0": not (state.averages[1] < 0.0).any(),
+        "the recent rarities are no ring": len(alarms.recent) == N_RECENT
+        and len(alarms.counters) == N_COUNTERS
+        and alarms.counters[0] < N_RECENT,
         "a view has no scale, or a scale no view": len(views.scales) == (len(views.kinds) if views.joint else 0),
         "the open event has no rows, or too many times": len(opened) == (rows is not None)
         and (rows is None or 0 < len(rows.rows) == len(rows.times)),
@@ -163,7 +167,7 @@ _STATE = whole_of(
         share_odder share_rare / real / / >= 0
         first_time last_time / time?
         is_declared is_declaring / flag
-        averages / <f8 / 2d / or NaN
+        averages / <f8 / 2d / or unknown
         held / <f8 / mD / or NaN
         held_chunks / <i8 / m
         left_out / <f8 / kD / or NaN

@@ -111,7 +111,7 @@ def test_learning_single_rows_keeps_nothing():
 
 
 def test_a_monitor_keeps_nothing():
-    monitor, rows = Monitor(new_model(), lags=2, smoothing=0.5), one_by_one()
+    monitor, rows = Monitor(new_model()), one_by_one()
     # The scores that thresholds come from fill up with 1,000 alarms and rows.
     monitor.update(ROWS)
     print(f"monitor: {held_after(lambda: monitor.update(next(rows)), N_CALLS // 10, 100)}")

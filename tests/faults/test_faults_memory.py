@@ -112,7 +112,7 @@ def test_parts_of_wide_rows_are_short():
 
 def test_a_monitor_takes_little_memory_beside_rows_and_record():
     rows = np.random.default_rng(5).normal(size=(3000, 512)).astype(np.float32)
-    monitor = Monitor(StreamingKernelPCA(3, kernel=kernels.RBF(0.002), max_atoms=8, block_size=64), lags=2)
+    monitor = Monitor(StreamingKernelPCA(3, kernel=kernels.RBF(0.002), max_atoms=8, block_size=64))
     monitor.update(rows[:1000])
     # A search for atoms takes what it takes.
     search = peak_of(lambda: [copy.deepcopy(monitor).update(piece) for piece in np.array_split(rows[:1500], 3)])

@@ -123,7 +123,7 @@ def odd_models():
     """Yield files given as models: damaged, foreign, and whole ones whose notes make no sense."""
     rng = np.random.default_rng(8)
     good = {name: model.to_bytes({"offset": 1}) for name, model in models().items()}
-    monitor = Monitor(StreamingKernelPCA(2, max_atoms=6, block_size=16, reservoir_size=10), lags=2)
+    monitor = Monitor(StreamingKernelPCA(2, max_atoms=6, block_size=16, reservoir_size=10))
     monitor.update(ROWS)
     monitor.save("monitor.npz", {"command": {"columns": ["a", "b", "c"]}})
     good["monitor"] = Path("monitor.npz").read_bytes()

@@ -36,9 +36,8 @@ def broken(values, fault, seed):
 
 def watched(rows, n_healthy, **parameters):
     """Return a monitor that learned the first rows alone, and has watched the others."""
-    lags = parameters.get("lags", 1)
     model = StreamingKernelPCA(max_atoms=64, noise_variance=None)
-    model.partial_fit(Monitor(lags=lags).stack(rows[:n_healthy])).refit()
+    model.partial_fit(rows[:n_healthy]).refit()
     monitor = Monitor(model, learn="none", **parameters)
     monitor.update(rows[n_healthy:])
     return monitor
@@ -93,11 +92,11 @@ def test_nothing_is_expected_that_is_far_from_all_that_was_seen():
     assert all(abs(one.expected - 0.5 * (low + high)[one.feature]) <= (high - low)[one.feature] for one in causes)
 
 
-def test_names_lags_and_dates():
+def test_names_and_dates():
     pandas = pytest.importorskip("pandas")
     rows, _ = ring(1060, 6, 1.0, 0)
     rows[1010:1040, 3] += 1.5
-    monitor = Monitor(watched(rows[:1001], 1000, lags=3).model, lags=3, learn="none")
+    monitor = Monitor(watched(rows[:1001], 1000).model, learn="none")
     dates = np.datetime64("2026-05-04T14:00") + np.arange(60) * np.timedelta64(1, "m")
     monitor.update(pandas.DataFrame(rows[1000:], columns=list("abcdef")), time=dates)
     (cause,) = longest(monitor).features
@@ -119,14 +118,13 @@ def test_an_open_event_tells_what_a_closed_one_will():
     assert closed.features == opened.features
 
 
-@pytest.mark.parametrize("lags", [1, 3])
-def test_rows_with_gaps(lags):
+def test_rows_with_gaps():
     rows, _ = ring(1060, 6, 1.0, 0)
     rows[1000:1030, 3] += 1.5
     rows[np.random.default_rng(0).random(rows.shape) < 0.05] = np.nan
     model = StreamingKernelPCA(max_atoms=64, noise_variance=None, on_missing="marginal")
-    model.partial_fit(Monitor(StreamingKernelPCA(on_missing="marginal"), lags=lags).stack(rows[:1000])).refit()
-    monitor = Monitor(model, learn="none", lags=lags)
+    model.partial_fit(Monitor(StreamingKernelPCA(on_missing="marginal")).stack(rows[:1000])).refit()
+    monitor = Monitor(model, learn="none")
     monitor.update(rows[1000:])
     assert longest(monitor).features[0].feature == 3
     assert np.isfinite(longest(monitor).features[0][1:6]).all()

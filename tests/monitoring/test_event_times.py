@@ -18,7 +18,7 @@ CUTS = [5, 622, 623, 640, 651, 702, 803, 900]
 @pytest.mark.parametrize("times", [MINUTES, 7.5 * np.arange(1100)], ids=["dates", "numbers"])
 @pytest.mark.parametrize("cuts", [[], CUTS])
 def test_events_and_changes_have_the_times_of_their_rows(times, cuts):
-    monitor = Monitor(small_model(), smoothing=0.5, accept_after=60)
+    monitor = Monitor(small_model(), accept_after=60)
     record = updated(monitor, eventful_rows(), cuts, times)
     np.testing.assert_array_equal(record.time, times)
     for event in monitor.events_:
@@ -55,7 +55,7 @@ def test_tables_with_times_are_as_rows_with_times():
 def test_dates_have_gaps_as_seconds_do(max_gap):
     rows = normal_rows(100)
     seconds = 10 * np.arange(100) + 120 * (np.arange(100) >= 70)
-    numbers, dated = Monitor(small_model(), lags=2, max_gap=60.0), Monitor(small_model(), lags=2, max_gap=max_gap)
+    numbers, dated = Monitor(small_model(), max_gap=60.0), Monitor(small_model(), max_gap=max_gap)
     expected, found = numbers.update(rows, time=seconds), dated.update(rows, time=START + seconds)
     assert_same_records(found._replace(time=None), expected._replace(time=None))
     assert dated.model.to_bytes() == numbers.model.to_bytes()
@@ -63,7 +63,7 @@ def test_dates_have_gaps_as_seconds_do(max_gap):
         dated.update(rows, time=seconds + 10.0**9)
     with pytest.raises(ValueError, match="of row 0 is 1110 before"):
         dated.update(rows, time=START + seconds)
-    dated.reset_context().update(rows, time=seconds)
+    dated.reset().update(rows, time=seconds)
 
 
 def test_rows_with_times_may_follow_rows_without_but_not_the_other_way_round():
@@ -77,10 +77,10 @@ def test_rows_with_times_may_follow_rows_without_but_not_the_other_way_round():
         known = [event.start >= 630, event.end > 630, event.peak_row >= 630]
         assert [time is not None for time in (event.start_time, event.end_time, event.peak_time)] == known
     before = monitor.to_bytes()
-    with pytest.raises(ValueError, match=r"expected times, as rows had them up to 2026-05-04T18:19.*reset_context"):
+    with pytest.raises(ValueError, match=r"expected times, as rows had them up to 2026-05-04T18:19.*reset"):
         monitor.update(rows[:5])
     assert monitor.to_bytes() == before
-    monitor.reset_context().update(rows[:5])
+    monitor.reset().update(rows[:5])
 
 
 # Tables and texts

@@ -58,7 +58,7 @@ def test_events_of_a_log_are_those_of_the_definition(alarms):
     ("cuts", "parameters"),
     [
         ([], {}),
-        ([5, 622, 623, 640, 651, 702], {"smoothing": 0.3, "lags": 2}),
+        ([5, 622, 623, 640, 651, 702], {}),
         (list(range(10, 1100, 10)), {"quantile": 0.9}),
     ],
 )

@@ -1,7 +1,6 @@
 """What a user says of events: those that were fine raise no alarm again, and faults always do."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,18 +115,17 @@ def test_a_confirmed_fault_is_never_learned_however_long_it_lasts_and_whatever_c
     assert n_learned < monitor._state.n_learned <= n_learned + 280
 
 
-def test_confirmed_faults_are_alarms_below_the_level_of_a_bound_too():
-    # Half a million healthy rows would be needed for a level.
-    monitor, (_, event) = Monitor(false_alarms=1e-6), watching()
+def test_confirmed_faults_are_told_beyond_the_budget_and_take_nothing_from_it():
+    monitor, event = Monitor(most_events=1e-6), None
     monitor.update(healthy_rows(N_HEALTHY))
-    assert not monitor.update(broken_rows(40, 2, 1)).is_alarm.any()
-    monitor._state = replace(monitor._state, reviewed=watching()[0].confirm(event)._state.reviewed)
-    record = monitor.update(np.concatenate([broken_rows(40, 2, 2), broken_rows(40, 4, 3), healthy_rows(40, seed=4)]))
-    assert record.is_alarm[:40].all()
-    assert not record.is_alarm[80:].any()
-    n_known = monitor.bound_.n_known
-    monitor.update(broken_rows(400, 2, 5))
-    assert monitor.bound_.n_known <= n_known + 80
+    monitor.update(broken_rows(20, 2))
+    event = max(monitor.events_, key=lambda event: event.n_alarms)
+    monitor.confirm(event)
+    needed = monitor._state.alarms.counters[3]
+    for k in range(30):
+        record = monitor.update(np.concatenate([broken_rows(1, 2, k), healthy_rows(30, seed=k)]))
+        assert record.is_alarm[0]
+    assert monitor._state.alarms.counters[3] <= needed + 0.3
 
 
 def test_an_open_event_is_closed_by_what_is_said_of_it():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca.monitoring.lasting_changes import Cusum
+from streamkpca.monitoring.lasting_changes import LASTING, Cusum
 
 
 def slow_cusum(is_rare):
@@ -47,3 +47,16 @@ def test_a_change_is_dated_within_a_few_rows_though_sparse_rare_rows_came_long_b
     assert time is None
     assert piecewise.find_start(1300) == (start, None)
     assert whole.counts[whole.firsts >= start].sum() == np.count_nonzero(is_rare[start:])
+
+
+def test_a_change_is_dated_where_rare_rows_became_frequent_however_the_sum_began():
+    errors = []
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        is_rare = random.random(4000) < np.where(np.arange(4000) < 3000, 0.02, 0.6)
+        total, n_rows = Cusum(), 0
+        while total.excess < LASTING:
+            total, n_rows = total.advance(is_rare[n_rows : n_rows + 128], n_rows), n_rows + 128
+        errors.append(total.find_start(n_rows)[0] - 3000)
+    assert abs(np.median(errors)) <= 1
+    assert np.abs(errors).max() <= 200

@@ -1,6 +1,5 @@
-"""The compiled loops of rarities against their definitions; also run without the compiler and with bounds checks."""
+"""The compiled loops of monitors against their definitions; also run without the compiler and with bounds checks."""
 
-import bisect
 import itertools
 import math
 
@@ -9,77 +8,179 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamkpca.monitoring._loops import N_BINS, rank_scores, smooth_roots, take_logarithms
+from streamkpca.monitoring._loops import MOST_NEEDED, N_BINS, RAISED, follow_events, limit_rarities, rank_scores
+from streamkpca.monitoring._loops import take_logarithms as take
+from streamkpca.monitoring.recent import average, begin_anew, no_averages
 
 # Their logarithms, by which they are compared, tell all of these apart.
 SCORES = st.floats(1e-11, 1e14).map(lambda score: float(f"{score:.9g}"))
+CUTS = st.lists(st.integers(0, 600), max_size=5).map(sorted)
 
 
-@given(st.lists(st.floats(0.0, 1e300), max_size=20), st.floats(0.01, 1.0), st.floats(0.0, 1e300), st.integers(0, 20))
-def test_roots_are_averaged_wherever_the_run_is_cut(scores, smoothing, last, cut):
-    values = np.array(scores, dtype=np.float64)
-    found, parts = np.empty(len(values)), np.empty(len(values))
-    smooth_roots(values, smoothing, last, found)
-    mean = np.sqrt(last)
-    for score, smoothed in zip(scores, found, strict=True):
-        mean = (1.0 - smoothing) * mean + smoothing * np.sqrt(score)
-        assert smoothed == pytest.approx(mean**2, rel=1e-9, abs=1e-290)
-    cut = min(cut, len(values))
-    smooth_roots(values[:cut], smoothing, last, parts[:cut])
-    smooth_roots(values[cut:], smoothing, parts[cut - 1] if cut else last, parts[cut:])
-    # The root of a square is exact, unless the square underflows.
-    np.testing.assert_array_equal(parts[found > 1e-290], found[found > 1e-290])
+def pieces(n, cuts):
+    edges = [0, *(min(cut, n) for cut in cuts), n]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+# Averages of the last rows
 
 
 @given(
-    scores=st.lists(SCORES, max_size=300),
-    healthy=st.lists(SCORES, min_size=1, max_size=20),
-    cuts=st.lists(st.integers(0, 300), max_size=5).map(sorted),
-    most=st.sampled_from([1.0, 4.0]),
-    uncounted=st.sampled_from([3, 1000]),
+    st.lists(st.lists(st.just(math.nan) | st.floats(-1e6, 1e6), min_size=2, max_size=2), max_size=40),
+    CUTS,
+    st.booleans(),
 )
-@example(scores=[1e-3] * 300, healthy=[1e-4] * 200, cuts=[7], most=4.0, uncounted=5)
-@example(
-    scores=[0.01 * i for i in range(1, 300)],
-    healthy=[0.01 * i for i in range(1, 300)],
-    cuts=[],
-    most=1.0,
-    uncounted=1000,
-)
-def test_scores_are_ranked_among_healthy_ones_and_all_earlier_ones(scores, healthy, cuts, most, uncounted):
-    values, ordered = np.array(scores, dtype=np.float64), np.empty(len(healthy))
-    take_logarithms(np.sort(healthy), ordered)
-    counts, rarity, limited = np.zeros(N_BINS + 1), np.empty(len(values)), np.empty(len(values))
-    is_counted = np.arange(len(values)) % uncounted != 0
-    for start, stop in itertools.pairwise([0, *[min(cut, len(values)) for cut in cuts], len(values)]):
-        part = slice(start, stop)
-        rank_scores(values[part], is_counted[part], ordered, 0.5, most, counts, rarity[part], limited[part])
-    earlier = []
-    for i, score in enumerate(scores):
+def test_averages_are_those_of_a_plain_loop_with_gaps_wherever_the_run_is_cut(rows, cuts, begins_anew):
+    values, averages, found = np.array(rows).reshape(-1, 2), no_averages(2), []
+    for k, place in enumerate(pieces(len(values), cuts)):
+        if begins_anew and k == 1:
+            averages = begin_anew(averages)
+        part, averages = average(values[place], averages)
+        found.append(part)
+    last = np.concatenate(found)
+    anew = min(cuts[0], len(values)) if begins_anew and cuts else -1
+    for j in range(2):
+        mean, variance = None, 0.0
+        for i, number in enumerate(values[:, j]):
+            mean = None if i == anew else mean
+            # A column starts at its first number.
+            before = number if mean is None else mean
+            expected = [math.nan] * 2 if math.isnan(before) else [before, math.sqrt(variance)]
+            assert last[i, [j, 2 + j]] == pytest.approx(expected, rel=1e-9, abs=1e-6, nan_ok=True)
+            if not math.isnan(number):
+                mean = before + (number - before) / 8
+                variance = 7 / 8 * variance + 7 / 64 * (number - before) ** 2
+    whole, end = average(values, no_averages(2))
+    assert anew >= 0 or (whole.tobytes(), end.tobytes()) == (last.tobytes(), averages.tobytes())
+
+
+# Rarities
+
+
+@given(scores=st.lists(SCORES, max_size=60), healthy=st.lists(SCORES, min_size=1, max_size=20))
+def test_scores_are_ranked_among_healthy_ones(scores, healthy):
+    ordered, rarity = np.empty(len(healthy)), np.empty(len(scores))
+    take(np.sort(healthy), ordered)
+    rank_scores(np.array(scores, dtype=float), ordered, 0.5, rarity)
+    for score, found in zip(scores, rarity, strict=True):
         as_high = sum(other >= score for other in healthy)
         if score <= max(healthy):
-            assert rarity[i] == pytest.approx((len(healthy) + 1) / (as_high + 1), rel=1e-12)
+            assert found == pytest.approx((len(healthy) + 1) / (as_high + 1), rel=1e-12)
         else:
-            assert rarity[i] > len(healthy) + 1
-        # Earlier scores are compared by their levels, 32 for a factor of e.
-        level = math.floor((math.log(score) - math.log(1e-12)) * 32.0)
-        as_high, n = len(earlier) - bisect.bisect_left(earlier, level), len(earlier)
-        expected = min(rarity[i], most * (n + 1) / (as_high + 1)) if n >= 64 and is_counted[i] else rarity[i]
-        assert limited[i] == pytest.approx(expected, rel=1e-12)
-        if is_counted[i]:
-            bisect.insort(earlier, level)
-    assert counts[0] == len(earlier)
+            assert found > len(healthy) + 1
 
 
-def test_counts_are_halved_when_there_are_many():
-    counts, (rarity, limited) = np.zeros(N_BINS + 1), np.empty((2, 2**15))
-    low, high, ordered = np.full(2**15, 1e-6), np.ones(2**14), np.full(1, math.log(1e-6))
-    all_count = np.ones(2**15, dtype=bool)
-    rank_scores(low, all_count, ordered, 0.01, 1.0, counts, rarity, limited)
-    assert counts[0] == 2.0**15
-    # The first high score halves what is counted, so that there are as many low ones as high ones in the end.
-    rank_scores(high, all_count[: 2**14], ordered, 0.01, 1.0, counts, rarity, limited)
-    assert counts[0] == 2.0**15
-    rank_scores(high[:1], all_count[:1], ordered, 0.01, 1.0, counts, rarity, limited)
-    assert limited[0] == (2.0**15 + 1.0) / (2.0**14 + 1.0)
-    assert counts[0] == 2.0**14 + 1.0
+@given(seed=st.integers(0, 2**16), n=st.integers(0, 2500), cuts=CUTS, uncounted=st.sampled_from([3, 10_000]))
+@example(seed=0, n=2500, cuts=[1023, 1025], uncounted=10_000)
+def test_rarities_are_limited_by_their_rank_among_the_latest(seed, n, cuts, uncounted):
+    rarity = np.exp(np.random.default_rng(seed).exponential(3.0, n))
+    is_counted = np.arange(n) % uncounted != 1
+    counts, limited = np.zeros(N_BINS + 1), np.empty(n)
+    for part in pieces(n, cuts):
+        limit_rarities(rarity[part], is_counted[part], 10.0, counts, limited[part])
+    # Rarities are compared by their bins, of which there are 128 for a factor of e.
+    bins = np.minimum(np.log(rarity) * 128.0, 2047).astype(int)
+    weights, expected = np.zeros(2048), rarity.copy()
+    for i in np.flatnonzero(is_counted):
+        total = weights.sum()
+        if total >= 64:
+            expected[i] = min(rarity[i], 10.0 * (total + 1.0) / (weights[bins[i] :].sum() + 1.0))
+        weights *= 0.5 if total >= 1024 else 1.0
+        weights[bins[i]] += 1.0
+    np.testing.assert_allclose(limited, expected, rtol=1e-9)
+    assert counts[0] == pytest.approx(weights.sum(), rel=1e-12)
+
+
+# Events
+
+
+def follow(rarity, is_fault, threshold, end_after, allowance, parts):
+    """Return alarms and beginnings of rows that are judged in parts; between two parts, ten rows are skipped."""
+    n = len(rarity)
+    recent, counters = np.zeros(200), np.array([0.0, 2.0**40, 2.0**40, 0.0])
+    is_alarm, begins = np.zeros((2, n), dtype=bool)
+    for k, part in enumerate(parts):
+        if k and not isinstance(parts, list):
+            counters[1:3] += 10
+        follow_events(
+            rarity[part],
+            is_fault[part],
+            threshold,
+            end_after,
+            allowance[part],
+            recent,
+            counters,
+            is_alarm[part],
+            begins[part],
+        )
+    return is_alarm, begins
+
+
+def follow_slowly(rarity, is_fault, threshold, end_after, rate, positions):
+    """Return the same, from the definition, where rows have these positions."""
+    alarms, begins, needed = [], [], math.log10(threshold)
+    for i, (value, at) in enumerate(zip(rarity, positions, strict=True)):
+        is_open = bool(alarms) and at - positions[alarms[-1]] <= end_after
+        is_record = (
+            value >= threshold
+            and all(before < value for before in rarity[max(i - 200, 0) : i])
+            and (not begins or at - positions[begins[-1]] > end_after)
+            and (rate is None or min(math.log10(value), 6.0) >= needed)
+        )
+        if is_record or (is_fault[i] and not is_open):
+            begins.append(i)
+        if begins[-1:] == [i] or (is_open and (value >= threshold or is_fault[i])):
+            alarms.append(i)
+        if rate is not None:
+            needed = max(needed + 0.3 * is_record - 0.3 * rate, math.log10(threshold))
+    return alarms, begins
+
+
+@given(
+    seed=st.integers(0, 2**16),
+    n=st.integers(1, 600),
+    end_after=st.sampled_from([1, 10, 30]),
+    rate=st.sampled_from([None, 1 / 16, 1.0]),
+    n_faults=st.sampled_from([0, 30]),
+    cuts=CUTS,
+    skips=st.booleans(),
+)
+def test_events_begin_at_records_and_last_while_alarms_follow(seed, n, end_after, rate, n_faults, cuts, skips):
+    random = np.random.default_rng(seed)
+    # Powers of two, so that there are ties.
+    rarity = 2.0 ** random.choice(14, n, p=[0.7] + [0.3 / 13] * 13)
+    is_fault = np.zeros(n, dtype=bool)
+    is_fault[random.integers(0, n, n_faults)] = True
+    parts, allowance = pieces(n, cuts), np.full(n, math.inf if rate is None else rate)
+    positions = np.arange(n) + (10 * np.searchsorted(cuts, np.arange(n), side="right") if skips else 0)
+    is_alarm, begins = follow(rarity, is_fault, 64.0, end_after, allowance, tuple(parts) if skips else parts)
+    expected = follow_slowly(rarity, is_fault, 64.0, end_after, rate, positions)
+    assert (np.flatnonzero(is_alarm).tolist(), np.flatnonzero(begins).tolist()) == expected
+
+
+@given(
+    rises=st.lists(st.tuples(st.integers(1, 40), st.floats(0.0, 9.0)), min_size=1, max_size=80),
+    rate=st.sampled_from([1e-4, 1 / 64, 1 / 8]),
+    threshold=st.sampled_from([2.0, 100.0, 1000.0]),
+    has_faults=st.booleans(),
+)
+# As many as there may be: each is just rare enough for the next.
+@example(rises=[(1, 0.0)] + [(11, 2.0 + 0.3 * k) for k in range(15)], rate=1e-4, threshold=100.0, has_faults=False)
+@example(
+    rises=[(1, 2.0), (11, 2.01), *((11, 2.02 + 0.3 * k) for k in range(1, 15))],
+    rate=1e-4,
+    threshold=100.0,
+    has_faults=False,
+)
+@example(rises=[(201, 9.0)] * 30, rate=1e-4, threshold=100.0, has_faults=False)
+def test_no_sequence_breaks_the_budget_of_events(rises, rate, threshold, has_faults):
+    # Rows of a rarity after some that are common; above all records that rise.
+    rarity = np.concatenate([[*np.ones(wait - 1), 10.0**rise] for wait, rise in rises])
+    none = np.zeros(len(rarity), dtype=bool)
+    # Confirmed faults are told beside the budget, and take nothing from it.
+    is_fault = none | (has_faults & (np.arange(len(rarity)) % 50 == 7) & (rarity < threshold))
+    _, begins = follow(rarity, is_fault, threshold, 10.0, np.full(len(rarity), rate), [slice(None)])
+    # In each window of T rows: what has begun beyond a T, less the least before.
+    beyond = np.concatenate([[0], np.cumsum(begins & ~is_fault)]) - rate * np.arange(len(begins) + 1)
+    in_advance = (MOST_NEEDED - math.log10(threshold) + RAISED) / RAISED
+    assert (beyond - np.minimum.accumulate(beyond)).max() <= in_advance + 1e-6

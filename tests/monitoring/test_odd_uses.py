@@ -21,7 +21,7 @@ def test_a_feature_without_numbers_is_no_cause():
         rows[start, 3] += 3.0
         rows[start + 1 : start + 8, 3] = np.nan
     model = StreamingKernelPCA(max_atoms=32, on_missing="marginal", noise_variance=None)
-    monitor = Monitor(model, lags=3, smoothing=0.1)
+    monitor = Monitor(model)
     monitor.update(rows)
     causes = [cause for event in monitor.events_ for cause in event.features]
     assert causes
@@ -69,7 +69,7 @@ def test_an_event_ends_with_its_recording():
     monitor.update(ROWS, time=CLOCK)
     before = monitor.n_events_
     monitor.update(bad, time=CLOCK[-1] + np.arange(30))
-    monitor.reset_context().update(bad, time=np.arange(30.0))
+    monitor.reset().update(bad, time=np.arange(30.0))
     monitor.update(ROWS[:40], time=30.0 + np.arange(40.0))
     assert monitor.n_events_ == before + 2
     assert all(type(event.start_time) is type(event.end_time) for event in monitor.events_)
@@ -82,7 +82,7 @@ def test_alarms_are_forgotten_though_another_thread_updates():
     assert old
     writer = threading.Thread(target=monitor.update, args=(np.tile(ROWS, (10, 1)),))
     writer.start()
-    monitor.forget_alarms()
+    monitor.reset(events=True)
     writer.join()
     assert not old & {event.start for event in monitor.events_}
 
@@ -124,7 +124,7 @@ def test_names_that_a_terminal_obeys_are_shown_in_letters():
     monitor.update(pd.DataFrame(ROWS, columns=columns))
     for j in (0, 1, 3):
         monitor.update(pd.DataFrame(ROWS[:1] + 9.0 * (np.arange(4) == j), columns=columns))
-        monitor.reset_context()
+        monitor.reset()
         assert monitor.events_[-1].features[0].feature == columns[j]
         assert str(monitor.events_[-1]).isprintable()
     with pytest.raises(ValueError, match="The feature names") as refused:

@@ -96,7 +96,7 @@ def test_an_open_event_is_reported_once_it_is_long_enough():
     assert monitor.events_[-1].start == 640
     # That it was read does not settle how it is reported.
     monitor.min_duration = 20
-    assert monitor.reset_context().n_events_ == before
+    assert monitor.reset().n_events_ == before
 
 
 def test_calm_rows_end_an_event_after_as_many_as_are_asked_for():

@@ -88,7 +88,7 @@ def test_no_phase_is_unknown_before_a_period_has_passed():
     # Recordings count together, whatever lies between them.
     monitor = Monitor(period=timedelta(days=1))
     monitor.update(rows[:200], time=dates[:200])
-    again = monitor.reset_context().update(rows[200:640], time=dates[200:] + np.timedelta64(9, "D")).threshold
+    again = monitor.reset().update(rows[200:640], time=dates[200:] + np.timedelta64(9, "D")).threshold
     assert np.isinf(again[:89]).all()
     assert np.isfinite(again[120:]).all()
 
@@ -124,11 +124,10 @@ def test_dates_with_a_zone_count_in_utc():
     np.testing.assert_allclose(seen[:, 3:], [phase(k / PERIOD) for k in range(48)], atol=1e-6)
 
 
-def test_a_row_has_one_phase_whatever_the_lags():
-    monitor = Monitor(period=4, lags=3)
-    seen = monitor.stack([[1.0], [2.0], [3.0]], first=2)
-    np.testing.assert_array_equal(seen[:, :3], Monitor(lags=3).stack([[1.0], [2.0], [3.0]]))
-    np.testing.assert_allclose(seen[:, 3:], [phase(0.5), phase(0.75), phase(0.0)], atol=1e-6)
+def test_phases_count_from_the_first_row():
+    seen = Monitor(period=4).stack([[1.0], [2.0], [3.0]], first=2)
+    np.testing.assert_array_equal(seen[:, 0], [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(seen[:, 1:], [phase(0.5), phase(0.75), phase(0.0)], atol=1e-6)
 
 
 def test_rows_with_gaps_have_whole_phases():
@@ -180,9 +179,6 @@ def test_a_model_that_learned_without_phases_is_refused():
         learned = small_model().partial_fit(normal_rows(n, 5))
         with pytest.raises(ValueError, match=r"it has learned rows of 5 features with the kernel RBF.* compares none"):
             Monitor(learned, period=PERIOD)
-    learned = small_model(RBF(0.2).on([0, 1, 2]) * RBF(1.0).on([3, 4])).partial_fit(normal_rows(100, 5))
-    with pytest.raises(ValueError, match="with lags=2 the model should have learned stacked rows, but 3 features"):
-        Monitor(learned, period=PERIOD, lags=2)
 
 
 def test_refused_calls_change_nothing():

@@ -18,7 +18,7 @@ def scale_of(logs):
 
 
 def rarity_of(scale, scores):
-    return Views(None, (scale,)).rarity_of(scores[None])
+    return scale.rank(scores)
 
 
 # Quarters, so that there are ties.
@@ -74,11 +74,33 @@ def test_isolated_anomalies_among_healthy_scores_are_left_out_and_a_value_that_r
     assert len(RarityScale.fit(random.standard_t(3, size=n) ** 2).logs) >= 0.97 * n
 
 
-def test_views_that_agree_count_once_and_independent_ones_twice():
-    scores = np.random.default_rng(0).exponential(size=(2, 2000))
-    assert Views.fit(None, scores[:1]).rarity_divisor == 1.0
-    assert Views.fit(None, scores[[0, 0]]).rarity_divisor == 1.0
-    assert 1.7 <= Views.fit(None, scores).rarity_divisor <= 2.0
+@pytest.mark.parametrize("n_views", [1, 2, 3])
+def test_views_are_joined_by_the_root_of_squares_and_ranked_once_more(n_views):
+    random = np.random.default_rng(n_views)
+    # No gaps, so that all are kept.
+    scores = random.uniform(1.0, 2.0, size=(n_views, 499))
+    views = Views.fit(None, None, scores)
+
+    def rank(value, healthy):
+        return (len(healthy) + 1) / (np.count_nonzero(healthy >= value * (1.0 - 1e-12)) + 1)
+
+    def join(row):
+        each = [rank(value, healthy) for value, healthy in zip(row, scores, strict=True)]
+        return math.exp(math.sqrt(sum(math.log(r) ** 2 for r in each)))
+
+    joined = np.array([join(row) for row in scores.T])
+    fresh = random.uniform(0.9, 1.9, size=(n_views, 50))
+    rarities = views.rank_each(fresh)
+    expected = [[rank(value, healthy) for value in view] for view, healthy in zip(fresh, scores, strict=True)]
+    np.testing.assert_allclose(rarities, expected, rtol=1e-12)
+    is_inside = (found := np.array([join(row) for row in fresh.T])) <= joined.max()
+    expected = [rank(value, joined) for value in found[is_inside]]
+    np.testing.assert_allclose(views.rank(rarities)[is_inside], expected, rtol=1e-9)
+    # For the healthy rows themselves, the share from a rarity on is as promised.
+    of_healthy = views.rank(views.rank_each(scores))
+    assert all(np.mean(of_healthy >= r) <= 1.0 / r for r in (2.0, 10.0, 100.0))
+    assert (Views().rank_each(fresh) == 1.0).all()
+    assert (Views().rank(rarities) == 1.0).all()
 
 
 # Healthy rows
@@ -101,7 +123,7 @@ def test_independent_healthy_rows_raise_the_promised_alarms(kind, d):
     shares = []
     for seed in range(3):
         rows = KINDS[kind](np.random.default_rng([seed, d, len(kind)]), (4700, d))
-        shares.append(Monitor().update(rows).is_alarm[2700:].mean())
+        shares.append((Monitor(quantile=0.99).update(rows).rarity[2700:] >= 100.0 * (1.0 - 1e-9)).mean())
     # Of Poisson numbers with mean 1, one in 52 is 4 or more, and one in 273 is 5 or more: no level is nearer to 100.
     least = 0.2 if (kind, d) == ("Poisson 1", 1) else 0.4
     assert least <= np.mean(shares) / 0.01 <= 1.6, shares
