@@ -120,15 +120,11 @@ class Found:
 
     def _update(self, rows: Any, times: Any, n_healthy: int) -> MonitorRecord:
         """Update the monitor with rows of which the first are declared healthy."""
-        parts = [slice(None, n_healthy), slice(n_healthy, None)] if 0 < n_healthy < len(rows) else [slice(None)]
-        records = [
-            self.monitor.update(
-                rows[part], time=None if times is None else times[part], healthy=part.stop is not None or n_healthy > 0
-            )
-            for part in parts
-        ]
-        if len(records) == 1:
-            return records[0]
+        records = []
+        for part, healthy in ((slice(None, n_healthy), True), (slice(n_healthy, None), False)):
+            if len(rows[part]):
+                when = None if times is None else times[part]
+                records.append(self.monitor.update(rows[part], time=when, healthy=healthy))
         joined: Any = [None if column[0] is None else np.concatenate(column) for column in zip(*records, strict=True)]
         return MonitorRecord(*joined)
 
