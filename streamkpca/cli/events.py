@@ -149,28 +149,28 @@ class Found:
         """The number of events so far, with one of before that went on."""
         return self.monitor.n_events_ - self._n_before + (self._n_before in self._events)
 
-    @property
-    def _judge(self) -> EventJudge:
-        return EventJudge(self._events, self.n_rows, self._n_fitted)
+    def _judge(self, report: Report) -> EventJudge:
+        return EventJudge(self._events, self.n_rows, self._n_fitted, report.is_declared)
 
     def report(self) -> Report:
         """Return the list of these files."""
         report = self.monitor.report()
-        known = dict(number_events(self.monitor))
+        judge = self._judge(report)
         return replace(
             report,
-            lines=self._judge.list_lines(),
+            lines=judge.list_lines(),
             changes=tuple(self.changes),
             n_rows=self.n_rows,
             n_events=self.n_events,
-            least_severity=self._judge.least_severity,
+            least_severity=judge.least_severity,
+            n_fitted=self._n_fitted,
             places=self.places,
-            confirmed={event.group: n for n, event in known.items() if event.feedback == "confirmed"},
         )
 
     def news(self, *, rare: bool, live: bool) -> Iterator[Facts]:
         """Yield changes, and events, all or rare ones, that were not told yet; `live` ones before they have ended."""
-        report, judge = self.report(), self._judge
+        report = self.report()
+        judge = self._judge(report)
         for change in self.changes[self._n_changes_told :]:
             yield report.describe_change(change) | self._machine
         self._n_changes_told = len(self.changes)
@@ -207,7 +207,7 @@ class Found:
         times = np.concatenate([record.time for record in records]) if records[0].time is not None else None
         rows = np.concatenate(self._numbers)
         # The rows whose numbers are still known.
-        begin, lines = self.n_rows - len(rows), self._judge.list_lines()
+        begin, lines = self.n_rows - len(rows), self.report().lines
         worst = {line.worst: line.events[line.worst] for line in lines}
         worst = {number: e for number, e in worst.items() if e.start >= first + begin and e.features}
         figure: Any = plots.make_figure(width=11.0, height=8.5 if worst else 4.5)

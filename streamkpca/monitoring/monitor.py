@@ -482,7 +482,7 @@ class Monitor(SavedWithModel[MonitorState]):
         events, n_events = self.events_, self.n_events_
         numbered = dict(enumerate(events, start=n_events - len(events) + 1))
         n_fitted = max(state.model.n_rows - state.n_rows, 0)
-        judge = EventJudge(numbered, state.n_rows, n_fitted)
+        judge = EventJudge(numbered, state.n_rows, n_fitted, state.is_declared)
         is_dated = isinstance(state.last_time, np.datetime64)
         return Report(
             lines=judge.list_lines(),
@@ -492,6 +492,7 @@ class Monitor(SavedWithModel[MonitorState]):
             n_events=n_events,
             least_severity=judge.least_severity,
             n_fitted=n_fitted,
+            is_declared=state.is_declared,
             seconds_per_row=state.all_time_passed / max(state.n_rows - 1, 1) if is_dated else None,
             confirmed={event.group: n for n, event in numbered.items() if event.feedback == "confirmed"},
         )
