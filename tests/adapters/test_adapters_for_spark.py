@@ -206,6 +206,6 @@ def test_invalid_frames_are_refused_before_a_job_runs(spark):
 def test_the_examples_run(spark):
     """Those of the documentation that doctest skips, as they need Spark."""
     examples = "\n\n".join(map(inspect.getdoc, (for_spark.fit, for_spark.transform)))
-    test = doctest.DocTestParser().get_doctest(examples, {"spark": spark}, "for_spark", None, None)
-    assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 6
+    test = doctest.DocTestParser().get_doctest(examples, {}, "for_spark", None, None)
+    assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 10
     assert doctest.DocTestRunner().run(test).failed == 0
