@@ -10,6 +10,7 @@ from streamkpca._core.arrays import Array, Indices, Positions
 from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
 from streamkpca._core.reservoir import origins_of
 from streamkpca.components import spectrum
+from streamkpca.components.certificates import eigenvalue_bounds
 from streamkpca.components.noise import fewest_that_hold, noise_variance_for
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.components.weights import MOST_ROUNDS, Optimiser, fit_weights
@@ -222,7 +223,7 @@ def refit(
         projection=projection,
         offset=found.mean @ axes,
         eigenvalues=found.eigenvalues,
-        eigenvalue_bounds=spectrum.eigenvalue_bounds(moments, inside, best.eigenvalues, center=settings.center),
+        eigenvalue_bounds=eigenvalue_bounds(moments, inside, best.eigenvalues, center=settings.center),
         explained_variance_ratio=shares,
         noise_variance=noise_variance,
         total_weight=moments.total_weight,
