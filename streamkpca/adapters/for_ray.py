@@ -22,7 +22,7 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
     template, weight_column
         As for `for_dask.fit`.
     dataset : ray.data.Dataset
-        All columns but that of the weights are features, of numbers; for missing values see `on_missing`.
+        All columns but that of the weights are features, of numbers; for missing values see `missing`.
 
     Returns
     -------

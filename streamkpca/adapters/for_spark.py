@@ -37,7 +37,7 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
     template, weight_column
         As for `for_dask.fit`.
     frame : pyspark.sql.DataFrame
-        All columns but that of the weights are features, of numbers or booleans; for nulls see `on_missing`.
+        All columns but that of the weights are features, of numbers or booleans; for nulls see `missing`.
 
     Returns
     -------

@@ -61,7 +61,7 @@ def watch(
         raise click.UsageError(f"event {min(both):,}: --accept and --confirm contradict each other; give one of them")
     for path, its_files, its in _each_machine(files, options):
         # Rows without gaps are scored and learned as they are without this.
-        saved = Saved(Monitor().model.set_params(on_missing="marginal"))
+        saved = Saved(Monitor().model.set_params(missing="marginal"))
         if path is not None:
             check_target(path, its_files)
             saved = read_saved(path, fitted=False) if Path(path).exists() or accept or confirm else saved

@@ -85,7 +85,7 @@ class Monitor(SavedWithModel[MonitorState]):
     model : StreamingKernelPCA, optional
         The model that scores and learns; it belongs to the monitor from then on. Rows that it has learned must be as
         `stack` makes them. By default one with ``kernel=RBF().in_units("std")``, ``max_atoms=128`` and
-        ``noise_variance=None``. With ``on_missing="marginal"`` rows are scored and learned by the numbers that they
+        ``noise_variance=None``. With ``missing="marginal"`` rows are scored and learned by the numbers that they
         have; with "skip", rows with NaN get no score. With `period` it is a copy, its kernel times one of the phase.
     period : int, float or timedelta, optional
         Length of a cycle, such as a day: rows (int), or time (timedelta; float in units of the times, seconds where
@@ -324,7 +324,7 @@ class Monitor(SavedWithModel[MonitorState]):
                [3., 2.]])
         """
         X, time = without_times(X, time)
-        rows = check_parts(X, None, None, gaps=self.model.on_missing == "marginal")
+        rows = check_parts(X, None, None, gaps=self.model.missing == "marginal")
         n, d = rows.shape
         out, before = np.empty((n, self.lags * d)), np.repeat(rows[:1], self.lags - 1, axis=0)
         for place, part in parts_of(rows, 2 * d * self.lags):
@@ -415,9 +415,7 @@ class Monitor(SavedWithModel[MonitorState]):
         # A parameter that the file lacks is refused by its check, not taken for its default.
         monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
         if record["state"] is not None:
-            state = restore_state(
-                record["state"], monitor.lags, n_phases(monitor.period), model.on_missing == "marginal"
-            )
+            state = restore_state(record["state"], monitor.lags, n_phases(monitor.period), model.missing == "marginal")
             learned, width = monitor._learned, monitor._scorer.width(state.n_features)
             if monitor.false_alarms != (None if state.bound is None else state.bound.false_alarms):
                 raise ValueError("its bound is another one")
@@ -603,14 +601,14 @@ class Monitor(SavedWithModel[MonitorState]):
             )
         X, time = without_times(X, time)
         state, settings = self._state, self.model.settings()
-        width, names, skips, gaps = None, None, settings.on_bad_rows == "skip", settings.on_missing != "raise"
+        width, names, leaves_out = None, None, settings.missing != "raise"
         if state is not None:
             width, names = state.n_features, state.names
         elif learned is not None:
             width = n_features_of(learned.n_features, self.lags, self.period)
             names = learned.names.tolist()[:width] if learned.names is not None and self.lags == 1 else None
         expected = None if names is None else np.array(names, dtype=object)
-        rows = check_parts(X, width, expected, finite=not skips, gaps=gaps, learner="give its model")
+        rows = check_parts(X, width, expected, finite=not leaves_out, learner="give its model")
         if state is None and names is None and (given := feature_names(X)) is not None:
             names = [str(name) for name in given]
         n, times = len(rows), None

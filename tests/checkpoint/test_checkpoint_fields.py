@@ -20,7 +20,7 @@ SETTINGS = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20}
 MODELS = {
     "young": StreamingKernelPCA(2, **SETTINGS).partial_fit(ROWS[:70]).refit(),
     "fixed": StreamingKernelPCA(2, kernel=kernels.RBF(0.3), **SETTINGS).partial_fit(ROWS).refit(),
-    "gaps": StreamingKernelPCA(2, on_missing="marginal", axes="likelihood", **SETTINGS).partial_fit(WITH_GAPS).refit(),
+    "gaps": StreamingKernelPCA(2, missing="marginal", axes="likelihood", **SETTINGS).partial_fit(WITH_GAPS).refit(),
     "exact": StreamingKernelPCA(2, kernel="linear", max_atoms=None, block_size=16, tolerance=0.0).partial_fit(ROWS),
     "waiting": StreamingKernelPCA(2).partial_fit(ROWS[:20]),
 }

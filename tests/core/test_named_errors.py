@@ -136,7 +136,7 @@ def test_warnings_point_at_the_line_that_called(call, tmp_path):
      (ChangeDetector(MODEL).update, ""), (MODEL.novelty, ""), (MODEL.inverse_transform, ""), (Linear().matrix, "")],
 )  # fmt: skip
 def test_only_calls_that_can_learn_bad_rows_advise_how(call, advice):
-    skip, use = ' on_bad_rows="skip" to leave them out', ', on_missing="marginal" to use what they have'
+    skip, use = ' missing="skip" to leave them out', ', missing="marginal" to use what they have'
     for X, remedy in [([[np.nan, 1.0]], skip + use), ([[np.inf, 1.0]], skip)]:
         with pytest.raises(ValueError, match=f"drop or impute such rows first{advice}{remedy if advice else ''}$"):
             call(X)

@@ -28,7 +28,7 @@ FOREIGN = ("object has no", "NoneType", "bad_alloc", "must be str", "Error(", "T
 CLAIMS = (0, 1, 127, 128, 255, 2**16, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1)
 WAYS = [
     {},
-    {"on_bad_rows": "skip", "on_missing": "marginal", "looks": True},
+    {"on_bad_rows": "skip", "missing": "marginal", "looks": True},
     {"time": ["t"], "on_bad_rows": "skip"},
 ]
 

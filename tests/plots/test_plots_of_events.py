@@ -150,7 +150,7 @@ def test_projections_are_coloured_by_times_of_any_kind(times):
 @pytest.mark.parametrize("times", TIMES)
 def test_an_event_of_one_row_is_drawn_over_times_of_any_kind(times):
     monitor, rows = Monitor(), np.random.default_rng(2).normal(size=(300 + N, 3))
-    monitor.model.set_params(on_missing="marginal")
+    monitor.model.set_params(missing="marginal")
     rows[310] += 9.0
     rows[305, 1] = np.nan
     monitor.update(rows)
