@@ -1,7 +1,7 @@
 """From the moments of rows to weights, axes, and the snapshot that answers.
 
 likelihood : the Gaussian model of Tipping's sparse weights
-weights : three optimisers of it
+weights : three optimizers of it
 noise : the noise variance, which decides how many weights are zero
 spectrum : principal axes and eigenvalues from moments
 refit : all of this in one call, from candidates and moments to a snapshot

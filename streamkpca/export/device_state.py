@@ -257,7 +257,7 @@ def kernel_of_device(kernel: Kernel, n_features: int) -> tuple[int, Array, float
         return LINEAR_KERNEL, scale, unit
     raise ValueError(
         f"expected an RBF or linear kernel, with a unit for each feature, but got {kernel!r}, which devices "
-        "do not learn with; give the model such a kernel, or export it without learning (learns=False)"
+        "do not learn with; give the model such a kernel, or export it without learning, by to_c"
     )
 
 

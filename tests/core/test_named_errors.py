@@ -47,7 +47,7 @@ CALLS = {
     ),
     "columns": (lambda: RBF(1.0).on(2).check_width(2), r"OnColumns\.check_width: the kernel .* uses column 2"),
     "units": (lambda: RBF(1.0).in_units([1.0]).check_width(2), r"InUnits\.check_width: the kernel has units for 1"),
-    "a function": (lambda: to_c(MODEL, learns=True, dtype="double"), r"to_c: expected dtype"),
+    "a function": (lambda: to_c(MODEL, dtype="single"), r"to_c: dtype must be one of"),
     "a function that needs a fitted model": (
         lambda: to_device(StreamingKernelPCA(max_atoms=8)),
         r"to_device needs a fitted StreamingKernelPCA",
