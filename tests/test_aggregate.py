@@ -10,8 +10,9 @@ from comparisons import rounding_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import CheckpointError, KernelPCA, StreamingKernelPCA, kernels
+from streamkpca import KernelPCA, StreamingKernelPCA, kernels
 from streamkpca.aggregate import Aggregate
+from streamkpca.errors import CheckpointError
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkpca import NotFittedError, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
+from streamkpca.errors import NotFittedError
 from streamkpca.fleet import find_odd_machines
 from streamkpca.kernels import RBF, Linear
 

@@ -18,9 +18,10 @@ import dask.dataframe as dd
 import distributed
 import pandas as pd
 
-from streamkpca import NotFittedError, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
 from streamkpca.adapters import for_dask, partition
 from streamkpca.aggregate import Aggregate
+from streamkpca.errors import NotFittedError
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,10 @@ pytest.importorskip("pandas", reason="partitions are tables of pandas; needs the
 import pandas as pd
 import pyarrow
 
-from streamkpca import KernelPCA, NotFittedError, StreamingKernelPCA
+from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.adapters import for_spark, partition
 from streamkpca.adapters.partition import begin, merge
+from streamkpca.errors import NotFittedError
 
 X = np.random.default_rng(0).normal(size=(900, 3))
 NAMES = ["load", "heat.in", "fl`ow"]

@@ -6,11 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from streamkpca import CheckpointError, StreamingKernelPCA, kernels
+from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.changes.detector import _STATE as CHANGES
 from streamkpca.checkpoint.archive import header_text, read_archive, write_archive
 from streamkpca.checkpoint.fields import RULES
 from streamkpca.checkpoint.table import STATE
+from streamkpca.errors import CheckpointError
 from streamkpca.monitoring.state import _STATE as MONITOR
 
 ROWS = np.random.default_rng(0).normal(size=(300, 3))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from exports import OF_THE_CALLER, drawn_rows, plain, streamed
 
-from streamkpca import KernelPCA, NotFittedError, StreamingKernelPCA, export
+from streamkpca import KernelPCA, StreamingKernelPCA, export
+from streamkpca.errors import NotFittedError
 from streamkpca.kernels import RBF, Linear
 
 WRITERS = {"to_c": (export.to_c, "C"), "to_onnx": (export.to_onnx, "ONNX")}

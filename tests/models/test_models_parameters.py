@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, SparsityError, StreamingKernelPCA
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.errors import SparsityError
 from streamkpca.kernels import RBF, Linear, Matern, Polynomial
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3))

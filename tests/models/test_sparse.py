@@ -3,9 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import KernelPCA, SparseKernelPCA, SparsityWarning, StreamingKernelPCA
+from streamkpca import KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.components import refit, weights
 from streamkpca.components.weights import fit_weights
+from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
 
 SEEDS = st.integers(0, 10**6)
