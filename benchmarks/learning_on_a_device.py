@@ -26,7 +26,7 @@ from real_streams import Stream, read_families
 from scipy.cluster.vq import kmeans2
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.export import from_device, to_c
+from streamkpca.export import from_device, to_c_learner
 from streamkpca.export.device_state import MEMORY, layout_of
 
 # A peer learns the gateway's rows and then scores and learns later ones, in so many numbers of 4 bytes.
@@ -158,7 +158,7 @@ def run_device(model: StreamingKernelPCA, rows: Array, n_last: int) -> tuple[Arr
     )
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder) / "device.c", Path(folder) / "device.so"
-        source.write_text(to_c(model, name="device", learns=True), encoding="ascii")
+        source.write_text(to_c_learner(model, name="device"), encoding="ascii")
         flags = "-std=c99 -O2 -ffp-contract=off -shared -fPIC".split()
         subprocess.run([COMPILER or "cc", *flags, str(source), "-o", str(library), "-lm"], check=True)
         device = ctypes.CDLL(str(library))

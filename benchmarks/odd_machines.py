@@ -18,7 +18,7 @@ import numpy as np
 from common import Array, Figures, draw_slow, make_table, run, time_call
 
 from streamkpca import StreamingKernelPCA
-from streamkpca.fleet import OddMachine, odd
+from streamkpca.fleet import OddMachine, find_odd_machines
 
 NOISE, STUCK = 0.1, 0.3
 LARGE = {"phase": 0.2, "gain": 0.15, "noise": 0.5, "stuck": STUCK, "drift": 0.5}
@@ -136,12 +136,12 @@ def judge_fleets(
     for size in sizes:
         for _ in range(max(n_fleets * 10 // size, 2)):
             fleet = dict(enumerate(draw_some(machines.healthy, size, random)))
-            n_false += sum(map(is_found, odd(fleet)))
+            n_false += sum(map(is_found, find_odd_machines(fleet)))
             counted += 1
     lines: dict[str, list[tuple[bool, bool, bool]]] = {}
     for number, ((name, size), sensors, model) in enumerate(machines.faulty):
         healthy = draw_some(machines.healthy, sizes[number % len(sizes)] - 1, random)
-        found = odd({**dict(enumerate(healthy)), "faulty": model})
+        found = find_odd_machines({**dict(enumerate(healthy)), "faulty": model})
         it = next(machine for machine in found if machine.name == "faulty")
         is_right = bool(it.features) and it.features[0] in sensors
         lines.setdefault(f"{name} {size:g}", []).append((is_found(it), found[0] is it, is_right))
@@ -152,12 +152,12 @@ def judge_fleets(
         n_odd = 3 * size // 10
         fleet = dict(enumerate(draw_some(machines.healthy, size - n_odd, random)))
         fleet |= {-1 - i: faulty[2] for i, faulty in enumerate(draw_some(large, n_odd, random))}
-        several += [is_found(machine) for machine in odd(fleet) if machine.name < 0]
+        several += [is_found(machine) for machine in find_odd_machines(fleet) if machine.name < 0]
         fleet = dict(
             enumerate(draw_some(machines.healthy, size // 2, random) + draw_some(machines.others, size // 2, random))
         )
         fleet[-1] = draw_some(large, 1, random)[0][2]
-        found = odd(fleet)
+        found = find_odd_machines(fleet)
         kinds += [is_found(machine) for machine in found if machine.name < 0]
         false_kinds += sum(is_found(machine) for machine in found if machine.name >= 0)
     return {
@@ -181,7 +181,7 @@ def judge_fleets(
 def time_comparison(models: list[StreamingKernelPCA], count: int) -> float:
     """Return the processor time of a comparison of many states."""
     fleet = {i: models[i % len(models)] for i in range(count)}
-    return time_call(odd, fleet)[0]
+    return time_call(find_odd_machines, fleet)[0]
 
 
 # Plants, share of the usual rows, sizes of fleets, healthy machines, faulty ones of a fault, fleets, states compared.

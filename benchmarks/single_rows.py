@@ -7,6 +7,9 @@ after a refit count. Microseconds of the clock; peers take turns in the same pro
 * scikit-learn's `KernelPCA` of 4,000 rows, and `Nystroem` of 128 rows with `IncrementalPCA`;
 * River's `HalfSpaceTrees`, from dicts that were made and scaled before; pyod's `KPCA` of 1,000 rows;
 * **a loop of that length** takes as long as one transform and touches almost no memory: its tail is the machine's.
+
+How long is the longest stall? New models and monitors with their defaults learn 20,000 rows of 8 or 32 features in
+blocks of 32, and every call is timed, in milliseconds: searches for a width and for atoms, moves and refits count.
 """
 
 import time
@@ -19,6 +22,7 @@ import numpy.typing as npt
 from common import Array, Figures, Sheet, is_installed, make_table, run
 
 from streamkpca import StreamingKernelPCA
+from streamkpca.monitoring import Monitor
 
 Nanoseconds = npt.NDArray[np.int64]
 Call = Callable[[Any], object]
@@ -33,6 +37,9 @@ WARM_UP = 3000
 # Rows learned before, rows that come one at a time, and rows of the peers.
 AMOUNTS = {"whole": (2_000_000, 100_000, 4000), "quick": (200_000, 10_000, 2000), "tiny": (20_000, 2000, 500)}
 N_PYOD_ROWS = 1000
+# Rows of a stream that is learned in small blocks, and rows of a block.
+N_STALL_ROWS = {"whole": 20_000, "quick": 20_000, "tiny": 1280}
+STALL_BLOCK = 32
 
 
 class Spin:
@@ -110,6 +117,16 @@ def summarise(nanoseconds: Nanoseconds) -> dict[str, float]:
     return {"median": float(median), "mean": mean, "p99": float(p99), "p99.9": float(p999)}
 
 
+def time_blocks(make: Callable[[], Any], name: str, n_features: int, n_rows: int) -> dict[str, float]:
+    """Time each block of a new stream, in milliseconds, after another one whose loops are compiled."""
+    rows = Sheet(n_features).draw(n_rows)
+    blocks = [rows[i : i + STALL_BLOCK] for i in range(0, n_rows, STALL_BLOCK)]
+    for _ in range(2):
+        nanoseconds = time_rows([getattr(make(), name)], blocks)[0]
+    median, p999, most = np.quantile(nanoseconds, [0.5, 0.999, 1.0]) / 1e6
+    return {"median": float(median), "p99.9": float(p999), "maximum": float(most)}
+
+
 def measure(size: str, data: Path | None) -> Figures:
     """Time the model and its peers in turns."""
     n_before, n_rows, n_peer_rows = AMOUNTS[size]
@@ -147,16 +164,31 @@ def measure(size: str, data: Path | None) -> Figures:
         note(trees, make_dicts(chunk[: UNCOUNTED + PEER_TURN]))
         for name, call in peers.items():
             note({name: call}, rows[: UNCOUNTED + PEER_TURN])
-    return {"microseconds": {name: summarise(np.concatenate(parts)) for name, parts in found.items()}}
+    streams: dict[str, tuple[Callable[[], Any], str]] = {
+        "model": (StreamingKernelPCA, "partial_fit"),
+        "monitor": (Monitor, "update"),
+    }
+    stalls = {
+        f"{name}, {n_features} features": time_blocks(make, call, n_features, N_STALL_ROWS[size])
+        for name, (make, call) in streams.items()
+        for n_features in (8, 32)
+    }
+    microseconds = {name: summarise(np.concatenate(parts)) for name, parts in found.items()}
+    return {"microseconds": microseconds, "blocks": stalls}
 
 
 def describe(figures: Figures) -> str:
     """Return a line for each call."""
     columns = ["median", "mean", "p99", "p99.9"]
     lines = figures["microseconds"].items()
-    return make_table(
+    table = make_table(
         ["microseconds", *columns], [[name, *(line[column] for column in columns)] for name, line in lines]
     )
+    if "blocks" not in figures:
+        return table
+    columns = ["median", "p99.9", "maximum"]
+    stalls = [[name, *(line[column] for column in columns)] for name, line in figures["blocks"].items()]
+    return f"{table}\n\n{make_table(['milliseconds of a block', *columns], stalls)}"
 
 
 if __name__ == "__main__":

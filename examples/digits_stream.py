@@ -63,8 +63,9 @@ print(f"smallest cosine of the axes with the exact: {cosine:.3f}")
 
 figure = plots.make_figure(width=14, height=4.6)
 left, middle, right = figure.subplots(1, 3)
-plots.draw_projections(ours * np.sign((ours * theirs).sum(axis=0)), groups=digits, ax=left)
-plots.draw_projections(theirs, groups=digits, ax=middle)
+for axes, projections in ((left, ours * np.sign((ours * theirs).sum(axis=0))), (middle, theirs)):
+    dots = axes.scatter(*projections[:, :2].T, s=4, c=digits, cmap="tab10", linewidths=0)
+    axes.legend(*dots.legend_elements(), fontsize="x-small", ncols=2)
 left.set_title(f"streaming, from {stream.n_active_} digits")
 middle.set_title(f"exact, from all {len(rows):,} digits")
 right.bar(np.arange(10) - 0.2, stream.eigenvalues_, width=0.4, label="streaming")

@@ -39,14 +39,6 @@ from streamkpca._version import __version__
 if TYPE_CHECKING:
     from streamkpca import kernels
     from streamkpca.compilation import warmup
-    from streamkpca.errors import (
-        CheckpointError,
-        CheckpointWarning,
-        IndefiniteKernelWarning,
-        NotFittedError,
-        SparsityError,
-        SparsityWarning,
-    )
     from streamkpca.models.approximate import ApproximateKernelPCA
     from streamkpca.models.bank import Bank
     from streamkpca.models.checkpointer import Checkpointer
@@ -59,16 +51,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ApproximateKernelPCA",
     "Bank",
-    "CheckpointError",
-    "CheckpointWarning",
     "Checkpointer",
-    "IndefiniteKernelWarning",
     "KernelPCA",
-    "NotFittedError",
     "OutlierDetector",
     "SparseKernelPCA",
-    "SparsityError",
-    "SparsityWarning",
     "StreamingKernelPCA",
     "__version__",
     "kernels",
@@ -80,7 +66,6 @@ __all__ = [
 # The names above by the modules that hold them; a test compares them with the imports for type checkers.
 _HOMES = {
     "compilation": "warmup",
-    "errors": "CheckpointError CheckpointWarning IndefiniteKernelWarning NotFittedError SparsityError SparsityWarning",
     "models.approximate": "ApproximateKernelPCA",
     "models.bank": "Bank",
     "models.checkpointer": "Checkpointer",
@@ -91,9 +76,9 @@ _HOMES = {
     "models.streaming": "StreamingKernelPCA merge",
 }
 # The parts of the package that they are made of, which are attributes too.
-_PARTS = set("_core checkpoint compilation components dictionary errors kernels models rows stream".split())
+_PARTS = set("_core checkpoint compilation components dictionary kernels models rows stream".split())
 # Modules beside these, which are imported when they are asked for.
-_MODULES = {"aggregate", "changes", "fleet", "monitoring"}
+_MODULES = {"aggregate", "changes", "errors", "fleet", "monitoring"}
 _LOADING = RLock()
 
 # Type checkers would take any name for an attribute of a module with `__getattr__`.

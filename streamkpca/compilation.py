@@ -83,7 +83,7 @@ def warmup() -> Warmth:
             for rows, weights in _batches(n_features):
                 _use_streams(kernel, rows, weights)
                 _use_batches(kernel, rows, weights)
-        gapped = StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS, block_size=_BLOCK, on_missing="marginal")
+        gapped = StreamingKernelPCA(1, kernel=RBF(0.3), max_atoms=_MAX_ATOMS, block_size=_BLOCK, missing="marginal")
         # Columns of rows with gaps are taken together or, if there are many, apart.
         for n_features in (3, WIDEST_TOGETHER + 1):
             for rows, _ in _batches(n_features):

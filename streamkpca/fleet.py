@@ -28,7 +28,7 @@ from streamkpca.models.streaming import StreamingKernelPCA
 from streamkpca.stream.state import record_pending
 from streamkpca.stream.step import record_block
 
-__all__ = ["OddMachine", "odd"]
+__all__ = ["OddMachine", "find_odd_machines"]
 
 # Of fewer machines, none can be told from the others.
 _LEAST_MACHINES = 5
@@ -76,7 +76,7 @@ class OddMachine(NamedTuple):
     Parameters
     ----------
     name : object
-        Its key in the mapping that `odd` was given.
+        Its key in the mapping that `find_odd_machines` was given.
     rarity : float
         Healthy fleets of this size of which one has a machine as odd; 1 is usual, NaN is of too few rows to tell.
     features : tuple
@@ -96,7 +96,7 @@ class OddMachine(NamedTuple):
 
 
 @name_errors
-def odd(states: Mapping[Any, StreamingKernelPCA]) -> list[OddMachine]:
+def find_odd_machines(states: Mapping[Any, StreamingKernelPCA]) -> list[OddMachine]:
     """Find the machines that differ from their fellows, and the features in which they do, from moments alone.
 
     Parameters
@@ -140,7 +140,7 @@ def odd(states: Mapping[Any, StreamingKernelPCA]) -> list[OddMachine]:
     ...     return np.sin(angle) + 0.1 * random.normal(size=angle.shape)
     >>> begun = StreamingKernelPCA(2, max_atoms=24).partial_fit(rows())
     >>> states = {f"pump {i}": begun.without_rows().partial_fit(rows(0.2 * (i == 3))) for i in range(8)}
-    >>> name, rarity, features = fleet.odd(states)[0]
+    >>> name, rarity, features = fleet.find_odd_machines(states)[0]
     >>> name, rarity > 200, features
     ('pump 3', True, (3,))
     """

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import strategies as st
 from kinds import PRIMITIVES
 
-from streamkpca import IndefiniteKernelWarning, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
+from streamkpca.errors import IndefiniteKernelWarning
 from streamkpca.export import to_c, to_onnx
 from streamkpca.export.formula import formula_of
 from streamkpca.export.views import fit_views

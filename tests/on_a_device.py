@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from exports import COMPILER, STRICT, run
 
-from streamkpca.export import device_state, to_c
+from streamkpca.export import device_state, to_c_learner
 from streamkpca.export.device_state import MEMORY
 
 FLAGS = ["-std=c99", "-ffp-contract=off", *STRICT]
@@ -29,7 +29,7 @@ class Device:
 
     def __init__(self, folder, model, **settings):
         source = Path(tempfile.mkdtemp(dir=folder), "pump.c")
-        source.write_text(to_c(model, name="pump", learns=True, **settings) + LOOP, encoding="ascii")
+        source.write_text(to_c_learner(model, name="pump", **settings) + LOOP, encoding="ascii")
         library = source.with_suffix(".so")
         run(COMPILER, *FLAGS, "-O1", "-shared", "-fPIC", source, "-o", library)
         self.library, self.model, self.bytes_left = ctypes.CDLL(str(library)), model, 10**9

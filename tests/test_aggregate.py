@@ -10,8 +10,9 @@ from comparisons import rounding_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import CheckpointError, KernelPCA, StreamingKernelPCA, kernels
+from streamkpca import KernelPCA, StreamingKernelPCA, kernels
 from streamkpca.aggregate import Aggregate
+from streamkpca.errors import CheckpointError
 
 pytestmark = pytest.mark.slow
 
@@ -221,17 +222,17 @@ def test_bytes_that_are_no_state_are_refused():
     assert StreamingKernelPCA.from_bytes(known).n_samples_seen_ == 100
 
 
-@pytest.mark.parametrize("on_missing", ["skip", "marginal"])
-def test_states_take_rows_with_gaps_as_their_template_does(on_missing):
+@pytest.mark.parametrize("missing", ["skip", "marginal"])
+def test_states_take_rows_with_gaps_as_their_template_does(missing):
     rows = LONG[:600].copy()
     rows[::7, 0] = rows[::11, 2] = rows[30] = np.nan
-    empty = Aggregate(StreamingKernelPCA(**(SMALL | {"on_missing": on_missing})))
+    empty = Aggregate(StreamingKernelPCA(**(SMALL | {"missing": missing})))
     states = [empty.zero().add(part) for part in np.split(rows, 3)]
     assert states[0].to_bytes() == empty.zero().add(rows[:77]).add(rows[77:200]).to_bytes()
     whole = tree(states, 2).finish()
-    assert whole.on_missing == on_missing
+    assert whole.missing == missing
     assert whole.n_samples_seen_ == 600
-    bad = np.isnan(rows).all(axis=1) if on_missing == "marginal" else np.isnan(rows).any(axis=1)
+    bad = np.isnan(rows).all(axis=1) if missing == "marginal" else np.isnan(rows).any(axis=1)
     assert whole.n_rows_rejected_ == bad.sum()
-    with pytest.raises(ValueError, match=f"expected a state with on_missing='{on_missing}' but got on_missing='raise'"):
+    with pytest.raises(ValueError, match=f"expected a state with missing='{missing}' but got missing='raise'"):
         empty.merge(Aggregate(StreamingKernelPCA(**SMALL)))

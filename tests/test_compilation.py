@@ -54,7 +54,7 @@ rng = np.random.default_rng(3)
 for X in (rows, np.tanh(rng.normal(size=(300, 300)))):
     X = np.where(rng.random(X.shape) < 0.01, np.nan, X)
     for kernel in ("rbf", Matern(0.5), RBF() * Polynomial(2) + RBF().on([0])):
-        model = StreamingKernelPCA(3, kernel=kernel, max_atoms=16, block_size=100, on_missing="marginal").partial_fit(X)
+        model = StreamingKernelPCA(3, kernel=kernel, max_atoms=16, block_size=100, missing="marginal").partial_fit(X)
         model.partial_fit(X[:1]).novelty(X), model.impute(X[:3]), merge(model, copy.deepcopy(model))
 from streamkpca.compilation import warmth
 found = warmth()

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkpca import NotFittedError, StreamingKernelPCA
-from streamkpca.fleet import odd
+from streamkpca import StreamingKernelPCA
+from streamkpca.errors import NotFittedError
+from streamkpca.fleet import find_odd_machines
 from streamkpca.kernels import RBF, Linear
 
 pytestmark = pytest.mark.slow
@@ -47,7 +48,7 @@ def test_healthy_machines_are_not_odd(healthy):
     rng = np.random.default_rng(2)
     for size in (5, 6, 10, 20, 40):
         for _ in range(4):
-            found = odd({i: healthy[i] for i in rng.choice(40, size, replace=False)})
+            found = find_odd_machines({i: healthy[i] for i in rng.choice(40, size, replace=False)})
             assert len(found) == size
             assert found[0].rarity < 200
             assert all(one.rarity >= other.rarity for one, other in pairwise(found))
@@ -58,7 +59,7 @@ def test_healthy_machines_are_not_odd(healthy):
 def test_a_faulty_machine_is_the_oddest_and_its_sensors_are_named(healthy, fault, sensors):
     faulty = machine(np.random.default_rng(3), **{fault: sensors})
     for size in (9, 30):
-        first, second, *_ = odd({"faulty": faulty, **dict(enumerate(healthy[:size]))})
+        first, second, *_ = find_odd_machines({"faulty": faulty, **dict(enumerate(healthy[:size]))})
         assert first.name == "faulty"
         assert first.rarity > 200 > second.rarity
         assert set(sensors) <= set(first.features)
@@ -72,7 +73,7 @@ def test_many_may_be_odd(healthy):
     fleet = {tuple(fault): machine(rng, **fault) for fault in faults} | {
         f"odd {i}": machine(rng, **fault) for i, fault in enumerate(faults)
     }
-    found = odd(fleet | dict(enumerate(healthy[:28])))
+    found = find_odd_machines(fleet | dict(enumerate(healthy[:28])))
     assert {one.name for one in found if one.rarity > 200} == set(fleet)
 
 
@@ -80,12 +81,14 @@ def test_machines_are_compared_with_those_of_their_kind(healthy):
     rng = np.random.default_rng(5)
     others = {f"other {i}": machine(rng, kind=0.5) for i in range(12)}
     fleet = {**dict(enumerate(healthy[:12])), **others, "faulty": machine(rng, kind=0.5, late=(3,))}
-    first, second, *_ = odd(fleet)
+    first, second, *_ = find_odd_machines(fleet)
     assert (first.name, first.features[0]) == ("faulty", 3)
     assert first.rarity > 200 > second.rarity
     # A few that are alike are no kind.
     few = {name: others[name] for name in list(others)[:3]}
-    assert {one.name for one in odd({**dict(enumerate(healthy[:20])), **few}) if one.rarity > 200} == set(few)
+    assert {one.name for one in find_odd_machines({**dict(enumerate(healthy[:20])), **few}) if one.rarity > 200} == set(
+        few
+    )
 
 
 def test_differences_that_the_fleet_shows_everywhere_are_usual():
@@ -97,7 +100,7 @@ def test_differences_that_the_fleet_shows_everywhere_are_usual():
         )
         for i in range(30)
     }
-    found = odd(fleet | {"faulty": begun.without_rows().partial_fit(rows_of(rng, stuck=(2,)))})
+    found = find_odd_machines(fleet | {"faulty": begun.without_rows().partial_fit(rows_of(rng, stuck=(2,)))})
     assert [one.name for one in found if one.rarity > 200] == ["faulty"]
 
 
@@ -111,7 +114,7 @@ def test_the_order_and_units_do_not_matter(seed, order, unit):
         units = np.array([scale, 1.0, 1.0, 1.0, 1.0, 1.0])
         begun = StreamingKernelPCA(2, kernel=RBF(0.2).in_units(units), max_atoms=24, atoms="rows", tolerance=0.9)
         begun = begun.partial_fit(rows_of(np.random.default_rng(0)) * units)
-        found.append(odd({i: begun.without_rows().partial_fit(rows[i] * units) for i in places}))
+        found.append(find_odd_machines({i: begun.without_rows().partial_fit(rows[i] * units) for i in places}))
     one, other = ({machine.name: machine for machine in fleet} for fleet in found)
     for name in range(12):
         assert one[name].rarity == pytest.approx(other[name].rarity, rel=1e-3)
@@ -126,7 +129,7 @@ def test_atoms_may_differ(healthy):
     fleet |= {8 + i: moving.without_rows().set_params(atoms="rows").partial_fit(rows_of(rng)) for i in range(3)}
     assert len({model.state_.summary.basis.atoms.tobytes() for model in fleet.values()}) > 3
     faulty = machine(rng, moving, n=2000, late=(5,))
-    first, second, *_ = odd({**fleet, "faulty": faulty})
+    first, second, *_ = find_odd_machines({**fleet, "faulty": faulty})
     assert (first.name, first.features[0]) == ("faulty", 5)
     assert first.rarity > 200 > second.rarity
 
@@ -141,7 +144,7 @@ def test_a_few_that_kept_their_atoms_do_not_tell_what_is_usual():
         load = np.where(rng.random((1500, 1)) < 0.05, 1.6, 1.0)
         fleet[i] = begun.without_rows().partial_fit(load * rows_of(rng, n=1500))
     assert len({model.state_.summary.basis.atoms.tobytes() for model in fleet.values()}) == 15
-    assert odd(fleet)[0].rarity < 200
+    assert find_odd_machines(fleet)[0].rarity < 200
 
 
 def test_of_five_machines_the_one_that_replaced_its_atoms_is_odd():
@@ -149,7 +152,7 @@ def test_of_five_machines_the_one_that_replaced_its_atoms_is_odd():
     begun = StreamingKernelPCA(2, max_atoms=24, noise_variance=None, reservoir_size=0).partial_fit(rows_of(rng, n=2000))
     fleet = {name: machine(rng, begun, n=600, late=(2, 4) * (name == "late")) for name in [0, 1, 2, 3, "late"]}
     assert len({model.refit().state_.summary.basis.atoms.tobytes() for model in fleet.values()}) == 2
-    assert [one.name for one in odd(fleet) if one.rarity > 200] == ["late"]
+    assert [one.name for one in find_odd_machines(fleet) if one.rarity > 200] == ["late"]
 
 
 def test_pending_rows_count_and_too_few_are_told_of(healthy):
@@ -157,7 +160,9 @@ def test_pending_rows_count_and_too_few_are_told_of(healthy):
     short = machine(rng, n=400, stuck=(2,))
     assert short.state_.pending.n_rows == 400
     few = machine(rng, n=10)
-    found = odd({**dict(enumerate(healthy[:8])), "short": short, "few": few, "none": BEGUN.without_rows()})
+    found = find_odd_machines(
+        {**dict(enumerate(healthy[:8])), "short": short, "few": few, "none": BEGUN.without_rows()}
+    )
     assert (found[0].name, found[0].features[0]) == ("short", 2)
     assert [(one.name, math.isnan(one.rarity), one.features) for one in found[-2:]] == [
         ("few", True, ()),
@@ -168,12 +173,14 @@ def test_pending_rows_count_and_too_few_are_told_of(healthy):
 def test_rows_that_the_atoms_do_not_explain_are_odd(healthy):
     rng = np.random.default_rng(9)
     far = BEGUN.without_rows().partial_fit(rows_of(rng) * np.where(rng.random((1000, 1)) < 0.02, 9, 1))
-    found = odd({**dict(enumerate(healthy[:12])), "far": far})
+    found = find_odd_machines({**dict(enumerate(healthy[:12])), "far": far})
     assert found[0].name == "far"
     assert found[0].rarity > 200
     # Where no row is near an atom, there is no covariance.
     lost = BEGUN.without_rows().partial_fit(rows_of(rng) + 1e6)
-    assert [one.name for one in odd({**dict(enumerate(healthy[:12])), "lost": lost}) if one.rarity > 200] == ["lost"]
+    assert [
+        one.name for one in find_odd_machines({**dict(enumerate(healthy[:12])), "lost": lost}) if one.rarity > 200
+    ] == ["lost"]
 
 
 @pytest.mark.parametrize("kernel", [Linear(), RBF(0.5).on([0, 2, 3]), 0.5 * RBF(0.05).in_units("std")])
@@ -181,12 +188,12 @@ def test_kernels_of_all_kinds_compare(kernel):
     rng = np.random.default_rng(10)
     begun = StreamingKernelPCA(1, kernel=kernel, max_atoms=24).partial_fit(rows_of(rng))
     fleet = {i: machine(rng, begun) for i in range(8)}
-    found = odd({**fleet, "faulty": machine(rng, begun, late=(2,))})
+    found = find_odd_machines({**fleet, "faulty": machine(rng, begun, late=(2,))})
     assert (found[0].name, found[0].features[0]) == ("faulty", 2)
     assert found[0].rarity > 200 > found[1].rarity
     if "on" in repr(kernel):
         # What the kernel does not see cannot be odd.
-        assert odd({**fleet, "faulty": machine(rng, begun, stuck=(1,))})[0].rarity < 200
+        assert find_odd_machines({**fleet, "faulty": machine(rng, begun, stuck=(1,))})[0].rarity < 200
 
 
 @pytest.mark.parametrize("max_atoms", [1, 2])
@@ -194,7 +201,7 @@ def test_few_atoms_and_equal_machines_are_no_error(max_atoms):
     """At a single atom, an RBF kernel does not change with any feature."""
     begun = StreamingKernelPCA(1, kernel=RBF(0.5), max_atoms=max_atoms).partial_fit(rows_of(np.random.default_rng(0)))
     equal = machine(np.random.default_rng(11), begun)
-    assert [one.rarity for one in odd(dict.fromkeys(range(12), equal))] == [1.0] * 12
+    assert [one.rarity for one in find_odd_machines(dict.fromkeys(range(12), equal))] == [1.0] * 12
 
 
 def test_names_of_columns_are_told():
@@ -206,7 +213,7 @@ def test_names_of_columns_are_told():
         i: begun.without_rows().partial_fit(pd.DataFrame(rows_of(rng, stuck=(4,) * (i == 2)), columns=names))
         for i in range(8)
     }
-    first = odd(fleet)[0]
+    first = find_odd_machines(fleet)[0]
     assert (first.name, first.features[0]) == (2, "sensor 4")
 
 
@@ -222,15 +229,15 @@ def test_states_that_cannot_be_compared_are_refused(healthy):
         (narrow, r"to have the features of most machines, range\(0, 6\), but got range\(0, 4\); compare"),
     ):
         with pytest.raises(ValueError, match=f"odd: expected 'x' {what}"):
-            odd({**fleet, "x": stranger})
+            find_odd_machines({**fleet, "x": stranger})
     with pytest.raises(TypeError, match="odd: expected 'x' to be a StreamingKernelPCA but got bytes; read the state"):
-        odd({**fleet, "x": b"SKPC"})
+        find_odd_machines({**fleet, "x": b"SKPC"})
     with pytest.raises(TypeError, match="odd: expected a mapping of names to models but got list; name the machines"):
-        odd(healthy)
+        find_odd_machines(healthy)
     with pytest.raises(NotFittedError):
-        odd({**fleet, "x": StreamingKernelPCA(1)})
+        find_odd_machines({**fleet, "x": StreamingKernelPCA(1)})
     for some in ({}, {0: healthy[0]}, {**dict(enumerate(healthy[:4])), "few": machine(rng, n=10)}):
         with pytest.raises(
             ValueError, match=r"odd: expected at least 5 machines .* but got (0 such of 0|1 such of 1|4 su)"
         ):
-            odd(some)
+            find_odd_machines(some)

@@ -85,7 +85,7 @@ def transform(model: Any, X: Any, *, keep: Sequence[str] = ()) -> Any:
     -------
     dask Array of shape (n, 1 + q), or DataFrame with the same index
         The kept columns, ``novelty``, and a column for each axis, named by the model's `get_feature_names_out`. The
-        answers to rows that the model leaves out when it learns (`on_bad_rows`, `on_missing`) are NaN.
+        answers to rows that the model leaves out when it learns (`missing`) are NaN.
 
     Raises
     ------

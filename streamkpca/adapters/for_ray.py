@@ -22,7 +22,7 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
     template, weight_column
         As for `for_dask.fit`.
     dataset : ray.data.Dataset
-        All columns but that of the weights are features, of numbers; for missing values see `on_missing`.
+        All columns but that of the weights are features, of numbers; for missing values see `missing`.
 
     Returns
     -------
@@ -45,6 +45,9 @@ def fit(template: StreamingKernelPCA, dataset: Any, *, weight_column: str | None
 
     Examples
     --------
+    >>> import ray  # doctest: +SKIP
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.adapters import for_ray
     >>> dataset = ray.data.from_items([{"load": i % 7, "heat": i % 5} for i in range(6000)])  # doctest: +SKIP
     >>> for_ray.fit(StreamingKernelPCA(1, max_atoms=16), dataset).n_samples_seen_  # doctest: +SKIP
     6000
@@ -99,6 +102,9 @@ def transform(model: Any, dataset: Any, *, keep: Sequence[str] = ()) -> Any:
 
     Examples
     --------
+    >>> import ray  # doctest: +SKIP
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.adapters import for_ray
     >>> dataset = ray.data.from_items([{"id": i, "load": i % 7} for i in range(6000)])  # doctest: +SKIP
     >>> model = for_ray.fit(StreamingKernelPCA(1, max_atoms=16), dataset.drop_columns(["id"]))  # doctest: +SKIP
     >>> for_ray.transform(model, dataset, keep=["id"]).columns()  # doctest: +SKIP

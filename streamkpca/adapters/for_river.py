@@ -59,7 +59,7 @@ class _Learner:
         Raises
         ------
         TypeError, ValueError
-            A feature is no finite number, unless it is missing and `on_missing` allows that. Nothing is learned.
+            A feature is no finite number, unless it is missing and `missing` allows that. Nothing is learned.
         """
         _check_row(x)
         features = self.features_ or _in_order(x.keys())
@@ -77,19 +77,19 @@ class _Learner:
 
     def _row(self, x: Mapping[Any, Any], features: list[Any]) -> Array:
         # The number of a feature that the row does not have.
-        absent = math.nan if self.kernel_pca.on_missing == "marginal" else 0.0
+        absent = math.nan if self.kernel_pca.missing == "marginal" else 0.0
         # Most values are floats, and calls take time.
         row = [v if type(v := x.get(name, absent)) is float else self._number(v, name) for name in features]
         return np.array([row])
 
     def _number(self, value: Any, feature: Any) -> float:
         # pandas need not be installed.
-        if type(value).__name__ == "NAType" or (value is None and self.kernel_pca.on_missing != "raise"):
+        if type(value).__name__ == "NAType" or (value is None and self.kernel_pca.missing != "raise"):
             return math.nan
         if not isinstance(value, Real | Decimal | np.bool_):
             raise TypeError(
                 f"expected numbers but feature {feature!r} is {value!r}; encode it (preprocessing.OneHotEncoder), "
-                'select numeric features (compose.SelectType(numbers.Number)), or pass on_missing="marginal" for None'
+                'select numeric features (compose.SelectType(numbers.Number)), or pass missing="marginal" for None'
             )
         try:
             return float(value)
@@ -129,7 +129,7 @@ class KernelPCATransformer(_Learner, base.Transformer):
     -----
     The first row sets the features, `features_`. They are sorted by name, and a kernel's ``.on`` counts them in that
     order. Features that appear later are ignored. An absent feature counts as 0, which is its mean after a
-    StandardScaler; with ``on_missing="marginal"`` it is missing, as one that is NaN or None is.
+    StandardScaler; with ``missing="marginal"`` it is missing, as one that is NaN or None is.
 
     Components are named by number, from 0. Axes change, their signs kept, when they are refitted: every `refit_every`
     rows, and while the stream is short, whenever it has grown by a quarter.

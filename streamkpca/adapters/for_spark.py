@@ -37,7 +37,7 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
     template, weight_column
         As for `for_dask.fit`.
     frame : pyspark.sql.DataFrame
-        All columns but that of the weights are features, of numbers or booleans; for nulls see `on_missing`.
+        All columns but that of the weights are features, of numbers or booleans; for nulls see `missing`.
 
     Returns
     -------
@@ -61,6 +61,10 @@ def fit(template: StreamingKernelPCA, frame: Any, *, weight_column: str | None =
 
     Examples
     --------
+    >>> from pyspark.sql import SparkSession  # doctest: +SKIP
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.adapters import for_spark
+    >>> spark = SparkSession.builder.getOrCreate()  # doctest: +SKIP
     >>> frame = spark.range(6000).selectExpr("sin(id) AS load", "cos(id) AS heat")  # doctest: +SKIP
     >>> model = for_spark.fit(StreamingKernelPCA(2, max_atoms=16), frame)  # doctest: +SKIP
     >>> model.n_samples_seen_, model.feature_names_in_.tolist()  # doctest: +SKIP
@@ -121,6 +125,10 @@ def transform(model: Any, frame: Any, *, keep: Sequence[str] = ()) -> Any:
 
     Examples
     --------
+    >>> from pyspark.sql import SparkSession  # doctest: +SKIP
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.adapters import for_spark
+    >>> spark = SparkSession.builder.getOrCreate()  # doctest: +SKIP
     >>> frame = spark.range(6000).selectExpr("id", "sin(id) AS load", "cos(id) AS heat")  # doctest: +SKIP
     >>> model = for_spark.fit(StreamingKernelPCA(1, max_atoms=16), frame.drop("id"))  # doctest: +SKIP
     >>> for_spark.transform(model, frame, keep=["id"]).columns  # doctest: +SKIP

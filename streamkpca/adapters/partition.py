@@ -69,13 +69,11 @@ def merge(states: Sequence[Aggregate]) -> Aggregate:
 
 def select_answered(rows: Any, model: Any) -> Flags:
     """Tell which rows (n, d) a model is asked about: not those that it leaves out when it learns."""
-    skips, on_missing = getattr(model, "on_bad_rows", "raise") == "skip", getattr(model, "on_missing", "raise")
-    if not skips and on_missing != "skip":
+    missing = getattr(model, "missing", "raise")
+    if missing == "raise":
         return np.ones(len(rows), dtype=bool)
     values = rows.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(rows, "columns") else rows
-    usable = usable_rows(values, gaps=on_missing == "marginal")
-    # Infinity is refused where bad rows are.
-    return usable if skips else usable | np.isinf(values).any(axis=1)
+    return usable_rows(values, gaps=missing == "marginal")
 
 
 def answer_names(model: Any) -> list[str]:

@@ -25,7 +25,7 @@ VERSION: Final = 1
 # Types of arrays, and the bytes of a number.
 TYPES: Final = {"<f8": 8, "<f4": 4, "<i8": 8, "|b1": 1, "|u1": 1}
 
-# Room for the units of a kernel as a matrix of 2,048 columns.
+# Room for the names of some 100,000 columns and the caller's data.
 _LARGEST_HEADER = 2**27
 _LONGEST_AXIS = 2**40
 _LARGEST_ARRAY = 2**62

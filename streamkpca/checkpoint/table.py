@@ -12,8 +12,9 @@ from streamkpca.dictionary.moments import Moments, ProjectionLoss, RecordedMomen
 from streamkpca.errors import CheckpointError
 from streamkpca.kernels import Kernel
 from streamkpca.rows.gaps import ColumnSums, RowDistribution
+from streamkpca.stream.schedule import ResidualTrend, SearchSchedule
 from streamkpca.stream.state import RowBuffer, State
-from streamkpca.stream.summary import ResidualTrend, SearchSchedule, Summary
+from streamkpca.stream.summary import Summary
 
 
 def _state(kernel: Kernel, names: list[str] | None, settling: RowBuffer | None, **rest: Any) -> State:

@@ -66,10 +66,10 @@ def merge(model: str, files: tuple[str, ...], out: str) -> None:
 
 def fleet(model: str, files: tuple[str, ...], as_json: bool) -> None:
     """Show the odd ones among machines that began with a saved model."""
-    from streamkpca.fleet import odd
+    from streamkpca.fleet import find_odd_machines
 
     saved = _read_first(model, files)
-    machines = odd({path: _part(path, saved) for path in files})
+    machines = find_odd_machines({path: _part(path, saved) for path in files})
     columns = saved.reading.columns or range(saved.model.n_features_in_)
     found = [
         {**machine._asdict(), "features": [str(columns[j] if isinstance(j, int) else j) for j in machine.features]}
@@ -127,15 +127,17 @@ def _state_of_device(path: str) -> bytes | None:
 
 def export(model: str, out: str, double: bool, learns: bool, name: str, return_period: float) -> None:
     """Write a saved model as a graph for ONNX runtimes, or as a C99 file for microcontrollers."""
-    from streamkpca.export import to_c, to_onnx
+    from streamkpca.export import to_c, to_c_learner, to_onnx
 
     check_target(out, [model])
     ending, learner = Path(out).suffix.lower(), read_saved(model, alone=True).model
     if ending == ".c":
-        if not learns:
+        if learns:
+            refuse_given({"double"}, f"{out}: a device that learns has single precision")
+            contents = to_c_learner(learner, name=name, return_period=return_period).encode()
+        else:
             refuse_given({"return_period"}, f"{out}: only a device that learns has an alarm level")
-        dtype = "double" if double else "float"
-        contents = to_c(learner, name=name, dtype=dtype, learns=learns, return_period=return_period).encode()
+            contents = to_c(learner, name=name, dtype="double" if double else "float").encode()
     elif ending == ".onnx":
         refuse_given({"name", "learns", "return_period"}, f"{out}: these concern C files")
         contents = to_onnx(learner, dtype="float64" if double else "float32").SerializeToString(deterministic=True)

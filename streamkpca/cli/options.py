@@ -18,8 +18,7 @@ Decorator = Callable[[Any], Any]
 FILE = click.Path(allow_dash=True)
 COUNT = click.IntRange(1, 2**31 - 1)
 
-# Rows that cannot be read are left out before the model sees them.
-MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS if parameter.name != "on_bad_rows"}
+MODEL_PARAMETERS = {parameter.name: parameter for parameter in PARAMETERS}
 MONITOR_PARAMETERS = ("quantile", "most_events", "period", "learn", "accept_after")
 # What --accept takes beside the numbers of events.
 CHANGE = "change"

@@ -46,7 +46,7 @@ def open_tables(files: Sequence[str], options: Mapping[str, Any], saved: Saved, 
         # Results of several files have the same columns, but not each file may have a time.
         one = known if len(files) == 1 else known._replace(time=())
         try:
-            asked = Asked(**reading, known=one, on_missing=saved.model.on_missing, looks=looks, start=start)
+            asked = Asked(**reading, known=one, missing=saved.model.missing, looks=looks, start=start)
             table = Table(file, asked)
         except TableError as error:
             if start is None:

@@ -1,7 +1,4 @@
-"""A certificate from a random sample: how much of the stream is captured.
-
-The bounds of the eigenvalues, which are certain, are in `spectrum`.
-"""
+"""Certificates: bounds of the eigenvalues, which are certain, and from a random sample how much is captured."""
 
 import math
 
@@ -10,13 +7,51 @@ import numpy as np
 from streamkpca._core.arrays import Array
 from streamkpca._core.reservoir import Reservoir
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.dictionary.moments import RowSums
+from streamkpca.components.spectrum import covariance_divisor, recorded_variance
+from streamkpca.dictionary.moments import Moments, RowSums
+
+# Share of the mean energy that rounding may move eigenvalues by, beyond the rounding in the account of losses.
+_ROUNDING = 1e-9
 
 # Bets risk at most this share of what they stand to lose, so that no single row ruins them.
 _LARGEST_BET = 0.75
 
 # Ends of an interval in [0, 1] are found to this: where one row is a billion times the average, seven digits are left.
 _PRECISION = 1e-16
+
+
+def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, center: bool) -> Array:
+    """Bound the eigenvalues that kernel PCA of all rows would have; (q, 2), valid for positive definite kernels.
+
+    `moments` are of the rows in the span of all atoms, `active` the same in a part of that span, and `eigenvalues` (q,)
+    the largest of the covariance in that part, descending, around the mean if `center`.
+
+    Notes
+    -----
+    Let the rows of A be the weighted rows in feature space. A = A1 + F + S: the part recorded in the active span, the
+    part known to be orthogonal to it, and the other losses; see `ProjectionLoss`. The rows of A1 and F are orthogonal
+    to each other, so the i-th eigenvalue of A1 + F is at least that of A1 and at most |F|^2 more. By Weyl's inequality
+    (R. A. Horn, C. R. Johnson, "Topics in Matrix Analysis", 1991, theorem 3.3.16) its i-th singular value is within |S|
+    of that of A. The i-th eigenvalue is also at most 1/i of the whole variance. Centring projects the columns of A and
+    so takes nothing from the argument.
+    """
+    divisor = covariance_divisor(moments, center=center)
+    if divisor == 0.0:
+        return np.zeros((len(eigenvalues), 2))
+    beside = recorded_variance(moments, center=center) - recorded_variance(active, center=center)
+    orthogonal = (max(beside, 0.0) + moments.losses.orthogonal) / divisor
+    distance = moments.losses.other_distance / math.sqrt(divisor)
+    rounding = (_ROUNDING * abs(moments.energy) + moments.losses.rounding) / divisor
+
+    lower = np.maximum(np.sqrt(eigenvalues) - distance, 0.0) ** 2 - rounding
+    upper = (np.sqrt(eigenvalues + orthogonal) + distance) ** 2
+    # This much of the true mean is certain: the recorded one, less what the other losses may have held against it.
+    centre = moments.centre(center=center)
+    certain = max(math.sqrt(moments.total_weight) * float(np.linalg.norm(centre)) - moments.losses.other_distance, 0.0)
+    whole = (moments.energy - certain**2) / divisor / np.arange(1, len(eigenvalues) + 1)
+    lower = np.maximum(lower, 0.0)
+    # Only an indefinite kernel, whose variances may be negative, gets the ends the wrong way round.
+    return np.column_stack([lower, np.maximum(np.minimum(upper, whole) + rounding, lower)])
 
 
 def captured_energy(snapshot: Snapshot, reservoir: Reservoir, totals: RowSums, confidence: float) -> Array:

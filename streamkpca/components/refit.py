@@ -10,9 +10,10 @@ from streamkpca._core.arrays import Array, Indices, Positions
 from streamkpca._core.linalg import independent_span, restrict_factor, solve_transposed, squared_norms
 from streamkpca._core.reservoir import origins_of
 from streamkpca.components import spectrum
+from streamkpca.components.certificates import eigenvalue_bounds
 from streamkpca.components.noise import fewest_that_hold, noise_variance_for
 from streamkpca.components.snapshot import Snapshot
-from streamkpca.components.weights import MOST_ROUNDS, Optimiser, fit_weights
+from streamkpca.components.weights import MOST_ROUNDS, Optimizer, fit_weights
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning, warn
 from streamkpca.kernels import Kernel
@@ -38,7 +39,7 @@ class RefitSettings:
     noise_variance: float | Literal["auto"] | None = None
     n_active: int | None = None
     axes: Literal["ritz", "likelihood"] = "ritz"
-    optimiser: Optimiser = "coordinate"
+    optimizer: Optimizer = "coordinate"
 
     def consistent(self) -> Self:
         """Refuse parameters, each of them checked, that contradict each other."""
@@ -96,7 +97,7 @@ def find_weights(
 
     if start is not None and not start[0] @ squared_norms(features) <= _LARGEST_DECAY * np.trace(covariance):
         start = None
-    fit_at = partial(fit_weights, features, covariance, optimiser=settings.optimiser)
+    fit_at = partial(fit_weights, features, covariance, optimizer=settings.optimizer)
     if settings.n_active is not None:
         if settings.n_active > p:
             raise SparsityError(
@@ -128,9 +129,9 @@ def find_weights(
         noise_variance = settings.noise_variance
         fit = fit_at(noise_variance, initial_weights=start[0] if start else None)
     if not fit.converged:
-        remedy = "" if settings.optimiser == "coordinate" else "use optimiser='coordinate', or "
+        remedy = "" if settings.optimizer == "coordinate" else "use optimizer='coordinate', or "
         warn(
-            f"optimiser={settings.optimiser!r} did not converge within {MOST_ROUNDS[settings.optimiser]:,} rounds; "
+            f"optimizer={settings.optimizer!r} did not converge within {MOST_ROUNDS[settings.optimizer]:,} rounds; "
             f"the weights are the most likely found so far; {remedy}choose a larger noise_variance",
             SparsityWarning,
         )
@@ -222,7 +223,7 @@ def refit(
         projection=projection,
         offset=found.mean @ axes,
         eigenvalues=found.eigenvalues,
-        eigenvalue_bounds=spectrum.eigenvalue_bounds(moments, inside, best.eigenvalues, center=settings.center),
+        eigenvalue_bounds=eigenvalue_bounds(moments, inside, best.eigenvalues, center=settings.center),
         explained_variance_ratio=shares,
         noise_variance=noise_variance,
         total_weight=moments.total_weight,

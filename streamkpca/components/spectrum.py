@@ -1,6 +1,5 @@
-"""Principal axes and eigenvalues from the moments, and bounds of the eigenvalues of all rows."""
+"""Principal axes and eigenvalues from the moments."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,9 +24,6 @@ _LANCZOS_TOLERANCE = 1e-10
 
 # Eigenvalues below this share of the largest are rounding, not variance.
 RANK_TOLERANCE = 64 * np.finfo(np.float64).eps
-
-# Share of the mean energy that rounding may move eigenvalues by, beyond the rounding in the account of losses.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ def total_variance(moments: Moments, *, center: bool) -> float:
     lost = moments.losses.total
     if abs(lost) <= max(moments.losses.rounding, RANK_TOLERANCE * abs(moments.energy)):
         lost = 0.0
-    return max((_recorded_variance(moments, center=center) + lost) / divisor, 0.0)
+    return max((recorded_variance(moments, center=center) + lost) / divisor, 0.0)
 
 
 def principal_axes(moments: Moments, n_components: int | float, *, center: bool, variance: float) -> Spectrum:
@@ -218,41 +214,7 @@ def _pad(eigenvalues: Array, axes: Array, n_components: int | float) -> tuple[Ar
     return np.pad(eigenvalues, (0, missing)), np.pad(axes, ((0, 0), (0, missing)))
 
 
-def eigenvalue_bounds(moments: Moments, active: Moments, eigenvalues: Array, *, center: bool) -> Array:
-    """Bound the eigenvalues that kernel PCA of all rows would have; (q, 2), valid for positive definite kernels.
-
-    `moments` are of the rows in the span of all atoms, `active` the same in a part of that span, and `eigenvalues` (q,)
-    the largest of the covariance in that part, descending, around the mean if `center`.
-
-    Notes
-    -----
-    Let the rows of A be the weighted rows in feature space. A = A1 + F + S: the part recorded in the active span, the
-    part known to be orthogonal to it, and the other losses; see `ProjectionLoss`. The rows of A1 and F are orthogonal
-    to each other, so the i-th eigenvalue of A1 + F is at least that of A1 and at most |F|^2 more. By Weyl's inequality
-    (R. A. Horn, C. R. Johnson, "Topics in Matrix Analysis", 1991, theorem 3.3.16) its i-th singular value is within |S|
-    of that of A. The i-th eigenvalue is also at most 1/i of the whole variance. Centring projects the columns of A and
-    so takes nothing from the argument.
-    """
-    divisor = covariance_divisor(moments, center=center)
-    if divisor == 0.0:
-        return np.zeros((len(eigenvalues), 2))
-    beside = _recorded_variance(moments, center=center) - _recorded_variance(active, center=center)
-    orthogonal = (max(beside, 0.0) + moments.losses.orthogonal) / divisor
-    distance = moments.losses.other_distance / math.sqrt(divisor)
-    rounding = (_ROUNDING * abs(moments.energy) + moments.losses.rounding) / divisor
-
-    lower = np.maximum(np.sqrt(eigenvalues) - distance, 0.0) ** 2 - rounding
-    upper = (np.sqrt(eigenvalues + orthogonal) + distance) ** 2
-    # This much of the true mean is certain: the recorded one, less what the other losses may have held against it.
-    centre = moments.centre(center=center)
-    certain = max(math.sqrt(moments.total_weight) * float(np.linalg.norm(centre)) - moments.losses.other_distance, 0.0)
-    whole = (moments.energy - certain**2) / divisor / np.arange(1, len(eigenvalues) + 1)
-    lower = np.maximum(lower, 0.0)
-    # Only an indefinite kernel, whose variances may be negative, gets the ends the wrong way round.
-    return np.column_stack([lower, np.maximum(np.minimum(upper, whole) + rounding, lower)])
-
-
-def _recorded_variance(moments: Moments, *, center: bool) -> float:
+def recorded_variance(moments: Moments, *, center: bool) -> float:
     """Sum the squared distances of the recorded rows from the centre."""
     centre = moments.centre(center=center)
     return float(np.trace(moments.second) - moments.total_weight * (centre @ centre))

@@ -10,12 +10,12 @@ from streamkpca._core.arrays import Array, Indices
 from streamkpca.components._loops import ascend, step_gains
 from streamkpca.components.likelihood import ActiveSet, CandidateGram, Problem, make_problem, statistics
 
-Optimiser = Literal["coordinate", "fixed_point", "em"]
-OPTIMISERS: tuple[Optimiser, ...] = get_args(Optimiser)
+Optimizer = Literal["coordinate", "fixed_point", "em"]
+OPTIMISERS: tuple[Optimizer, ...] = get_args(Optimizer)
 
-MOST_ROUNDS: dict[Optimiser, int] = {"coordinate": 1_000, "fixed_point": 10_000, "em": 10_000}
+MOST_ROUNDS: dict[Optimizer, int] = {"coordinate": 1_000, "fixed_point": 10_000, "em": 10_000}
 # The paper's rules creep: a round of EM still gains 1 / (2 t^2) from every vanishing weight after t rounds.
-_TOLERANCES: dict[Optimiser, float] = {"coordinate": 1e-10, "fixed_point": 1e-8, "em": 1e-8}
+_TOLERANCES: dict[Optimizer, float] = {"coordinate": 1e-10, "fixed_point": 1e-8, "em": 1e-8}
 # Steps of coordinate ascent between two looks at the likelihood, at most.
 _MOST_STEPS = 512
 # At least this many candidates are chosen at a time.
@@ -29,7 +29,7 @@ class WeightFit:
     """Sparse weights (p,), none negative, and how they were found.
 
     `trace` holds the mean log-likelihood of a data point at the start and after each round; it never decreases.
-    `converged` says that nothing worth the tolerance was left to gain. Optimisers take and return weights in units of
+    `converged` says that nothing worth the tolerance was left to gain. Optimizers take and return weights in units of
     the noise variance, and leave the constant of the likelihood out.
     """
 
@@ -48,7 +48,7 @@ def fit_weights(
     second_moment: Array,
     noise_variance: float,
     *,
-    optimiser: Optimiser = "coordinate",
+    optimizer: Optimizer = "coordinate",
     initial_weights: Array | None = None,
     tolerance: float | None = None,
     max_rounds: int | None = None,
@@ -65,7 +65,7 @@ def fit_weights(
 
     Notes
     -----
-    The model is c ~ N(0, sigma^2 I + Phi^T W Phi) [1]_. Its likelihood has more than one maximum, and optimisers may
+    The model is c ~ N(0, sigma^2 I + Phi^T W Phi) [1]_. Its likelihood has more than one maximum, and optimizers may
     end in different ones. With A = Phi C^-1 Phi^T and Q = Phi C^-1 S C^-1 Phi^T the posterior of data point n's
     coefficients has the variance w_i - w_i^2 A_ii, eq. (11), and the mean square of its means is w_i^2 Q_ii, eq. (12):
 
@@ -84,23 +84,23 @@ def fit_weights(
     """
     problem = make_problem(features, second_moment, noise_variance)
     p, r = problem.features.shape
-    # A zero row changes nothing, so no optimiser would ever touch its weight.
+    # A zero row changes nothing, so no optimizer would ever touch its weight.
     usable = problem.features.any(axis=1)
     start = np.zeros(p) if initial_weights is None else np.where(usable, initial_weights / noise_variance, 0.0)
-    if optimiser != "coordinate" and usable.any():
+    if optimizer != "coordinate" and usable.any():
         equal = np.trace(problem.second_moment) / np.square(problem.features).sum()
         start = np.where(start > 0.0, start, equal)
 
-    tolerance = _TOLERANCES[optimiser] if tolerance is None else tolerance
-    max_rounds = MOST_ROUNDS[optimiser] if max_rounds is None else max_rounds
-    if optimiser == "coordinate":
+    tolerance = _TOLERANCES[optimizer] if tolerance is None else tolerance
+    max_rounds = MOST_ROUNDS[optimizer] if max_rounds is None else max_rounds
+    if optimizer == "coordinate":
         fit = coordinate_ascent(problem, start, tolerance=tolerance, max_rounds=max_rounds)
     else:
         # scipy's driver for subsets gives up on some matrices with many equal eigenvalues.
         if np.linalg.eigvalsh(problem.second_moment)[-1] <= 1.0 + 1e-12:
             # The maximum is known here, and rules that multiply weights would take for ever to shrink them to it.
             start = np.zeros(p)
-        fit = _repeat(*_RULES[optimiser], problem, start, tolerance=tolerance, max_rounds=max_rounds)
+        fit = _repeat(*_RULES[optimizer], problem, start, tolerance=tolerance, max_rounds=max_rounds)
 
     constant = -0.5 * r * float(np.log(2.0 * np.pi) + np.log(noise_variance))
     return WeightFit(fit.weights * noise_variance, fit.trace + constant, fit.converged)

@@ -1,19 +1,16 @@
 """A model as one C file that answers rows, by the template `c_answers.c`, with its size, cost and accuracy above."""
 
 import math
-import re
 from typing import Any
 
 import numpy as np
 
-from streamkpca._core.parameters import check_choice, check_flag
+from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
 from streamkpca.errors import name_errors
 from streamkpca.export.c_kernel import write_kernel
-from streamkpca.export.c_learning import write_learning_file
 from streamkpca.export.c_rarity import write_rarity
-from streamkpca.export.c_text import CText, comment_of, comment_safe, enum_of, fill_template, read_template
-from streamkpca.export.device_state import RETURN_PERIOD
+from streamkpca.export.c_text import CText, check_name, comment_of, comment_safe, enum_of, fill_template, read_template
 from streamkpca.export.formula import Formula, formula_of
 from streamkpca.export.views import N_LEVELS, fit_views
 
@@ -33,9 +30,7 @@ def to_c(
     model: Any,
     *,
     name: str = "streamkpca",
-    dtype: str | None = None,
-    learns: bool = False,
-    return_period: float = RETURN_PERIOD,
+    dtype: str = "double",
 ) -> str:
     """Write a model's projection, scores, rarity and expected numbers as one self-contained C99 file.
 
@@ -45,21 +40,15 @@ def to_c(
         Fitted: StreamingKernelPCA, KernelPCA, SparseKernelPCA or ApproximateKernelPCA.
     name : str
         Prefix of the names of all functions.
-    dtype : {"double", "float"}, optional
-        Type of all numbers: "double", or "float" for a file that learns, which has no other.
-    learns : bool
-        Write a file that goes on learning: the model is a StreamingKernelPCA with a budget of atoms, an RBF or linear
-        kernel with a unit for each feature or none, and a sample of 64 rows or more.
-    return_period : float
-        Healthy rows of which one is an alarm of a file that learns, whose levels follow that; 2 to 10,000.
+    dtype : {"double", "float"}
+        Type of all numbers.
 
     Returns
     -------
     str
         The file, whose head describes its functions: ``<name>_transform``, ``<name>_reconstruction_error`` and
         ``<name>_novelty``; of a stream with a sample of 64 rows or more, and 256 features at most, also
-        ``<name>_rarity`` and ``<name>_explain``; ``<name>_update`` and others in a file that learns. The same model
-        gives the same text.
+        ``<name>_rarity`` and ``<name>_explain``. The same model gives the same text.
 
     Raises
     ------
@@ -67,7 +56,7 @@ def to_c(
         No row was seen yet.
     TypeError, ValueError
         `model` is not an estimator of this library, its kernel calls functions of the user, it keeps no row, or single
-        precision cannot hold its numbers; a file that learns is wanted of another model or kernel than it takes.
+        precision cannot hold its numbers.
 
     Notes
     -----
@@ -78,7 +67,7 @@ def to_c(
     surprise of each number.
 
     Answers equal those of the model to 1e-12 of k(x, x) (projections: of its root) in double, and to some 1e-6 to 1e-3
-    in "float" and on devices that learn, unless atoms nearly depend on each other.
+    in "float", unless atoms nearly depend on each other.
 
     Examples
     --------
@@ -89,13 +78,8 @@ def to_c(
     >>> "double pump_rarity(const double x[3]);" in to_c(model, name="pump")
     True
     """
-    _check_name(name)
-    usual = "float" if check_flag("learns", learns) else "double"
-    dtype = check_choice("dtype", usual if dtype is None else dtype, choices=("double", "float"))
-    if learns and dtype != usual:
-        raise ValueError('expected dtype="float" for a file that learns but got "double"; leave it out')
-    if learns:
-        return write_learning_file(model, name=name, return_period=return_period)
+    check_name(name)
+    dtype = check_choice("dtype", dtype, choices=("double", "float"))
     formula = formula_of(model, language="C", single=dtype == "float")
     source, views = CText(dtype), fit_views(model)
     layout, own = write_kernel(source, formula), formula.own_value()
@@ -153,12 +137,3 @@ def _comment(source: CText, formula: Formula, uses: str, *, n_stack: int) -> str
     estimator = comment_safe([facts["estimator"]])[1:-1]
     title = f"Kernel PCA of one row at a time, written by streamkpca {__version__} from a {estimator}."
     return comment_of(title, told, uses)
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", name):
-        kind = ValueError if isinstance(name, str) else TypeError
-        raise kind(
-            f"name must be a C identifier such as 'pump', got {name!r}; use ASCII letters, digits and single "
-            "underscores, a letter first and no underscore last: the others are reserved"
-        )

@@ -7,13 +7,24 @@ import numpy as np
 
 from streamkpca._core.parameters import check_real
 from streamkpca._version import __version__
+from streamkpca.errors import name_errors
 from streamkpca.export.c_rarity import rarity_text
-from streamkpca.export.c_text import CText, comment_of, comment_safe, enum_of, fill_template, read_template, spell
+from streamkpca.export.c_text import (
+    CText,
+    check_name,
+    comment_of,
+    comment_safe,
+    enum_of,
+    fill_template,
+    read_template,
+    spell,
+)
 from streamkpca.export.device_state import (
     LEAST_RESIDUAL,
     MEMORY,
     N_CANDIDATES,
     RBF_KERNEL,
+    RETURN_PERIOD,
     StateField,
     decode,
     device_tables,
@@ -38,8 +49,42 @@ _LEAST_BATCHES = 4
 _C_TYPES = {"u": "uint32_t", "f": "float"}
 
 
-def write_learning_file(model: Any, *, name: str, return_period: float) -> str:
-    """Write the C file of a device that begins with what a model has learned."""
+@name_errors
+def to_c_learner(model: StreamingKernelPCA, *, name: str = "streamkpca", return_period: float = RETURN_PERIOD) -> str:
+    """Write a model as one self-contained C99 file that goes on learning on a device, in single precision.
+
+    Parameters
+    ----------
+    model : StreamingKernelPCA
+        With a budget of atoms, an RBF or linear kernel with a unit for each feature or none, a sample of 64 rows or
+        more, and 256 features at most.
+    name : str
+        Prefix of the names of all functions.
+    return_period : float
+        Healthy rows of which one is an alarm; the levels of alarms follow that. 2 to 10,000.
+
+    Returns
+    -------
+    str
+        The file, whose head describes its functions: ``<name>_update``, which scores a row and learns it, and others.
+        The same model gives the same text.
+
+    Raises
+    ------
+    NotFittedError
+        No row was seen yet.
+    TypeError, ValueError
+        It is another model or kernel, or single precision cannot hold its numbers.
+
+    Examples
+    --------
+    >>> from streamkpca import StreamingKernelPCA
+    >>> from streamkpca.export import to_c_learner
+    >>> model = StreamingKernelPCA(2, max_atoms=16).partial_fit(np.random.default_rng(0).normal(size=(500, 3)))
+    >>> "pump_update(" in to_c_learner(model, name="pump", return_period=1000)
+    True
+    """
+    check_name(name)
     return_period = check_real("return_period", return_period, least=2.0, most=10_000.0)
     record = encode(values_of(model, return_period=return_period))
     # As rounded, and refused where single precision cannot hold them.

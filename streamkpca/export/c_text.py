@@ -117,3 +117,13 @@ def comment_safe(names: Any) -> str:
     r"""Spell names in ASCII, as JSON does, so that none ends a comment or is a trigraph: \/ for the slash."""
     text = re.sub(r"(?<=/)\*", r"\\u002a", json.dumps([str(name) for name in names])[1:-1])
     return text.replace("/", "\\/").replace("??", "?\\u003f")
+
+
+def check_name(name: Any) -> None:
+    """Refuse what cannot be the prefix of names in C."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z](_?[A-Za-z0-9])*", name):
+        kind = ValueError if isinstance(name, str) else TypeError
+        raise kind(
+            f"name must be a C identifier such as 'pump', got {name!r}; use ASCII letters, digits and single "
+            "underscores, a letter first and no underscore last: the others are reserved"
+        )

@@ -15,8 +15,9 @@ from streamkpca.dictionary.moments import Moments, ProjectionLoss, RecordedMomen
 from streamkpca.errors import name_errors, not_fitted
 from streamkpca.export.device_state import DeviceState, encode, origin_of, read, values_of
 from streamkpca.models.streaming import StreamingKernelPCA, check_template
+from streamkpca.stream.schedule import ResidualTrend, SearchSchedule
 from streamkpca.stream.state import record_pending
-from streamkpca.stream.summary import ResidualTrend, SearchSchedule, Summary
+from streamkpca.stream.summary import Summary
 
 # Rounding in single precision, in units of that in double.
 _SINGLE = float(np.finfo(np.float32).eps / np.finfo(np.float64).eps)

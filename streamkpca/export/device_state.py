@@ -30,6 +30,7 @@ from streamkpca.export.views import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, 
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.base import InUnits, Scaled
 from streamkpca.models.streaming import StreamingKernelPCA
+from streamkpca.stream.parameters import Settings
 from streamkpca.stream.state import record_pending
 from streamkpca.stream.summary import Summary
 
@@ -257,7 +258,7 @@ def kernel_of_device(kernel: Kernel, n_features: int) -> tuple[int, Array, float
         return LINEAR_KERNEL, scale, unit
     raise ValueError(
         f"expected an RBF or linear kernel, with a unit for each feature, but got {kernel!r}, which devices "
-        "do not learn with; give the model such a kernel, or export it without learning (learns=False)"
+        "do not learn with; give the model such a kernel, or export it without learning, by to_c"
     )
 
 
@@ -277,6 +278,32 @@ def values_of(
     it has a higher `sequence` than what the device has saved. Its relation stays that of the device, and its level of
     novelty is that of the device or of the model, the higher one.
     """
+    settings, m = _check_learner(model)
+    begun = record_pending(model.state_, settings)
+    summary, views = _leave_out_dependent(begun.solve()), fit_views(model)
+    constants = _constants_of(
+        summary, settings, return_period if views is None else return_period * views.rarity_divisor
+    )
+    if like is not None:
+        _check_like(like, constants, summary.basis.kernel)
+        constants = {name: like[name] for name in constants}
+    constants = _round_constants(constants)
+    if like is not None:
+        judged = _levels_like(like, views, constants)
+    elif views is not None:
+        judged = _first_levels(views, constants)
+    else:
+        raise ValueError(
+            f"expected a model with a sample of {LEAST_ROWS} rows or more, and of {MOST_FEATURES} features at "
+            f"most, for a device that learns, but got one of {begun.n_rows} rows and {model.n_features_in_} features; "
+            "let it learn more rows, or set reservoir_size"
+        )
+    counts = {"n_rows": [begun.n_rows % 2**32, begun.n_rows >> 32], "seed": 1, "origin": origin_of(begun)}
+    return constants | judged | counts | _sums_of(summary, constants, m)
+
+
+def _check_learner(model: StreamingKernelPCA) -> tuple[Settings, int]:
+    """Refuse a model that no device could go on with; return its settings and its budget of atoms."""
     m = model.settings().max_atoms if isinstance(model, StreamingKernelPCA) else None
     if m is None:
         raise ValueError(
@@ -285,67 +312,77 @@ def values_of(
         )
     # For its refusals: no row was seen, or no atom is kept.
     formula_of(model, language="C", single=True)
-    settings = model.settings()
-    begun = record_pending(model.state_, settings)
-    summary, kernel, d = _leave_out_dependent(begun.solve()), begun.basis.kernel, model.n_features_in_
-    basis, moments, n = summary.basis, summary.moments, summary.basis.size
-    weight = moments.total_weight
-    kind, scale, unit = kernel_of_device(kernel, d)
+    return model.settings(), m
+
+
+def _constants_of(summary: Summary, settings: Settings, return_period: float) -> dict[str, Any]:
+    """Return what never changes on a device, in double precision."""
+    basis, moments = summary.basis, summary.moments
+    d = basis.atoms.shape[1]
+    kind, scale, unit = kernel_of_device(basis.kernel, d)
     if kind == LINEAR_KERNEL:
         # As shares of the mean, no power of an energy leaves the range of single precision.
-        unit, scale = moments.energy / weight, scale * np.sqrt(unit * weight / moments.energy)
-    views = fit_views(model)
-    constants: dict[str, Any] = {
+        weight = moments.total_weight
+        scale = scale * np.sqrt(unit * weight / moments.energy)
+        unit = moments.energy / weight
+    return {
         "kernel": kind,
-        "max_atoms": m,
+        "max_atoms": settings.max_atoms,
         "n_features": d,
         "n_candidates": N_CANDIDATES,
         "centre": centre_of(basis.atoms) if kind == RBF_KERNEL else np.zeros(d),
         "scale": scale,
         "unit": unit,
         "half_life": settings.half_life or 0.0,
-        "return_period": return_period if views is None else return_period * views.rarity_divisor,
+        "return_period": return_period,
         "tolerance": settings.tolerance,
     }
-    if like is not None:
-        fits = [constants[name] == like[name] for name in ("kernel", "max_atoms", "n_features")]
-        own, theirs = (np.multiply(of["scale"], np.sqrt(of["unit"])) for of in (constants, like))
-        if not all(fits) or not np.allclose(own, theirs, rtol=1e-5, atol=0.0):
-            raise ValueError(
-                f"expected the device's kernel, {like['n_features']} features and max_atoms={like['max_atoms']} but "
-                f"got {kernel!r}, {d} and {m}; set max_atoms and learn or merge again, or write a new C file"
-            )
-        constants = {name: like[name] for name in constants}
-    # As the device has them.
-    with np.errstate(over="ignore"):
-        constants = {name: np.asarray(value, dtype=np.float32).astype(np.float64) for name, value in constants.items()}
-    unit = float(constants["unit"])
-    for name in ("unit", "scale"):
-        # Divisors, which must not be rounded to zero.
-        if np.min(constants[name]) < np.finfo(np.float32).tiny:
-            raise _beyond(name)
-    if like is not None:
-        judged = {name: like[name] for name in ("scales", "mean", "threshold")}
-        if views is not None:
-            # The relation of the device may be another one, but both know novelty in one kernel's units.
-            judged["threshold"] = np.maximum(like["threshold"], _levels(views, constants) * [1.0, 0.0])
-    elif views is not None:
-        tables = b"".join(table.tobytes() for table in device_tables(views, constants).values())
-        mean = (views.relation.mean - constants["centre"]) * constants["scale"]
-        judged = {"scales": zlib.crc32(tables), "mean": mean, "threshold": _levels(views, constants)}
-    else:
+
+
+def _check_like(like: dict[str, Any], constants: dict[str, Any], kernel: Kernel) -> None:
+    """Refuse a model of another kernel, width or budget than the device has."""
+    fits = [constants[name] == like[name] for name in ("kernel", "max_atoms", "n_features")]
+    own, theirs = (np.multiply(of["scale"], np.sqrt(of["unit"])) for of in (constants, like))
+    if not all(fits) or not np.allclose(own, theirs, rtol=1e-5, atol=0.0):
         raise ValueError(
-            f"expected a model with a sample of {LEAST_ROWS} rows or more, and of {MOST_FEATURES} features at "
-            f"most, for a device that learns, but got one of {begun.n_rows} rows and {d} features; let it learn more "
-            "rows, or set reservoir_size"
+            f"expected the device's kernel, {like['n_features']} features and max_atoms={like['max_atoms']} but "
+            f"got {kernel!r}, {constants['n_features']} and {constants['max_atoms']}; set max_atoms and learn or merge "
+            "again, or write a new C file"
         )
+
+
+def _round_constants(constants: dict[str, Any]) -> dict[str, Any]:
+    """Round constants to those of the device; refuse divisors that would become zero."""
+    with np.errstate(over="ignore"):
+        rounded = {name: np.asarray(value, dtype=np.float32).astype(np.float64) for name, value in constants.items()}
+    for name in ("unit", "scale"):
+        if np.min(rounded[name]) < np.finfo(np.float32).tiny:
+            raise _beyond(name)
+    return rounded
+
+
+def _levels_like(like: dict[str, Any], views: BothViews | None, constants: dict[str, Any]) -> dict[str, Any]:
+    """Return the levels of alarms that go on from those of a device, whose relation stays."""
+    levels = {name: like[name] for name in ("scales", "mean", "threshold")}
+    if views is not None:
+        # The relation of the device may be another one, but both know novelty in one kernel's units.
+        levels["threshold"] = np.maximum(like["threshold"], _levels(views, constants) * [1.0, 0.0])
+    return levels
+
+
+def _first_levels(views: BothViews, constants: dict[str, Any]) -> dict[str, Any]:
+    """Return the levels of alarms that a device begins with, and what its tables are checked by."""
+    tables = b"".join(table.tobytes() for table in device_tables(views, constants).values())
+    mean = (views.relation.mean - constants["centre"]) * constants["scale"]
+    return {"scales": zlib.crc32(tables), "mean": mean, "threshold": _levels(views, constants)}
+
+
+def _sums_of(summary: Summary, constants: dict[str, Any], m: int) -> dict[str, Any]:
+    """Return the atoms and the sums over rows, in the units of a device with room for m atoms."""
+    basis, moments, unit = summary.basis, summary.moments, float(constants["unit"])
+    weight = moments.total_weight
     return {
-        **constants,
-        **judged,
-        "n_atoms": n,
-        "n_rows": [begun.n_rows % 2**32, begun.n_rows >> 32],
-        "seed": 1,
-        "origin": origin_of(begun),
+        "n_atoms": basis.size,
         "total_weight": in_two(weight),
         "squared_weight": in_two(moments.total_squared_weight),
         "largest_energy": moments.largest_energy / unit,

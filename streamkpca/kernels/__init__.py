@@ -25,7 +25,6 @@ from streamkpca.kernels.kinds import (
     RationalQuadratic,
     Sigmoid,
     kernel_from,
-    kernel_from_json,
 )
 
 __all__ = [
@@ -40,5 +39,4 @@ __all__ = [
     "RationalQuadratic",
     "Sigmoid",
     "kernel_from",
-    "kernel_from_json",
 ]

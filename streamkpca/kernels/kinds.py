@@ -343,25 +343,28 @@ _EXAMPLE = '{"type": "RBF", "gamma": 0.5}'
 
 @name_errors
 def kernel_from(value: Any) -> Kernel:
-    """Make a kernel from a kernel, the name of one with its default parameters, or JSON text of `Kernel.to_json`.
+    """Make a kernel from a kernel, the name of one with its default parameters, or what `Kernel.to_json` writes.
 
     Parameters
     ----------
-    value : Kernel or str
+    value : Kernel, str or dict
+        A dict is parsed JSON. Nothing in it, or in text, is evaluated.
 
     Raises
     ------
     TypeError, ValueError
-        `value` is no kernel, known name, or JSON of a kernel.
+        `value` is no kernel, known name, or JSON of a kernel with valid parameters, nested 200 deep at most.
 
     Examples
     --------
     >>> kernel_from('{"type": "RBF", "gamma": 0.5}'), kernel_from("linear")
     (RBF(gamma=0.5), Linear())
+    >>> kernel_from({"type": "Scaled", "scale": 2, "kernel": {"type": "Linear"}})
+    2.0 * Linear()
     """
     if isinstance(value, Kernel):
         return value
-    if isinstance(value, str) and value.lstrip().startswith("{"):
+    if isinstance(value, dict) or (isinstance(value, str) and value.lstrip().startswith("{")):
         return kernel_from_json(value)
     if isinstance(value, str) and value in KERNELS:
         return KERNELS[value]()
@@ -373,31 +376,15 @@ def kernel_from(value: Any) -> Kernel:
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
 
 
-@name_errors
-def kernel_from_json(text: str) -> Kernel:
-    """Read a kernel from the text that `Kernel.to_json` writes; nothing in it is evaluated.
-
-    Parameters
-    ----------
-    text : str
-
-    Raises
-    ------
-    ValueError
-        The text is not JSON of a kernel with valid parameters, nested 200 deep at most.
-
-    Examples
-    --------
-    >>> kernel_from_json('{"type": "Scaled", "scale": 2, "kernel": {"type": "Linear"}}')
-    2.0 * Linear()
-    """
+def kernel_from_json(value: str | dict[str, Any]) -> Kernel:
+    """Read a kernel from the text that `Kernel.to_json` writes, or from the parsed text."""
     try:
-        return _kernel_of(json.loads(text, parse_constant=_refuse_constant))
+        return _kernel_of(json.loads(value, parse_constant=_refuse_constant) if isinstance(value, str) else value)
     except RecursionError:
         reason = f"it is nested more than {DEEPEST} deep; join fewer kernels"
     except (TypeError, ValueError, OverflowError) as error:
         reason = str(error)[:_LONGEST_REASON]
-    raise ValueError(f"cannot read the kernel {show(text)}: {reason}. JSON of a kernel looks like {_EXAMPLE}")
+    raise ValueError(f"cannot read the kernel {show(value)}: {reason}. JSON of a kernel looks like {_EXAMPLE}")
 
 
 def _kernel_of(record: Any) -> Kernel:

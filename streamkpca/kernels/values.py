@@ -71,7 +71,7 @@ class KernelValue:
         return replace(self, **{name: changed})  # type: ignore[type-var]
 
     def to_json(self) -> str:
-        """Write the kernel as JSON, which `kernel_from_json` reads.
+        """Write the kernel as JSON, which `kernel_from` reads.
 
         Raises
         ------

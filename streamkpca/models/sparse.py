@@ -10,7 +10,7 @@ from streamkpca._core.arrays import Array
 from streamkpca._core.parameters import check_choice
 from streamkpca.components.refit import Candidates, RefitSettings, refit
 from streamkpca.components.snapshot import spread_out
-from streamkpca.components.weights import OPTIMISERS, Optimiser
+from streamkpca.components.weights import OPTIMISERS, Optimizer
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.dictionary.selection import choose_rows
@@ -48,7 +48,7 @@ class SparseKernelPCA(Estimator):
         "ritz": the best axes in the span of the active rows. "likelihood": those of the likelihood's own model.
     center : bool, default=True
         Subtract the mean in feature space.
-    optimiser : {"coordinate", "fixed_point", "em"}, default="coordinate"
+    optimizer : {"coordinate", "fixed_point", "em"}, default="coordinate"
         The method of every fit of weights; see Notes.
 
     See Also
@@ -60,7 +60,7 @@ class SparseKernelPCA(Estimator):
     O(n^3): the likelihood is evaluated in an orthonormal basis of the rows' span. Projecting a row costs O(k (d + q))
     for k active rows.
 
-    The optimisers climb the same likelihood and never step down, but may end at different maxima of it:
+    The optimizers climb the same likelihood and never step down, but may end at different maxima of it:
 
     * "coordinate", ours: changes one weight at a time, always the one that gains most, to its exact maximiser, then all
       weights that are not zero by Newton's method. O(n^3) once and O(n k^2 + k^3) for each of ten to twenty rounds. The
@@ -70,7 +70,7 @@ class SparseKernelPCA(Estimator):
     * "em", eq. (13) of [1]_: thousands of rounds of O(n^3), which end a little below the others with still more rows
       active. Both stop when a round raises the mean log-likelihood by less than 1e-8 of it.
 
-    An optimiser that uses up its rounds keeps the weights found so far and issues a `SparsityWarning`.
+    An optimizer that uses up its rounds keeps the weights found so far and issues a `SparsityWarning`.
 
     References
     ----------
@@ -93,7 +93,7 @@ class SparseKernelPCA(Estimator):
     n_active: int | None = None
     axes: Literal["ritz", "likelihood"] = "ritz"
     center: bool = True
-    optimiser: Optimiser = "coordinate"
+    optimizer: Optimizer = "coordinate"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find weights and axes of rows.
@@ -111,8 +111,8 @@ class SparseKernelPCA(Estimator):
         """
         del y
         given = {name: getattr(self, name) for name in ("n_components", "center", "noise_variance", "n_active", "axes")}
-        check_choice("optimiser", self.optimiser, choices=OPTIMISERS)
-        settings = RefitSettings(**check_parameters(**given), optimiser=self.optimiser).consistent()
+        check_choice("optimizer", self.optimizer, choices=OPTIMISERS)
+        settings = RefitSettings(**check_parameters(**given), optimizer=self.optimizer).consistent()
         kernel, rows, weights, names = check_batch(self.kernel, X, sample_weight)
         counting = np.flatnonzero(weights)
         # Equal rows would share a weight. Their coordinates tell them apart: products round by their place in a matrix.

@@ -85,12 +85,10 @@ class StreamingKernelPCA(Estimator):
         half. "auto": 128 rows per atom and at least 16,384, but at most a quarter of the half-life.
     reservoir_size : int, default=512
         Size of a random sample of the stream, which `captured_energy` and `novelty_threshold` use; 0 for none.
-    on_bad_rows : {"raise", "skip"}, default="raise"
-        Rows that contain NaN or infinity: "raise" refuses the whole call, "skip" leaves them out and counts them in
-        `n_rows_rejected_`. They keep their positions in the stream.
-    on_missing : {"raise", "skip", "marginal"}, default="raise"
-        Rows with gaps, which are NaN (or None in tables). "raise": as `on_bad_rows` says. "skip": they are
-        left out. "marginal": missing numbers are integrated out, see Notes, in learning and in all questions.
+    missing : {"raise", "skip", "marginal"}, default="raise"
+        Rows that contain NaN (or None in tables) or infinity. "raise" refuses the whole call. "skip" leaves them out
+        and counts them in `n_rows_rejected_`; they keep their positions in the stream. "marginal" integrates missing
+        numbers out, see Notes, in learning and in all questions, and leaves out rows with infinity or no number.
     random_state : int or None, default=0
         Seed of the random sample; None for a new seed each time. Nothing else is random.
 
@@ -106,7 +104,7 @@ class StreamingKernelPCA(Estimator):
     One thread may write while others read: a query uses a snapshot that never changes. Writers wait for each other. If
     a call fails, by an exception or Ctrl-C, the model is as before the call.
 
-    With ``on_missing="marginal"``, missing numbers are normal, given the others of their row, with the running means,
+    With ``missing="marginal"``, missing numbers are normal, given the others of their row, with the running means,
     variances and (up to 256 features) correlations of the columns. A row then enters as its expected image with RBF and
     Linear; other kernels take the expected numbers. The novelty of a row with gaps is that of the row completed as
     `impute` does, so an unseen number makes no row novel. Gaps cost a row O(m g^2) for g of them, and each row O(d^2).
@@ -166,8 +164,7 @@ class StreamingKernelPCA(Estimator):
     block_size: int = 512
     refit_every: int | Literal["auto"] = "auto"
     reservoir_size: int = 512
-    on_bad_rows: Literal["raise", "skip"] = "raise"
-    on_missing: Literal["raise", "skip", "marginal"] = "raise"
+    missing: Literal["raise", "skip", "marginal"] = "raise"
     random_state: int | None = 0
 
     # Without annotations, as they are no parameters. Readers take the state, which never changes, once for each query.
@@ -310,7 +307,7 @@ class StreamingKernelPCA(Estimator):
         ndarray of shape (n, d)
             Each gap has the number expected given the others of the row, or that of the nearest atom, whichever makes
             the row less novel; with local kernels it descends from there along the distance to the span. The
-            distribution is that of ``on_missing="marginal"``, or else of the atoms and the sample.
+            distribution is that of ``missing="marginal"``, or else of the atoms and the sample.
 
         Examples
         --------
@@ -410,7 +407,7 @@ class StreamingKernelPCA(Estimator):
 
     @property
     def n_rows_rejected_(self) -> int:
-        """Number of rows left out because of NaN or infinity; see `on_bad_rows`."""
+        """Number of rows left out because of NaN or infinity; see `missing`."""
         return self._require_state("n_rows_rejected_").n_rejected
 
     @property
@@ -668,7 +665,7 @@ def _prepare_rows(
     state: State | None, X: Any, sample_weight: Any, settings: Settings
 ) -> tuple[State, Rows, Array | float, int]:
     """Check rows; return the state that they continue or begin, rows, their weights, and how many were rejected."""
-    skips_bad, admits_nan = settings.on_bad_rows == "skip", settings.on_missing != "raise"
+    leaves_out = settings.missing != "raise"
     width, names = None, None
     if state is not None:
         check_continued(state, settings)
@@ -677,7 +674,7 @@ def _prepare_rows(
         # Single rows have no time for more.
         rows: Rows = X
     else:
-        rows = validation.check_parts(X, width, names, finite=not skips_bad, gaps=admits_nan, learner="give the model")
+        rows = validation.check_parts(X, width, names, finite=not leaves_out, learner="give the model")
     if state is None:
         settings.kernel.check_width(rows.shape[1])
         state = State.begin(settings, rows.shape[1], validation.feature_names(X))
@@ -685,7 +682,7 @@ def _prepare_rows(
     # All weights may be zero here: the same rows could have come in one call with others. A default weight stays a
     # number, as making an array of it took a fifth of the time of a single row.
     weights = 1.0 if sample_weight is None else validation.as_sample_weight(sample_weight, len(rows), all_zero=True)
-    if skips_bad or admits_nan:
+    if leaves_out:
         rows, weights, n_rejected = bad_rows.leave_out(rows, weights, gaps=settings.has_gaps)
     return state, rows, weights, n_rejected
 

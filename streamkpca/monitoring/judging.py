@@ -51,9 +51,9 @@ class Scorer(NamedTuple):
 
         Those of planned windows are not, nor those without numbers enough.
         """
-        bad, missing = is_planned, self.settings.on_missing
+        bad, missing = is_planned, self.settings.missing
         # Otherwise `check_parts` has refused them.
-        if missing != "raise" or self.settings.on_bad_rows == "skip":
+        if missing != "raise":
             bad = bad | ~usable_rows(rows, gaps=missing == "marginal")
         if len(rows) == 1 or not (bad.any() or breaks[1:].any()):
             return [(0, len(rows), not bad[0])]

@@ -94,7 +94,7 @@ class Monitor(SavedWithModel[MonitorState]):
     ----------
     model : StreamingKernelPCA, optional
         The model that scores and learns; it belongs to the monitor from then on. By default one with
-        ``kernel=RBF().in_units("std")``, ``max_atoms=128``, ``noise_variance=None`` and ``on_missing="marginal"``, so
+        ``kernel=RBF().in_units("std")``, ``max_atoms=128``, ``noise_variance=None`` and ``missing="marginal"``, so
         that rows are scored and learned by the numbers that they have. With "skip", rows with NaN get no score. With
         `period` it is a copy, its kernel times one of the phase.
     period : int, float or timedelta, optional
@@ -220,7 +220,7 @@ class Monitor(SavedWithModel[MonitorState]):
         if model is None:
             # Scores need no sparse weights, which a noise variance is for.
             kernel = RBF().in_units("std")
-            model = StreamingKernelPCA(kernel=kernel, max_atoms=_ATOMS, noise_variance=None, on_missing="marginal")
+            model = StreamingKernelPCA(kernel=kernel, max_atoms=_ATOMS, noise_variance=None, missing="marginal")
         elif period is not None:
             # Its kernel will be another one.
             model = copy.copy(model)
@@ -377,7 +377,7 @@ class Monitor(SavedWithModel[MonitorState]):
                [2., 0., 1.]])
         """
         X, time = without_times(X, time)
-        rows = check_parts(X, None, None, gaps=self.model.on_missing == "marginal")
+        rows = check_parts(X, None, None, gaps=self.model.missing == "marginal")
         n, d = rows.shape
         out = np.empty((n, d))
         for place, part in parts_of(rows, 2 * d):
@@ -513,7 +513,7 @@ class Monitor(SavedWithModel[MonitorState]):
         monitor = cls(model, **{**dict.fromkeys(names, ...), **record["parameters"]})
         if record["state"] is not None:
             learned = monitor._learned
-            state = restore_state(record["state"], n_phases(monitor.period), model.on_missing == "marginal")
+            state = restore_state(record["state"], n_phases(monitor.period), model.missing == "marginal")
             width = monitor._scorer.width(state.n_features)
             if learned is None and (state.n_learned or state.views.scales):
                 raise ValueError("it has learned rows, but its model has not")
@@ -712,14 +712,14 @@ class Monitor(SavedWithModel[MonitorState]):
             )
         X, time = without_times(X, time)
         state, settings = self._state, self.model.settings()
-        width, names, skips, gaps = None, None, settings.on_bad_rows == "skip", settings.on_missing != "raise"
+        width, names, leaves_out = None, None, settings.missing != "raise"
         if state is not None:
             width, names = state.n_features, state.names
         elif learned is not None:
             width = n_features_of(learned.n_features, self.period)
             names = learned.names.tolist()[:width] if learned.names is not None else None
         expected = None if names is None else np.array(names, dtype=object)
-        rows = check_parts(X, width, expected, finite=not skips, gaps=gaps, learner="give its model")
+        rows = check_parts(X, width, expected, finite=not leaves_out, learner="give its model")
         if state is None and names is None and (given := feature_names(X)) is not None:
             names = [str(name) for name in given]
         n, times = len(rows), None

@@ -4,13 +4,11 @@ No function uses pyplot: figures belong to the caller, in servers and threads to
 
 novelty : `draw_novelty`, scores over time
 events : `draw_event`, the features of an event over time
-projections : `draw_projections`, rows in the plane of two components
 canvas : `make_figure`, and the colours and legends of all
 """
 
 from streamkpca.plots.canvas import make_figure
 from streamkpca.plots.events import draw_event
 from streamkpca.plots.novelty import draw_novelty
-from streamkpca.plots.projections import draw_projections
 
-__all__ = ["draw_event", "draw_novelty", "draw_projections", "make_figure"]
+__all__ = ["draw_event", "draw_novelty", "make_figure"]

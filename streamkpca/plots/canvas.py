@@ -25,11 +25,6 @@ GOOD = "#009E73"
 EVENT = "#F0E442"
 # The colours of groups of events, which are beside blue lines.
 GROUP_COLORS = ("#D55E00", GOOD, "#CC79A7", "#E69F00", "#000000", EVENT)
-# The colours of up to six groups of rows.
-_FEW_COLORS = (LINE, "#E69F00", GOOD, "#CC79A7", BAR, "#D55E00")
-# Tol's "muted" colours, made for the same readers, for more groups: the ten digits, for example.
-_TEN_COLORS = tuple("#332288 #CC6677 #117733 #DDCC77 #88CCEE #882255 #44AA99 #999933 #AA4499 #000000".split())
-
 # More points fill paper and memory without showing more.
 MOST_POINTS = 6000
 
@@ -137,16 +132,6 @@ def add_legend_below(axes: "Axes") -> None:
         frameon=False,
         markerscale=1.5,
     )
-
-
-def group_colors(n: int) -> list[Any]:
-    """Choose colours for n groups."""
-    from matplotlib import colormaps
-
-    for colors in (_FEW_COLORS, _TEN_COLORS):
-        if n <= len(colors):
-            return list(colors[:n])
-    return [colormaps["turbo"](i / (n - 1)) for i in range(n)]
 
 
 def every_nth(n: int, most: int) -> int:

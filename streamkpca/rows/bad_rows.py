@@ -27,8 +27,8 @@ def check_finite(
             where = f"row {place.start + row}, column {column if names is None else repr(names[column])}"
             first = f"{name} contains {'NaN' if is_gap else 'infinity'} (first at {where}; "
             if learner:
-                remedy += f', or {learner} on_bad_rows="skip" to leave them out'
-                remedy += ', on_missing="marginal" to use what they have' if is_gap else ""
+                remedy += f', or {learner} missing="skip" to leave them out'
+                remedy += ', missing="marginal" to use what they have' if is_gap else ""
         n_bad += len(part) - int(numbers.all(axis=1).sum())
     if first:
         raise ValueError(f"{first}{n_bad} of {len(rows)} rows are not finite); {remedy}")

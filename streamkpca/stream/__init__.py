@@ -6,6 +6,7 @@ parameters : the table of parameters, and `Settings`, their checked values
 state : `State`; `axes` of all its rows, `latest_axes`, those last published; `check_range`, whether a kernel takes rows
 transitions : `advance` learns rows, `fit` the first ones in two passes; `refit`, `forget`, `merge`
 step : the step by one block of rows, and the search for better atoms
+schedule : when a block is searched for atoms: pauses between searches, and a test for drifts
 summary : what is kept of full blocks: atoms, moments and samples
 calibration : `calibrate` scores rows of the stream as if they were new
 """

@@ -106,10 +106,9 @@ PARAMETERS = (
         "reservoir_size", 512, partial(checks.check_integer, "reservoir_size", least=0), unit="ROWS",
         help="Rows of the random sample from which the threshold of alarms comes; 0: no sample.",
     ),
-    _choice("on_bad_rows", ("raise", "skip"), help="Rows with NaN or infinity: refuse them, or leave them out."),
     _choice(
-        "on_missing", ("raise", "skip", "marginal"),
-        help="Rows with gaps (NaN): as --on-bad-rows says, leave them out, or use what they have.",
+        "missing", ("raise", "skip", "marginal"),
+        help="Rows with gaps (NaN): refuse them, leave them out, or use what they have.",
     ),
     Parameter(
         "random_state", 0, partial(checks.check_integer, "random_state", least=0, most=None), unit="SEED",
@@ -131,7 +130,7 @@ class Settings:
     ----------
     kernel, max_atoms, atoms, tolerance, half_life, block_size, refit_every, reservoir_size, random_state
         As of `StreamingKernelPCA`.
-    on_bad_rows, on_missing
+    missing
         As of `StreamingKernelPCA`; the rows of `advance` are usable already.
     refit : RefitSettings
         The parameters that decide the axes and nothing else.
@@ -139,7 +138,7 @@ class Settings:
     Examples
     --------
     >>> from streamkpca.stream import Settings
-    >>> settings = Settings.make(on_missing="marginal", max_atoms=64)
+    >>> settings = Settings.make(missing="marginal", max_atoms=64)
     >>> settings.moves_atoms, settings.has_gaps
     (True, True)
     """
@@ -154,8 +153,7 @@ class Settings:
     random_state: int | None
     refit: "RefitSettings"
     atoms: str = "rows"
-    on_bad_rows: str = "raise"
-    on_missing: str = "raise"
+    missing: str = "raise"
 
     @property
     def moves_atoms(self) -> bool:
@@ -165,7 +163,7 @@ class Settings:
     @property
     def has_gaps(self) -> bool:
         """Whether rows may have gaps, over which kernel values are integrated."""
-        return self.on_missing == "marginal"
+        return self.missing == "marginal"
 
     @classmethod
     @name_errors

@@ -345,7 +345,7 @@ def check_continued(state: State, settings: Settings) -> None:
         )
     if state.has_gaps != settings.has_gaps:
         raise ValueError(
-            f"on_missing={settings.on_missing!r} is not how this stream began: it cannot change to or from "
+            f"missing={settings.missing!r} is not how this stream began: it cannot change to or from "
             "'marginal' within a stream; set it back or start anew with fit"
         )
 
@@ -362,7 +362,7 @@ def check_mergeable(own: State, other: State, settings: Settings, other_settings
         remedy = "merge models of the same columns in the same order"
         refuse(f"of the features {own.names.tolist()}", f"{other.names.tolist()}", remedy)
     if other.has_gaps and not own.has_gaps:
-        refuse("of rows without gaps", "one with on_missing='marginal'", "merge this one into that one")
+        refuse("of rows without gaps", "one with missing='marginal'", "merge this one into that one")
     if settings.half_life != other_settings.half_life:
         remedy = "set the same half_life, as weights that decay at different rates cannot be added"
         refuse(f"with half_life={settings.half_life}", f"half_life={other_settings.half_life}", remedy)

@@ -15,17 +15,15 @@ from streamkpca.dictionary.selection import choose_rows, choose_to_shrink
 from streamkpca.dictionary.swaps import MOST_CANDIDATES, SCREENING_ROWS, SwapSearch
 from streamkpca.rows.gaps import gaps_in
 from streamkpca.stream.parameters import Settings
-from streamkpca.stream.summary import (
+from streamkpca.stream.schedule import (
     MOVING_INTERVAL,
     ROWS_INTERVAL,
     SETTLED_INTERVAL,
     Block,
     SearchInterval,
-    Summary,
-    countable,
-    decay_weights,
     spread_of,
 )
+from streamkpca.stream.summary import Summary, countable, decay_weights
 
 # Rows compared with a basis, or with each other, at a time.
 _CHUNK = 1024

@@ -18,7 +18,7 @@ _NO_NUMBER = "no number"
 _A_GAP = "a gap"
 _SHOWN = 5
 _SKIP = "correct such rows, or skip them (--on-bad-rows skip)"
-_FILL = "fill such gaps, skip these rows (--on-missing skip), or learn with the gaps (--on-missing marginal)"
+_FILL = "fill such gaps, skip these rows (--missing skip), or learn with the gaps (--missing marginal)"
 # Rows at the end without a number of a column that are told: a count, and a share of all rows, as a column that has
 # a number a day has none in some rows at the end.
 _LEAST_SILENT = 50
@@ -47,7 +47,7 @@ class BadRows:
             _NO_TIME: none if block.times is None else ~np.isfinite(block.times),
             _NO_LABEL: none if block.labels is None else np.isnan(block.labels),
             _NO_NUMBER: gaps.all(axis=1),
-            _A_GAP: none if self._asked.on_missing == "marginal" else gaps.any(axis=1),
+            _A_GAP: none if self._asked.missing == "marginal" else gaps.any(axis=1),
         }
         out = np.any(list(faults.values()), axis=0)
         found: list[tuple[int, str, str | int]] = list(block.bad)
@@ -80,7 +80,7 @@ class BadRows:
         """Refuse a row, or count it: row `what` of a block, or a line that is no row for the reason `what`."""
         remedy = _FILL if kind in (_NO_NUMBER, _A_GAP) else _SKIP
         # Comments and the like are no rows of the table, so they never stop it.
-        is_passed = kind in (COMMENT, NAMES_AGAIN) or (remedy == _FILL and self._asked.on_missing != "raise")
+        is_passed = kind in (COMMENT, NAMES_AGAIN) or (remedy == _FILL and self._asked.missing != "raise")
         stops = self._asked.on_bad_rows == "raise" and not is_passed
         self.n_left_out += 1
         self.kinds[kind] += 1

@@ -96,7 +96,7 @@ class Asked(NamedTuple):
     by : column of machines, and the one whose rows are read.
     known : how an earlier file of these columns was read.
     on_bad_rows : "raise" refuses a row with another number of cells, or without a time; "skip" leaves it out.
-    on_missing : a row with gaps (cells without a number) is refused ("raise"), left out ("skip"), or keeps NaN
+    missing : a row with gaps (cells without a number) is refused ("raise"), left out ("skip"), or keeps NaN
         ("marginal"); rows without any number are left out then, and counted.
     follow : whether to wait for more at the end of text; a file that was replaced or emptied is read anew.
     start : `Batch.position` of an earlier reading, to go on after it. If the file is another one now, that is an
@@ -119,7 +119,7 @@ class Asked(NamedTuple):
     labels: str | None = None
     known: Reading = Reading()
     on_bad_rows: str = "raise"
-    on_missing: str = "raise"
+    missing: str = "raise"
     follow: bool = False
     start: Mapping[str, Any] | None = None
     looks: bool = False

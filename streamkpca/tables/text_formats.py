@@ -260,7 +260,7 @@ class JsonReader(LineReader):
 
     def __init__(self, source: Source, asked: Asked) -> None:
         self._sample = _look_at_beginning(source, _LOOK_ROWS if asked.looks else 1, quotes=False)
-        text, more = decode(self._sample), asked.known.columns if asked.on_missing == "marginal" else ()
+        text, more = decode(self._sample), asked.known.columns if asked.missing == "marginal" else ()
         rows, bad = _read_objects(text.split("\n"))
         if not rows or text.lstrip().startswith("["):
             i, _, what = bad[0]

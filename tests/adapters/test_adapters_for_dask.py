@@ -18,9 +18,10 @@ import dask.dataframe as dd
 import distributed
 import pandas as pd
 
-from streamkpca import NotFittedError, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
 from streamkpca.adapters import for_dask, partition
 from streamkpca.aggregate import Aggregate
+from streamkpca.errors import NotFittedError
 
 pytestmark = pytest.mark.slow
 
@@ -148,12 +149,12 @@ def test_weights_and_rows_that_are_left_out_are_as_in_memory():
     )
     assert fitted(table, "w").total_weight_ == pytest.approx(np.arange(1, 1001).sum())
     both = da.from_array(np.column_stack([rows, weights]), chunks=(50, 4))
-    found = fitted(both, 3, on_bad_rows="skip")
+    found = fitted(both, 3, missing="skip")
     assert found.kernel_ == StreamingKernelPCA(**SMALL).partial_fit(X[400:], sample_weight=weights[400:]).kernel_
     assert (found.n_rows_rejected_, found.total_weight_) == (290, weights.sum())
     nullable = pd.DataFrame(rows, columns=list("abc")).convert_dtypes()
-    plain = fitted(dd.from_pandas(pd.DataFrame(rows, columns=list("abc")), npartitions=3), on_missing="skip")
-    assert fitted(dd.from_pandas(nullable, npartitions=3), on_missing="skip").to_bytes() == plain.to_bytes()
+    plain = fitted(dd.from_pandas(pd.DataFrame(rows, columns=list("abc")), npartitions=3), missing="skip")
+    assert fitted(dd.from_pandas(nullable, npartitions=3), missing="skip").to_bytes() == plain.to_bytes()
 
 
 def test_answers_keep_the_type_the_chunks_and_the_index():

@@ -115,6 +115,6 @@ def test_a_fit_is_batch_kernel_pca_of_all_rows(ray):
     weighted = ray.data.from_pandas([table.fillna(0.0).assign(weight=0.5) for table in tables])
     assert for_ray.fit(exact, weighted, weight_column="weight").total_weight_ == 150.0
     examples = "\n\n".join(map(inspect.getdoc, (for_ray.fit, for_ray.transform)))
-    test = doctest.DocTestParser().get_doctest(examples, {"ray": ray}, "for_ray", None, None)
-    assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 5
+    test = doctest.DocTestParser().get_doctest(examples, {}, "for_ray", None, None)
+    assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 7
     assert doctest.DocTestRunner().run(test).failed == 0

@@ -157,7 +157,7 @@ def test_all_types_of_numbers_are_accepted():
 
 
 def test_bad_rows_can_be_skipped():
-    model = learned(KernelPCADetector, [{"a": float("nan")}, *DICTS[:5]], on_bad_rows="skip")
+    model = learned(KernelPCADetector, [{"a": float("nan")}, *DICTS[:5]], missing="skip")
     assert model.features_ == ["a"]
     model.learn_one({"a": pd.NA})
     assert model.kernel_pca.n_rows_rejected_ == 2
@@ -177,8 +177,8 @@ LACKING = [
 
 def test_gaps_are_those_of_the_model():
     # The first row sets the features.
-    model = learned(KernelPCADetector, LACKING, on_missing="marginal")
-    same = StreamingKernelPCA(1, on_missing="marginal", noise_variance=None, **SMALL)
+    model = learned(KernelPCADetector, LACKING, missing="marginal")
+    same = StreamingKernelPCA(1, missing="marginal", noise_variance=None, **SMALL)
     same.partial_fit(GAPPED[:, [1, 0, 2]])
     assert model.kernel_pca.n_rows_rejected_ == np.isnan(GAPPED).all(axis=1).sum()
     np.testing.assert_array_equal(model.kernel_pca.atoms_, same.atoms_)

@@ -18,9 +18,10 @@ pytest.importorskip("pandas", reason="partitions are tables of pandas; needs the
 import pandas as pd
 import pyarrow
 
-from streamkpca import KernelPCA, NotFittedError, StreamingKernelPCA
+from streamkpca import KernelPCA, StreamingKernelPCA
 from streamkpca.adapters import for_spark, partition
 from streamkpca.adapters.partition import begin, merge
+from streamkpca.errors import NotFittedError
 
 X = np.random.default_rng(0).normal(size=(900, 3))
 NAMES = ["load", "heat.in", "fl`ow"]
@@ -74,7 +75,7 @@ def test_states_of_partitions_do_not_depend_on_batches_or_on_the_order_of_the_sh
 
 
 def test_answers_stand_beside_kept_columns():
-    model = StreamingKernelPCA(**SMALL, on_bad_rows="skip").partial_fit(X)
+    model = StreamingKernelPCA(**SMALL, missing="skip").partial_fit(X)
     given = pyarrow.record_batch(
         {"id": ["a", "b", None], "x": [1.0, None, 3.0], "y": [1, 2, 3], "z": [0.5, 0.5, np.inf]}
     )
@@ -157,9 +158,9 @@ def test_weights_and_bad_rows_are_as_in_memory(spark):
     rows[[0, 700, 1500], [0, 1, 2]] = np.nan, np.inf, np.nan
     weights[:300], weights[1000:] = 0.0, 0.25
     parts = np.split(np.column_stack([rows, weights]), [900, 1200])
-    frame, skips = framed(spark, parts, [*NAMES, "count"]), StreamingKernelPCA(**SMALL, on_bad_rows="skip")
+    frame, skips = framed(spark, parts, [*NAMES, "count"]), StreamingKernelPCA(**SMALL, missing="skip")
     found = for_spark.fit(skips, frame, weight_column="count")
-    expected = in_process([part[:, :3] for part in parts], weights=weights, on_bad_rows="skip")
+    expected = in_process([part[:, :3] for part in parts], weights=weights, missing="skip")
     assert found.to_bytes() == expected.to_bytes()
     assert found.n_rows_rejected_ == 3
     with pytest.raises(ValueError, match="infinity"):
@@ -178,7 +179,7 @@ def test_weights_and_bad_rows_are_as_in_memory(spark):
 def test_nulls_decimals_and_few_rows_are_numbers(spark):
     given = spark.createDataFrame([(1, True), (None, False), (3, True)], "load int, on boolean")
     frame = given.selectExpr("CAST(load AS decimal(9, 2)) AS load", "on").repartition(5)
-    model = for_spark.fit(StreamingKernelPCA(1, on_bad_rows="skip"), frame)
+    model = for_spark.fit(StreamingKernelPCA(1, missing="skip"), frame)
     assert (model.n_samples_seen_, model.n_rows_rejected_) == (3, 1)
     np.testing.assert_array_equal(np.sort(model.atoms_, axis=0), [[1.0, 1.0], [3.0, 1.0]])
 
@@ -206,6 +207,6 @@ def test_invalid_frames_are_refused_before_a_job_runs(spark):
 def test_the_examples_run(spark):
     """Those of the documentation that doctest skips, as they need Spark."""
     examples = "\n\n".join(map(inspect.getdoc, (for_spark.fit, for_spark.transform)))
-    test = doctest.DocTestParser().get_doctest(examples, {"spark": spark}, "for_spark", None, None)
-    assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 6
+    test = doctest.DocTestParser().get_doctest(examples, {}, "for_spark", None, None)
+    assert sum(bool(example.options.pop(doctest.SKIP, False)) for example in test.examples) == 10
     assert doctest.DocTestRunner().run(test).failed == 0

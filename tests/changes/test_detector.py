@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from streamkpca import CheckpointError, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
 from streamkpca.changes import ChangeDetector
-from streamkpca.errors import NotFittedError
+from streamkpca.errors import CheckpointError, NotFittedError
 from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
 

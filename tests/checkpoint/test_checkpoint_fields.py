@@ -6,11 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from streamkpca import CheckpointError, StreamingKernelPCA, kernels
+from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.changes.detector import _STATE as CHANGES
 from streamkpca.checkpoint.archive import header_text, read_archive, write_archive
 from streamkpca.checkpoint.fields import RULES
 from streamkpca.checkpoint.table import STATE
+from streamkpca.errors import CheckpointError
 from streamkpca.monitoring.state import _STATE as MONITOR
 
 ROWS = np.random.default_rng(0).normal(size=(300, 3))
@@ -20,7 +21,7 @@ SETTINGS = {"max_atoms": 8, "block_size": 32, "reservoir_size": 20}
 MODELS = {
     "young": StreamingKernelPCA(2, **SETTINGS).partial_fit(ROWS[:70]).refit(),
     "fixed": StreamingKernelPCA(2, kernel=kernels.RBF(0.3), **SETTINGS).partial_fit(ROWS).refit(),
-    "gaps": StreamingKernelPCA(2, on_missing="marginal", axes="likelihood", **SETTINGS).partial_fit(WITH_GAPS).refit(),
+    "gaps": StreamingKernelPCA(2, missing="marginal", axes="likelihood", **SETTINGS).partial_fit(WITH_GAPS).refit(),
     "exact": StreamingKernelPCA(2, kernel="linear", max_atoms=None, block_size=16, tolerance=0.0).partial_fit(ROWS),
     "waiting": StreamingKernelPCA(2).partial_fit(ROWS[:20]),
 }

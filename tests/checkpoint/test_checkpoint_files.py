@@ -9,8 +9,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from streamkpca import CheckpointError, StreamingKernelPCA, kernels
+from streamkpca import StreamingKernelPCA, kernels
 from streamkpca.checkpoint.archive import header_text, read_archive, write_archive
+from streamkpca.errors import CheckpointError
 
 ROWS = np.random.default_rng(0).normal(size=(300, 3))
 ARRAYS = {

@@ -9,7 +9,7 @@ import pytest
 from commands import SMALL, fact, refused, run
 
 from streamkpca import StreamingKernelPCA, load
-from streamkpca.export import to_c
+from streamkpca.export import to_c, to_c_learner
 from streamkpca.monitoring import Monitor
 from streamkpca.tables import Reading
 
@@ -124,7 +124,7 @@ def test_what_watch_has_saved_is_exported_also_where_rows_had_gaps(folder):
     np.save("gaps.npy", rows)
     assert run("watch", "gaps.npy", "--model", "w.npz").exit_code == 0
     saved = Monitor.load("w.npz").model
-    for out, expected in {"w.c": to_c(saved, dtype="float"), "l.c": to_c(saved, learns=True)}.items():
+    for out, expected in {"w.c": to_c(saved, dtype="float"), "l.c": to_c_learner(saved)}.items():
         assert run("export", "w.npz", out, *["--learns"] * (out == "l.c")).exit_code == 0
         assert Path(out).read_text(encoding="utf-8") == expected
     assert run("export", "w.npz", "w.onnx").exit_code == 0

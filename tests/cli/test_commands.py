@@ -101,7 +101,7 @@ OTHERS = {
     "--refit-every": ("96", 96),
     "--reservoir-size": ("64", 64),
     "--random-state": ("none", None),
-    "--on-missing": ("marginal", "marginal"),
+    "--missing": ("marginal", "marginal"),
 }
 
 
@@ -113,8 +113,7 @@ def test_the_command_offers_every_parameter_of_the_model(table):
     names = {"--components": "n_components", "--no-center": "center"}
     expected = {names.get(name, name[2:].replace("-", "_")): value for name, (_, value) in OTHERS.items()}
     assert type(found.pop("kernel")).__name__ == "InUnits"
-    # Bad rows are left out as files are read.
-    assert found == {name: value for name, value in expected.items() if name != "kernel"} | {"on_bad_rows": "raise"}
+    assert found == {name: value for name, value in expected.items() if name != "kernel"}
 
 
 def test_the_command_has_the_defaults_of_the_model(table):

@@ -97,7 +97,7 @@ def test_a_model_finds_its_columns_by_name(folder, X, lines):
 
 def test_bad_rows_are_counted_with_their_place(folder):
     Path("x.csv").write_text("a,b\n" + "".join(f"{i % 7},{i % 5}\n" for i in range(60)) + "1,oops\n2\n3,4\n")
-    refused(run("fit", "x.csv", *SMALL), "x.csv, line 62", "--on-missing skip")
+    refused(run("fit", "x.csv", *SMALL), "x.csv, line 62", "--missing skip")
     result = run("fit", "x.csv", "--on-bad-rows", "skip", *SMALL, "--json")
     assert "Warning: rows left out: 2 (1 a gap, 1 other number of cells), the first: x.csv, line 62" in result.stderr
     found = json.loads(result.stdout)
@@ -111,15 +111,15 @@ def test_gaps_are_refused_left_out_or_learned(folder, X):
     gapped = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
     gapped[40] = np.nan
     np.save("x.npy", gapped)
-    refused(run("fit", "x.npy", *SMALL), "--on-missing marginal")
+    refused(run("fit", "x.npy", *SMALL), "--missing marginal")
     whole = ~np.isnan(gapped).any(axis=1)
-    found = facts("fit", "x.npy", "--on-missing", "skip", *SMALL)
+    found = facts("fit", "x.npy", "--missing", "skip", *SMALL)
     assert (found["model"]["rows"], found["rows_skipped"]) == (whole.sum(), (~whole).sum())
     some = gapped[~np.isnan(gapped).all(axis=1)]
-    found = facts("fit", "x.npy", "--on-missing", "marginal", *SMALL, "--model", "m.npz")
+    found = facts("fit", "x.npy", "--missing", "marginal", *SMALL, "--model", "m.npz")
     assert (found["model"]["rows"], found["rows_skipped"]) == (len(some), len(X) - len(some))
     model = load("m.npz")
-    expected = learned(X).set_params(on_missing="marginal")
+    expected = learned(X).set_params(missing="marginal")
     expected = StreamingKernelPCA(**expected.get_params(deep=False)).partial_fit(some).refit()
     np.testing.assert_array_equal(model.novelty(some[:40]), expected.novelty(some[:40]))
     # The saved model takes gaps without an option.

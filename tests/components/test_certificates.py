@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from streamkpca import KernelPCA, StreamingKernelPCA, kernels, merge
-from streamkpca.components.certificates import mean_interval
-from streamkpca.components.spectrum import eigenvalue_bounds
+from streamkpca.components.certificates import eigenvalue_bounds, mean_interval
 from streamkpca.dictionary.moments import Moments, ProjectionLoss
 
 N_STREAMS = 50

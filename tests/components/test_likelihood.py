@@ -1,4 +1,4 @@
-"""Newton's method against a general optimiser, and where differences of inner products lose their digits."""
+"""Newton's method against a general optimizer, and where differences of inner products lose their digits."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from streamkpca.components.likelihood import CandidateGram, GramModel, Problem, 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_general_optimiser_finds_no_more_among_those_kept(seed):
+def test_a_general_optimizer_finds_no_more_among_those_kept(seed):
     rng = np.random.default_rng(seed)
     data, features = rng.normal(size=(40, 8)) * rng.uniform(0.5, 3.0, size=8), rng.normal(size=(5, 8))
     gram, moment_gram = features @ features.T, features @ (data.T @ data / 40) @ features.T

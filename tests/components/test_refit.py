@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkpca.components.refit import Candidates, RefitSettings, find_weights, refit
+from streamkpca.components.weights import fit_weights
 from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments
 from streamkpca.errors import SparsityError, SparsityWarning
@@ -163,3 +164,42 @@ def test_impossible_numbers_are_refused():
         match=r"noise_variance=50 leaves no atom active: the largest variance along any atom is .*choose",
     ):
         find_weights(candidates, moments, settings_of(noise_variance=50.0))
+
+
+# The start of the next refit
+
+
+def last_weights(first, positions):
+    """Find the last weight of each atom by the row that it is or began as; 0 for an atom that is new."""
+    known = dict(zip(first.atom_rows.tolist(), first.weights.tolist(), strict=True))
+    return np.array([known.get(p if p >= 0 else -1 - p, 0.0) for p in positions.tolist()])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_refit_starts_from_the_last_weights_of_the_same_atoms(seed):
+    scene = Scene(seed, 200, 9)
+    atoms, first = scene.candidates.rows, scene.refit(noise_variance=0.02)
+    # In another order, some of them moved; one is new.
+    order = np.random.default_rng(seed).permutation(9)
+    positions = np.where(np.arange(9) % 3 == 0, -1 - (7 + order), 7 + order)
+    scene.see(atoms[order], positions)
+    # Weights that no step improves stay as they are, to the last bit.
+    again = scene.refit(first, noise_variance=0.02)
+    np.testing.assert_array_equal(again.weights, last_weights(first, positions))
+    assert (again.weights != scene.refit(noise_variance=0.02).weights).any()
+
+    rows, positions = atoms[order].copy(), positions.copy()
+    rows[4], positions[4] = scene.rows[0], 3
+    scene.see(rows, positions)
+    mean = scene.moments.first / scene.moments.total_weight
+    covariance = scene.moments.second / scene.moments.total_weight - np.outer(mean, mean)
+    start = last_weights(first, positions)
+    expected = fit_weights(scene.candidates.coordinates - mean, covariance, 0.02, initial_weights=start).weights
+    np.testing.assert_array_equal(scene.refit(first, noise_variance=0.02).weights, expected)
+
+
+def test_a_search_for_noise_starts_from_that_of_the_last_refit():
+    scene = Scene(0, 300, 30)
+    first = scene.refit(noise_variance="auto")
+    # The same rows: what held enough of the variance holds it still.
+    assert scene.refit(first, noise_variance="auto").noise_variance == first.noise_variance

@@ -1,4 +1,4 @@
-"""Sparse weights against plain formulas, dense Gaussians, a general optimiser and one another."""
+"""Sparse weights against plain formulas, dense Gaussians, a general optimizer and one another."""
 
 import numpy as np
 import pytest
@@ -44,18 +44,18 @@ def test_rounds_follow_equations_13_and_14():
         "em": mean_squares + variances,
         "fixed_point": mean_squares / (1.0 - variances / weights),
     }
-    for optimiser, after in expected.items():
-        fit = fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=weights, max_rounds=1)
+    for optimizer, after in expected.items():
+        fit = fit_weights(features, second_moment, noise, optimizer=optimizer, initial_weights=weights, max_rounds=1)
         np.testing.assert_allclose(fit.weights, after, rtol=1e-10)
         assert (len(fit.trace), fit.converged) == (2, False)
 
 
 @settings(max_examples=15)
-@given(problem=problems, optimiser=st.sampled_from(OPTIMISERS), warm=st.booleans())
-def test_likelihood_never_decreases(problem, optimiser, warm):
+@given(problem=problems, optimizer=st.sampled_from(OPTIMISERS), warm=st.booleans())
+def test_likelihood_never_decreases(problem, optimizer, warm):
     features, second_moment, noise = problem
     start = np.linspace(0.0, 3.0, len(features)) if warm else None
-    fit = fit_weights(features, second_moment, noise, optimiser=optimiser, initial_weights=start, max_rounds=50)
+    fit = fit_weights(features, second_moment, noise, optimizer=optimizer, initial_weights=start, max_rounds=50)
     assert (np.diff(fit.trace) >= 0.0).all()
     assert (fit.weights >= 0.0).all()
     np.testing.assert_allclose(
@@ -85,11 +85,11 @@ def test_coordinate_ends_where_no_weight_wants_to_move(problem, are_few):
 
 
 @pytest.mark.parametrize("seed", [4, 7, 38])
-def test_optimisers_agree_with_one_another_and_with_a_general_one(seed):
+def test_optimizers_agree_with_one_another_and_with_a_general_one(seed):
     features, second_moment, noise = draw_problem(seed)
     coordinate = fit_weights(features, second_moment, noise, tolerance=1e-13).trace[-1]
-    paper = fit_weights(features, second_moment, noise, optimiser="fixed_point", tolerance=1e-12)
-    em = fit_weights(features, second_moment, noise, optimiser="em", tolerance=1e-12, max_rounds=1_000)
+    paper = fit_weights(features, second_moment, noise, optimizer="fixed_point", tolerance=1e-12)
+    em = fit_weights(features, second_moment, noise, optimizer="em", tolerance=1e-12, max_rounds=1_000)
     general = minimize(
         lambda w: -mean_log_likelihood(w, features, second_moment, noise),
         np.ones(8),
@@ -103,34 +103,34 @@ def test_optimisers_agree_with_one_another_and_with_a_general_one(seed):
     assert abs(-general.fun - coordinate) < 1e-5
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_independent_candidates_have_a_closed_form(optimiser):
+@pytest.mark.parametrize("optimizer", OPTIMISERS)
+def test_independent_candidates_have_a_closed_form(optimizer):
     features = np.diag([1.0, 2.0, 0.5, 1.0])
     second_moment = np.diag([5.0, 3.0, 0.4, 1.5])
-    fit = fit_weights(features, second_moment, 1.0, optimiser=optimiser, tolerance=1e-15, max_rounds=300)
+    fit = fit_weights(features, second_moment, 1.0, optimizer=optimizer, tolerance=1e-15, max_rounds=300)
     expected = [4.0, 2.0 / 4.0, 0.0, 0.5]
-    np.testing.assert_allclose(fit.weights, expected, atol=3e-2 if optimiser == "em" else 1e-6)
-    if optimiser != "em":
+    np.testing.assert_allclose(fit.weights, expected, atol=3e-2 if optimizer == "em" else 1e-6)
+    if optimizer != "em":
         assert fit.active.tolist() == [0, 1, 3]
 
 
-@pytest.mark.parametrize(("optimiser", "factor"), list(zip(OPTIMISERS, [1.0, 3.0, 1.0], strict=True)))
-def test_nothing_is_active_from_the_largest_eigenvalue_on(optimiser, factor):
+@pytest.mark.parametrize(("optimizer", "factor"), list(zip(OPTIMISERS, [1.0, 3.0, 1.0], strict=True)))
+def test_nothing_is_active_from_the_largest_eigenvalue_on(optimizer, factor):
     features, second_moment, _ = draw_problem(5)
     noise = np.linalg.eigvalsh(second_moment)[-1] * factor
     for start in (None, np.ones(8)):
         for moment in (second_moment, np.zeros((4, 4))):
-            fit = fit_weights(features, moment, noise, optimiser=optimiser, initial_weights=start)
+            fit = fit_weights(features, moment, noise, optimizer=optimizer, initial_weights=start)
             assert fit.converged
             assert not fit.weights.any()
 
 
-@pytest.mark.parametrize(("optimiser", "shape"), list(zip(OPTIMISERS, [(1, 6), (20, 2), (3, 6)], strict=True)))
-def test_dependent_and_vanishing_candidates_do_no_harm(optimiser, shape):
+@pytest.mark.parametrize(("optimizer", "shape"), list(zip(OPTIMISERS, [(1, 6), (20, 2), (3, 6)], strict=True)))
+def test_dependent_and_vanishing_candidates_do_no_harm(optimizer, shape):
     p, r = shape
     features, second_moment, noise = draw_problem(11, p=p, r=r, noise_rank=0)
     features = np.vstack([features, 2.0 * features, 1e-160 * features, np.zeros((1, r))])
-    fit = fit_weights(features, second_moment, noise, optimiser=optimiser, max_rounds=200)
+    fit = fit_weights(features, second_moment, noise, optimizer=optimizer, max_rounds=200)
     assert np.isfinite(fit.weights).all()
     assert np.isfinite(fit.trace).all()
     assert fit.weights.any()
@@ -207,18 +207,18 @@ def test_a_round_that_lowers_the_likelihood_is_taken_back(monkeypatch):
 def test_fixed_point_falls_back_on_em(monkeypatch):
     monkeypatch.setitem(weights._RULES, "fixed_point", (lambda w, a, q: w + 100.0, 0.0))
     arguments = dict(initial_weights=np.ones(2), max_rounds=5)
-    fallen = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimiser="fixed_point", **arguments)
-    em = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimiser="em", **arguments)
+    fallen = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimizer="fixed_point", **arguments)
+    em = fit_weights(np.eye(2), np.diag([3.0, 2.0]), 1.0, optimizer="em", **arguments)
     np.testing.assert_array_equal(fallen.weights, em.weights)
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_a_start_with_zeros_bars_no_candidate(optimiser):
+@pytest.mark.parametrize("optimizer", OPTIMISERS)
+def test_a_start_with_zeros_bars_no_candidate(optimizer):
     """As in a search that lowers the noise: the paper's rules multiply, so a zero would stay one for ever."""
     features, second_moment = np.diag([1.0, 2.0, 0.5]), np.diag([5.0, 3.0, 2.0])
-    first = fit_weights(features, second_moment, 4.0, optimiser=optimiser)
+    first = fit_weights(features, second_moment, 4.0, optimizer=optimizer)
     assert first.active.tolist() == [0]
-    second = fit_weights(features, second_moment, 1.0, optimiser=optimiser, initial_weights=first.weights)
+    second = fit_weights(features, second_moment, 1.0, optimizer=optimizer, initial_weights=first.weights)
     np.testing.assert_allclose(second.weights, [4.0, 0.5, 4.0], rtol=1e-2)
 
 

@@ -4,8 +4,7 @@ import sys
 import pytest
 from sklearn.exceptions import NotFittedError as PeerNotFittedError
 
-from streamkpca import NotFittedError
-from streamkpca.errors import not_fitted
+from streamkpca.errors import NotFittedError, not_fitted
 
 
 @pytest.mark.parametrize("kind", [NotFittedError, ValueError, AttributeError, PeerNotFittedError])

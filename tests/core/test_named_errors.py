@@ -47,7 +47,7 @@ CALLS = {
     ),
     "columns": (lambda: RBF(1.0).on(2).check_width(2), r"OnColumns\.check_width: the kernel .* uses column 2"),
     "units": (lambda: RBF(1.0).in_units([1.0]).check_width(2), r"InUnits\.check_width: the kernel has units for 1"),
-    "a function": (lambda: to_c(MODEL, learns=True, dtype="double"), r"to_c: expected dtype"),
+    "a function": (lambda: to_c(MODEL, dtype="single"), r"to_c: dtype must be one of"),
     "a function that needs a fitted model": (
         lambda: to_device(StreamingKernelPCA(max_atoms=8)),
         r"to_device needs a fitted StreamingKernelPCA",
@@ -136,7 +136,7 @@ def test_warnings_point_at_the_line_that_called(call, tmp_path):
      (ChangeDetector(MODEL).update, ""), (MODEL.novelty, ""), (MODEL.inverse_transform, ""), (Linear().matrix, "")],
 )  # fmt: skip
 def test_only_calls_that_can_learn_bad_rows_advise_how(call, advice):
-    skip, use = ' on_bad_rows="skip" to leave them out', ', on_missing="marginal" to use what they have'
+    skip, use = ' missing="skip" to leave them out', ', missing="marginal" to use what they have'
     for X, remedy in [([[np.nan, 1.0]], skip + use), ([[np.inf, 1.0]], skip)]:
         with pytest.raises(ValueError, match=f"drop or impute such rows first{advice}{remedy if advice else ''}$"):
             call(X)

@@ -142,7 +142,7 @@ def test_moved_atoms_leave_less(kernel, worth_rounding, monkeypatch):
 
 
 @pytest.mark.parametrize(("kernel", "m"), list(zip(SMOOTH, [1, 3, 6], strict=True)))
-def test_an_optimiser_of_its_own_reaches_no_more(kernel, m):
+def test_an_optimizer_of_its_own_reaches_no_more(kernel, m):
     """L-BFGS-B of scipy on the naive formula, with derivatives by differences."""
     X, weights = rows_of(0, 80, 2), weights_of(1, 80)
 

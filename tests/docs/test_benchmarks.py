@@ -177,6 +177,8 @@ CLAIMS = {
     "single_rows": lambda found: [
         {"transform", "novelty", "partial_fit", "a loop of that length"} <= set(found["microseconds"]),
         *(0.0 < line["median"] <= line["p99"] <= line["p99.9"] for line in found["microseconds"].values()),
+        {name.partition(",")[0] for name in found["blocks"]} == {"model", "monitor"},
+        *(0.0 < line["median"] <= line["p99.9"] <= line["maximum"] for line in found["blocks"].values()),
     ],
     # Bytes are counted, so they are exact: there are few axes, and each stored row has d features.
     "growth": lambda found: [

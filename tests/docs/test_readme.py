@@ -76,7 +76,7 @@ def test_a_service_continues_from_its_checkpoint(tmp_path, monkeypatch):
     saved = Checkpointer("plant.npz").latest()
     assert saved is not None
     assert saved.extra_ == {"offset": len(ROWS)}
-    assert saved.to_bytes() == StreamingKernelPCA(on_bad_rows="skip").partial_fit(ROWS).to_bytes()
+    assert saved.to_bytes() == StreamingKernelPCA(missing="skip").partial_fit(ROWS).to_bytes()
 
 
 def test_the_model_does_what_is_shown(tmp_path, monkeypatch):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from exports import OF_THE_CALLER, drawn_rows, plain, streamed
 
-from streamkpca import KernelPCA, NotFittedError, StreamingKernelPCA, export
+from streamkpca import KernelPCA, StreamingKernelPCA, export
+from streamkpca.errors import NotFittedError
 from streamkpca.kernels import RBF, Linear
 
 WRITERS = {"to_c": (export.to_c, "C"), "to_onnx": (export.to_onnx, "ONNX")}
@@ -39,7 +40,7 @@ def test_rows_that_single_precision_hardly_tells_apart_are_refused(kernel, offse
     # A column that never varies needs no digits.
     rows = drawn_rows(0) * [1.0, 1.0, 0.0]
     model = streamed(kernel, rows + np.array([0.0, offset, offset]))
-    as_float, learning = partial(export.to_c, dtype="float"), partial(export.to_c, learns=True)
+    as_float, learning = partial(export.to_c, dtype="float"), export.to_c_learner
     for write in (as_float, learning, export.to_onnx, export.to_device):
         with pytest.raises(ValueError, match=r"expected numbers of single precision but feature 1 varies by .* near"):
             write(model)

@@ -12,7 +12,7 @@ from exports import COMPILER, NEEDS_COMPILER, drawn_rows, rarity_of, run, run_wi
 from on_a_device import FLAGS, started
 
 from streamkpca import KernelPCA, StreamingKernelPCA
-from streamkpca.export import device_state, to_c
+from streamkpca.export import device_state, to_c_learner
 from streamkpca.export.views import fit_views
 from streamkpca.kernels import RBF, Laplacian, Linear
 from streamkpca.monitoring import Monitor
@@ -248,7 +248,7 @@ int main(void)
     [(RBF(0.3), 8), *(pytest.param(*both, marks=pytest.mark.engines) for both in ((RBF(0.3), 1), (Linear(), 8)))],
 )
 def test_sanitizers_find_nothing(kernel, max_atoms, tmp_path):
-    text = to_c(taught(drawn_rows(0), kernel, max_atoms=max_atoms), name="pump", learns=True)
+    text = to_c_learner(taught(drawn_rows(0), kernel, max_atoms=max_atoms), name="pump")
     n_rows = os.environ.get("STREAMKPCA_DEVICE_ROWS", "30000")
     run_with_sanitizers(text + FUZZ.replace("ROWS", n_rows), tmp_path)
 
@@ -257,7 +257,7 @@ def test_sanitizers_find_nothing(kernel, max_atoms, tmp_path):
 @pytest.mark.parametrize("max_atoms", [1, 8])
 def test_the_file_needs_no_library(max_atoms, tmp_path):
     source = tmp_path / "pump.c"
-    text = to_c(taught(drawn_rows(0), max_atoms=max_atoms), learns=True)
+    text = to_c_learner(taught(drawn_rows(0), max_atoms=max_atoms))
     source.write_text(text, encoding="ascii")
     assert re.findall(r"#\s*include\s*(.*)", text) == ["<math.h>", "<stdint.h>"]
     assert "kpca_" not in text.replace("streamkpca_", "")
@@ -269,7 +269,7 @@ def test_the_file_needs_no_library(max_atoms, tmp_path):
 @pytest.mark.skipif(shutil.which("cppcheck") is None, reason="no cppcheck on the path; .ci/processors installs it")
 def test_the_file_passes_cppcheck(tmp_path):
     source = tmp_path / "pump.c"
-    source.write_text(to_c(taught(drawn_rows(0)), learns=True), encoding="ascii")
+    source.write_text(to_c_learner(taught(drawn_rows(0))), encoding="ascii")
     checks = "--enable=warning,style,performance,portability --std=c99 --error-exitcode=1 -q".split()
     run("cppcheck", *checks, source)
 
@@ -290,22 +290,17 @@ def test_the_model_of_a_monitor_goes_on_learning_on_a_device(make):
 def test_what_devices_cannot_learn_is_refused():
     rows = drawn_rows(0, 100)
     for kernel in (Laplacian(0.3), RBF(0.3) + Linear(), RBF(0.3).on([0, 1])):
-        with pytest.raises(ValueError, match=r"to_c: expected an RBF or linear kernel.*or export it without learning"):
-            to_c(taught(rows, kernel), learns=True)
+        with pytest.raises(ValueError, match=r"to_c_learner: expected an RBF or linear kernel.*or export it without"):
+            to_c_learner(taught(rows, kernel))
     for model in (KernelPCA(2).fit(rows), taught(rows, max_atoms=None, tolerance=0.5)):
-        with pytest.raises(ValueError, match=r"to_c: expected a StreamingKernelPCA with a budget.*set max_atoms"):
-            to_c(model, learns=True)
-    with pytest.raises(ValueError, match=r'to_c: expected dtype="float" for a file that learns'):
-        to_c(taught(rows), learns=True, dtype="double")
-    with pytest.raises(TypeError, match="to_c: dtype must be one of"):
-        # It equals the word, as numpy compares types.
-        to_c(taught(rows), learns=True, dtype=np.dtype("float"))
+        with pytest.raises(ValueError, match=r"to_c_learner: expected a StreamingKernelPCA with a.*set max_atoms"):
+            to_c_learner(model)
     for return_period in (1.0, 1e6, np.nan):
-        with pytest.raises(ValueError, match="to_c: return_period"):
-            to_c(taught(rows), learns=True, return_period=return_period)
+        with pytest.raises(ValueError, match="to_c_learner: return_period"):
+            to_c_learner(taught(rows), return_period=return_period)
     for model in (taught(rows[:40]), taught(rows, reservoir_size=0), taught(drawn_rows(0, 400, 300))):
-        with pytest.raises(ValueError, match="to_c: expected a model with a sample of 64 rows or more, and of 256"):
-            to_c(model, learns=True)
+        with pytest.raises(ValueError, match="to_c_learner: expected a model with a sample of 64 rows or more"):
+            to_c_learner(model)
 
 
 def test_records_that_are_none_are_refused():

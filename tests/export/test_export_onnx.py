@@ -34,7 +34,7 @@ def test_single_precision_keeps_its_tolerance_for_nearly_dependent_atoms():
 def test_a_model_that_takes_gaps_answers_complete_rows():
     rows = drawn_rows(0)
     rows[::5, 0] = np.nan
-    model = StreamingKernelPCA(2, kernel=RBF(0.4), on_missing="marginal").partial_fit(rows)
+    model = StreamingKernelPCA(2, kernel=RBF(0.4), missing="marginal").partial_fit(rows)
     complete = drawn_rows(1, 100)
     assert_same_answers(model, complete, *Session(Case(model)).answers(complete), tolerance=1e-12)
 

@@ -42,7 +42,7 @@ def test_sampled_rows_with_gaps_do_not_count():
     rows = rows_of("ring")
     gapped = rows.copy()
     gapped[np.random.default_rng(0).random(len(rows)) < 0.5, 1] = np.nan
-    settings = {"max_atoms": 32, "on_missing": "marginal"}
+    settings = {"max_atoms": 32, "missing": "marginal"}
     whole, half = (StreamingKernelPCA(2, **settings).partial_fit(given) for given in (rows, gapped))
     n_whole, n_half = (len(fit_views(model).scales[1].logs) for model in (whole, half))
     assert 0.3 * n_whole < n_half < 0.7 * n_whole

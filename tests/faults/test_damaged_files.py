@@ -13,7 +13,8 @@ from collections import Counter
 import numpy as np
 from corruptions import CHANGED_ENTRIES, changed_arrays, entries, models, repacked, unpacked, with_entry
 
-from streamkpca import CheckpointError, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
+from streamkpca.errors import CheckpointError
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 MODELS = models()
@@ -58,7 +59,8 @@ def test_loading_takes_the_length_of_the_file():
 
 HOSTILE = """
 import sys
-from streamkpca import CheckpointError, StreamingKernelPCA
+from streamkpca import StreamingKernelPCA
+from streamkpca.errors import CheckpointError
 
 def audit(event, arguments):
     if watching and event in ("open", "exec", "compile", "import", "os.system", "pickle.find_class"):

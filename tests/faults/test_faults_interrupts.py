@@ -34,7 +34,7 @@ CHANGES = {
     "first rows": (StreamingKernelPCA(2, **SMALL), lambda model: model.partial_fit(ROWS[:5])),
     "rows that wait": (begun(), lambda model: model.partial_fit(ROWS[100:104])),
     "a row": (begun(), lambda model: model.partial_fit(ROWS[100:101])),
-    "bad rows": (begun(on_bad_rows="skip"), lambda model: model.partial_fit(BAD)),
+    "bad rows": (begun(missing="skip"), lambda model: model.partial_fit(BAD)),
     "a block": (begun(half_life=50.0), lambda model: model.partial_fit(ROWS[100:116], sample_weight=np.arange(16) / 8)),
     "blocks": (begun(), lambda model: model.partial_fit(ROWS[100:150])),
     "exact blocks": (begun(max_atoms=None, tolerance=0.0), lambda model: model.partial_fit(ROWS[100:140])),

@@ -105,7 +105,7 @@ def test_learning_single_rows_keeps_nothing():
     # From here on the samples are full, and the scale is final.
     model = new_model(kernel="rbf").partial_fit(ROWS)
     print(f"partial_fit: {held_after(lambda: model.partial_fit(next(rows)), N_CALLS, 600)}")
-    forgetting = new_model(half_life=500.0, on_bad_rows="skip").partial_fit(ROWS)
+    forgetting = new_model(half_life=500.0, missing="skip").partial_fit(ROWS)
     bad = itertools.cycle([ROWS[:1], np.full((1, 3), np.nan)])
     print(f"skipping: {held_after(lambda: forgetting.partial_fit(next(bad)), N_CALLS // 10, 600)}")
 

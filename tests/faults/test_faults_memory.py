@@ -81,7 +81,7 @@ def test_rows_of_any_layout_are_converted_in_parts(layout):
     model.transform(few)
     peaks = {
         "transform": peak_of(lambda: model.transform(given)),
-        "partial_fit": peak_of(lambda: StreamingKernelPCA(3, max_atoms=8, on_bad_rows="skip").partial_fit(given)),
+        "partial_fit": peak_of(lambda: StreamingKernelPCA(3, max_atoms=8, missing="skip").partial_fit(given)),
     }
     assert max(peaks.values()) < LIMIT, peaks
     # The same rows as float64 in C order are not converted; up to rounding, as products have other shapes.

@@ -72,7 +72,7 @@ def test_every_state_is_saved_and_loaded(data):
             "noise_variance": drawn(st.sampled_from(["auto", "auto", None, 1e-3, 0.5])),
             "axes": drawn(st.sampled_from(["ritz", "ritz", "likelihood"])),
             "center": drawn(st.booleans()),
-            "on_bad_rows": drawn(st.sampled_from(["raise", "skip"])),
+            "missing": drawn(st.sampled_from(["raise", "skip"])),
         }
         if settings["axes"] == "likelihood" and settings["noise_variance"] is None:
             settings["noise_variance"] = "auto"
@@ -84,7 +84,7 @@ def test_every_state_is_saved_and_loaded(data):
             size = drawn(st.integers(1, 60))
             piece = np.take(X, np.arange(start, start + size), axis=0, mode="wrap")
             start += size
-            if settings["on_bad_rows"] == "skip" and drawn(st.booleans()):
+            if settings["missing"] == "skip" and drawn(st.booleans()):
                 piece[len(piece) // 2] = np.nan
             weight = drawn(weights(size))
             if act == "learn":

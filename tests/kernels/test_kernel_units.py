@@ -152,9 +152,7 @@ def test_numbers_that_no_unit_makes_small_are_refused_with_a_remedy_that_works()
     rows = np.random.default_rng(0).normal(size=(100, 2)) * [1.0, 1e66]
     rows[:, 1] += 1e70
     model = StreamingKernelPCA(2, kernel=RBF().in_units([1.0, 1.0]))
-    with pytest.raises(
-        ValueError, match=r"feature 1 .* the limit is 1e\+65; divide the feature by a constant"
-    ):
+    with pytest.raises(ValueError, match=r"feature 1 .* the limit is 1e\+65; divide the feature by a constant"):
         model.partial_fit(rows)
     model.partial_fit(rows / [1.0, 1e66])
     assert model.n_samples_seen_ == 100

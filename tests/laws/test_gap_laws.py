@@ -34,7 +34,7 @@ def gaps(draw, X):
 
 
 def model_of(n_components=2, **settings):
-    return StreamingKernelPCA(n_components, noise_variance=None, on_missing="marginal", **settings)
+    return StreamingKernelPCA(n_components, noise_variance=None, missing="marginal", **settings)
 
 
 @FEWER

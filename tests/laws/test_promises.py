@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import (
-    ApproximateKernelPCA,
-    IndefiniteKernelWarning,
-    KernelPCA,
-    SparseKernelPCA,
-    SparsityWarning,
-    StreamingKernelPCA,
-)
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.errors import IndefiniteKernelWarning, SparsityWarning
 from streamkpca.kernels import RBF, Linear, Sigmoid
 
 ESTIMATORS = [StreamingKernelPCA, KernelPCA, SparseKernelPCA, ApproximateKernelPCA]

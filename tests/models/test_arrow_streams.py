@@ -87,7 +87,7 @@ def test_missing_cells_are_nan_and_a_refused_stream_changes_nothing():
     with pytest.raises(ValueError, match="NaN"):
         short.partial_fit(Relation(table))
     assert short.n_samples_seen_ == 40
-    assert StreamingKernelPCA(**SETTINGS, on_bad_rows="skip").partial_fit(Relation(table)).n_rows_rejected_ == 1
+    assert StreamingKernelPCA(**SETTINGS, missing="skip").partial_fit(Relation(table)).n_rows_rejected_ == 1
 
 
 def test_weights_go_with_their_rows():

@@ -1,4 +1,4 @@
-"""on_bad_rows="skip": a stream leaves out rows with NaN or infinity, and keeps their positions."""
+"""missing="skip": a stream leaves out rows with NaN or infinity, and keeps their positions."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_bad_rows_are_rows_without_weight(data, X, case, budget, half_life):
     skipping, weighted = (
         streaming_model(3, kernel=case.kernel, refit_every=16, half_life=half_life, **budget) for _ in range(2)
     )
-    skipping.set_params(on_bad_rows="skip")
+    skipping.set_params(missing="skip")
     given = with_bad_rows(X, bad, data.draw(st.sampled_from([NAN, INF, -INF])))
     whole = clone(skipping).partial_fit(given)
     given_in_pieces(skipping, given, None, data.draw(cuts(len(X))))
@@ -56,7 +56,7 @@ def picky(X, Y):
 
 def test_kernels_of_the_caller_never_see_a_bad_row():
     X = with_bad_rows(ROWS, np.arange(0, 300, 3))
-    model = StreamingKernelPCA(2, kernel=kernels.Custom(picky), block_size=32, on_bad_rows="skip")
+    model = StreamingKernelPCA(2, kernel=kernels.Custom(picky), block_size=32, missing="skip")
     for start in range(0, 300, 7):
         model.partial_fit(X[start : start + 7])
     model.partial_fit(np.full((70, 3), NAN)).refit()
@@ -66,7 +66,7 @@ def test_kernels_of_the_caller_never_see_a_bad_row():
 
 def test_fit_leaves_them_out_too():
     bad = np.array([0, 5, 31, 32, 200])
-    skipping = StreamingKernelPCA(2, max_atoms=20, block_size=32, on_bad_rows="skip").fit(with_bad_rows(ROWS, bad))
+    skipping = StreamingKernelPCA(2, max_atoms=20, block_size=32, missing="skip").fit(with_bad_rows(ROWS, bad))
     weights = np.ones(300)
     weights[bad] = 0.0
     weighted = StreamingKernelPCA(2, max_atoms=20, block_size=32).fit(ROWS, sample_weight=weights)
@@ -81,13 +81,13 @@ def test_fit_leaves_them_out_too():
 
 
 def test_merging_adds_them_up():
-    models = [StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=32, on_bad_rows="skip") for _ in range(3)]
+    models = [StreamingKernelPCA(2, kernel=kernels.RBF(0.5), block_size=32, missing="skip") for _ in range(3)]
     models[0].partial_fit(with_bad_rows(ROWS, np.arange(10)))
     models[1].partial_fit(np.full((40, 3), NAN))
     models[2].partial_fit(ROWS[:20])
     whole = merge(*models)
     assert (whole.n_rows_rejected_, whole.n_samples_seen_, whole.total_weight_) == (50, 360, 310.0)
-    unsettled = [StreamingKernelPCA(2, block_size=32, on_bad_rows="skip") for _ in range(2)]
+    unsettled = [StreamingKernelPCA(2, block_size=32, missing="skip") for _ in range(2)]
     unsettled[0].partial_fit(ROWS[:20])
     unsettled[1].partial_fit(np.full((40, 3), NAN)).partial_fit(ROWS[:5])
     whole = merge(*unsettled)

@@ -15,7 +15,8 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkpca import Bank, CheckpointError, StreamingKernelPCA
+from streamkpca import Bank, StreamingKernelPCA
+from streamkpca.errors import CheckpointError
 from streamkpca.monitoring import Monitor
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,9 @@ import os
 import numpy as np
 import pytest
 
-from streamkpca import Checkpointer, CheckpointError, CheckpointWarning, StreamingKernelPCA
+from streamkpca import Checkpointer, StreamingKernelPCA
 from streamkpca._core import files
+from streamkpca.errors import CheckpointError, CheckpointWarning
 from streamkpca.monitoring import Monitor
 
 ROWS = np.random.default_rng(0).normal(size=(500, 2))

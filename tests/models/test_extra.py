@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, load
+from streamkpca import Checkpointer, StreamingKernelPCA, load
+from streamkpca.errors import CheckpointError
 from streamkpca.monitoring import Monitor
 
 MODEL = StreamingKernelPCA(1, kernel="linear").partial_fit([[1.0, 2.0], [2.0, 0.0], [0.0, 1.0]])

@@ -44,13 +44,13 @@ NAN = r"X contains NaN \(first at row 3, column (0|'i'); 5 of 200 rows are not f
 
 @pytest.mark.parametrize("name", TABLES)
 def test_streams_skip_missing_cells_as_they_skip_nan(name):
-    streams = [StreamingKernelPCA(2, max_atoms=8, block_size=32, on_bad_rows="skip") for _ in range(4)]
+    streams = [StreamingKernelPCA(2, max_atoms=8, block_size=32, missing="skip") for _ in range(4)]
     table, plain = TABLES[name], PLAIN[name]
     expected, found = streams[0].partial_fit(plain), streams[1].partial_fit(table)
     assert found.n_rows_rejected_ == N_BAD
     assert found.to_bytes() == expected.to_bytes()
     assert streams[3].fit(table).to_bytes() == streams[2].fit(plain).to_bytes()
-    monitor, other = (Monitor(StreamingKernelPCA(2, max_atoms=8, on_bad_rows="skip")) for _ in range(2))
+    monitor, other = (Monitor(StreamingKernelPCA(2, max_atoms=8, missing="skip")) for _ in range(2))
     np.testing.assert_array_equal(monitor.update(table).novelty, other.update(plain).novelty)
     assert monitor.to_bytes() == other.to_bytes()
 
@@ -78,7 +78,7 @@ def test_missing_cells_are_refused_as_nan_is(name):
 def test_arrays_that_pandas_made_of_such_columns_count_too():
     cells = NULLABLE.to_numpy()
     assert cells.dtype == object
-    model = StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(cells)
+    model = StreamingKernelPCA(2, missing="skip").partial_fit(cells)
     assert model.n_rows_rejected_ == N_BAD
     with pytest.raises(TypeError, match="holds None at row 0, column 1"):
         StreamingKernelPCA(2).partial_fit([[1.0, None]])
@@ -94,6 +94,6 @@ def test_missing_sample_weights_are_refused_as_nan_is():
 def test_text_beside_missing_cells_is_still_refused():
     table = NULLABLE.assign(name="pump")
     with pytest.raises((TypeError, ValueError), match=r"numbers are required"):
-        StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(table)
+        StreamingKernelPCA(2, missing="skip").partial_fit(table)
     with pytest.raises((TypeError, ValueError), match="holds 'pump' at row 0, column 'name'"):
-        StreamingKernelPCA(2, on_bad_rows="skip").partial_fit(POLARS.with_columns(name=pl.lit("pump")))
+        StreamingKernelPCA(2, missing="skip").partial_fit(POLARS.with_columns(name=pl.lit("pump")))

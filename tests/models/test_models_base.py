@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from streamkpca import ApproximateKernelPCA, KernelPCA, NotFittedError, SparseKernelPCA, StreamingKernelPCA, kernels
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA, kernels
+from streamkpca.errors import NotFittedError
 
 ESTIMATORS = [
     pytest.param(lambda: KernelPCA(3, kernel=kernels.RBF(0.5)), id="KernelPCA"),

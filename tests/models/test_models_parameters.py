@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, SparsityError, StreamingKernelPCA
+from streamkpca import ApproximateKernelPCA, KernelPCA, SparseKernelPCA, StreamingKernelPCA
+from streamkpca.errors import SparsityError
 from streamkpca.kernels import RBF, Linear, Matern, Polynomial
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3))
@@ -78,8 +79,8 @@ def test_unknown_arguments_are_refused_with_what_to_write_instead(arguments, adv
 @pytest.mark.parametrize(
     ("kind", "options", "error", "message"),
     [
-        (SparseKernelPCA, {"optimiser": "newton"}, ValueError, "optimiser must be one of 'coordinate', 'fixed_"),
-        (SparseKernelPCA, {"optimiser": None}, TypeError, "optimiser must be one of"),
+        (SparseKernelPCA, {"optimizer": "newton"}, ValueError, "optimizer must be one of 'coordinate', 'fixed_"),
+        (SparseKernelPCA, {"optimizer": None}, TypeError, "optimizer must be one of"),
         (SparseKernelPCA, {"noise_variance": 1e-30}, SparsityError, "noise_variance=1e-30 is below .*, the rounding"),
         (SparseKernelPCA, {"n_active": 3, "noise_variance": 0.1}, ValueError, "both decide"),
         (SparseKernelPCA, {"kernel": RBF(0.3).on(7)}, ValueError, "uses column 7 but got rows with 3 features"),

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.metrics import roc_auc_score
 
-from streamkpca import NotFittedError, OutlierDetector
+from streamkpca import OutlierDetector
+from streamkpca.errors import NotFittedError
 
 SEEDS = st.integers(0, 10**6)
 

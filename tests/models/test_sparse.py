@@ -3,9 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkpca import KernelPCA, SparseKernelPCA, SparsityWarning, StreamingKernelPCA
+from streamkpca import KernelPCA, SparseKernelPCA, StreamingKernelPCA
 from streamkpca.components import refit, weights
 from streamkpca.components.weights import fit_weights
+from streamkpca.errors import SparsityWarning
 from streamkpca.kernels import RBF, Cosine, Laplacian, Linear, Polynomial
 
 SEEDS = st.integers(0, 10**6)
@@ -73,8 +74,8 @@ def test_with_every_row_an_atom_the_stream_finds_the_same(seed, n, noise_varianc
         {"noise_variance": None},
         {"axes": "likelihood"},
         {"n_active": 3},
-        {"noise_variance": 0.05, "optimiser": "fixed_point"},
-        {"noise_variance": 0.05, "optimiser": "em"},
+        {"noise_variance": 0.05, "optimizer": "fixed_point"},
+        {"noise_variance": 0.05, "optimizer": "em"},
     ],
     ids=repr,
 )
@@ -101,29 +102,29 @@ def test_whole_number_weights_are_repeated_rows(options, seed):
 MODES = [{}, {"noise_variance": 0.02}, {"n_active": 4}]
 
 
-@pytest.mark.parametrize("optimiser", ["coordinate", "fixed_point"])
-def test_every_search_uses_the_optimiser(optimiser, monkeypatch):
+@pytest.mark.parametrize("optimizer", ["coordinate", "fixed_point"])
+def test_every_search_uses_the_optimizer(optimizer, monkeypatch):
     used = []
 
     def recording(*arguments, **options):
-        used.append(options["optimiser"])
+        used.append(options["optimizer"])
         return fit_weights(*arguments, **options)
 
     for module in (weights, refit):
         monkeypatch.setattr(module, "fit_weights", recording)
     rows = rows_of(0, 12, 2)
     for options in MODES:
-        model = SparseKernelPCA(2, kernel=KERNEL, optimiser=optimiser, **options).fit(rows)
+        model = SparseKernelPCA(2, kernel=KERNEL, optimizer=optimizer, **options).fit(rows)
         assert model.n_active_ == options.get("n_active", model.n_active_)
     assert len(used) >= 6
-    assert set(used) == {optimiser}
+    assert set(used) == {optimizer}
 
 
-@pytest.mark.parametrize("optimiser", ["fixed_point", "em"])
-def test_an_optimiser_that_runs_out_of_rounds_warns(optimiser, monkeypatch):
-    monkeypatch.setitem(weights.MOST_ROUNDS, optimiser, 3)
+@pytest.mark.parametrize("optimizer", ["fixed_point", "em"])
+def test_an_optimizer_that_runs_out_of_rounds_warns(optimizer, monkeypatch):
+    monkeypatch.setitem(weights.MOST_ROUNDS, optimizer, 3)
     rows = rows_of(0, 20)
-    text = f"optimiser='{optimiser}' did not converge within 3 rounds; .*use optimiser='coordinate'"
+    text = f"optimizer='{optimizer}' did not converge within 3 rounds; .*use optimizer='coordinate'"
     with pytest.warns(SparsityWarning, match=text):
-        model = SparseKernelPCA(2, kernel=KERNEL, optimiser=optimiser).fit(rows)
+        model = SparseKernelPCA(2, kernel=KERNEL, optimizer=optimizer).fit(rows)
     assert model.active_.any()

@@ -42,7 +42,7 @@ def test_entries_given_twice_add_up_and_bad_numbers_are_named():
         model.partial_fit(bad)
     with pytest.raises(ValueError, match=rf"KernelPCA.fit: X contains NaN \(first at row 7, column {column};"):
         KernelPCA(2).fit(bad)
-    assert model.set_params(on_bad_rows="skip").partial_fit(bad).n_rows_rejected_ == 1
+    assert model.set_params(missing="skip").partial_fit(bad).n_rows_rejected_ == 1
     for wrong, error, message in [
         (ROWS[:, :-1], ValueError, "X has 199 features, but it is expecting 200"),
         (ROWS[:0], ValueError, r"found 0 sample\(s\)"),

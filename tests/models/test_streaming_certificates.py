@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from streamkpca import NotFittedError, StreamingKernelPCA, kernels
+from streamkpca import StreamingKernelPCA, kernels
+from streamkpca.errors import NotFittedError
 
 X = np.random.default_rng(0).normal(size=(3000, 2))
 

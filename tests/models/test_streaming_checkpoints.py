@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from streamkpca import Checkpointer, CheckpointError, StreamingKernelPCA, kernels, load
+from streamkpca import Checkpointer, StreamingKernelPCA, kernels, load
+from streamkpca.errors import CheckpointError
 from streamkpca.monitoring import Monitor
 
 ROWS = np.random.default_rng(0).normal(size=(400, 3))

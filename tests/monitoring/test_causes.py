@@ -122,8 +122,8 @@ def test_rows_with_gaps():
     rows, _ = ring(1060, 6, 1.0, 0)
     rows[1000:1030, 3] += 1.5
     rows[np.random.default_rng(0).random(rows.shape) < 0.05] = np.nan
-    model = StreamingKernelPCA(max_atoms=64, noise_variance=None, on_missing="marginal")
-    model.partial_fit(Monitor(StreamingKernelPCA(on_missing="marginal")).stack(rows[:1000])).refit()
+    model = StreamingKernelPCA(max_atoms=64, noise_variance=None, missing="marginal")
+    model.partial_fit(Monitor(StreamingKernelPCA(missing="marginal")).stack(rows[:1000])).refit()
     monitor = Monitor(model, learn="none")
     monitor.update(rows[1000:])
     assert longest(monitor).features[0].feature == 3

@@ -82,7 +82,7 @@ def test_bad_rows_count_as_rows_without_an_alarm():
     rows[640] += 30.0
     rows[641:660] = np.nan
     rows[660] += 30.0
-    monitor = Monitor(small_model(on_bad_rows="skip"))
+    monitor = Monitor(small_model(missing="skip"))
     monitor.update(rows[:650])
     assert monitor.events_[-1].is_open
     monitor.update(rows[650:651])

@@ -25,12 +25,12 @@ CASES = {
     "change accepted": ({"accept_after": 60}, {}),
     "few rows a level": ({"quantile": 0.9, "accept_after": 32}, {}),
     "a scale that is settled again": ({}, {"kernel": RBF().in_units("std")}),
-    "bad rows": ({"max_gap": 5.0, "accept_after": 60}, {"on_bad_rows": "skip"}),
-    "gaps": ({"learn": "all", "max_gap": 5.0}, {"on_missing": "marginal", "on_bad_rows": "skip"}),
-    "a budget": ({"most_events": 1 / 200, "quantile": 0.95}, {"on_bad_rows": "skip"}),
-    "a budget in time": ({"most_events": "900/day", "quantile": 0.95, "max_gap": 5.0}, {"on_bad_rows": "skip"}),
-    "a period in rows": ({"period": 24, "max_gap": 5.0}, {"on_bad_rows": "skip"}),
-    "a period in time": ({"period": 24.0, "max_gap": 5.0, "ignore": {0: "above"}}, {"on_bad_rows": "skip"}),
+    "bad rows": ({"max_gap": 5.0, "accept_after": 60}, {"missing": "skip"}),
+    "gaps": ({"learn": "all", "max_gap": 5.0}, {"missing": "marginal"}),
+    "a budget": ({"most_events": 1 / 200, "quantile": 0.95}, {"missing": "skip"}),
+    "a budget in time": ({"most_events": "900/day", "quantile": 0.95, "max_gap": 5.0}, {"missing": "skip"}),
+    "a period in rows": ({"period": 24, "max_gap": 5.0}, {"missing": "skip"}),
+    "a period in time": ({"period": 24.0, "max_gap": 5.0, "ignore": {0: "above"}}, {"missing": "skip"}),
 }
 
 
@@ -56,7 +56,7 @@ def test_any_cuts_and_any_stops_give_the_same_records_and_bytes(case, stop, cuts
     times = np.arange(1100.0)
     if "scale" in case:
         rows[:64] *= 0.05
-    if "on_bad_rows" in of_model:
+    if "missing" in of_model:
         rows[[0, 1, 63, 64, 500, 625, 626, 1050], [0, 1, 2, 0, 1, 2, 0, 1]] = [np.nan, np.inf] * 4
         rows[900:945] = np.nan
         times += 100.0 * np.cumsum(np.isin(np.arange(1100), [2, 70, 400, 630, 812, 1080]))
@@ -248,7 +248,7 @@ def test_parameters_that_scores_were_made_with_cannot_change():
     data = monitor.model.to_bytes()
     monitor.update(normal_rows(200, seed=2))
     assert monitor.model.to_bytes() == data
-    monitor.model.set_params(on_missing="marginal")
+    monitor.model.set_params(missing="marginal")
     with pytest.raises(ValueError, match="it cannot change to or from 'marginal' within a stream"):
         monitor.update([[np.nan, 0.0, 0.0]])
 

@@ -20,7 +20,7 @@ def test_a_feature_without_numbers_is_no_cause():
     for start in range(1000, 1480, 40):
         rows[start, 3] += 3.0
         rows[start + 1 : start + 8, 3] = np.nan
-    model = StreamingKernelPCA(max_atoms=32, on_missing="marginal", noise_variance=None)
+    model = StreamingKernelPCA(max_atoms=32, missing="marginal", noise_variance=None)
     monitor = Monitor(model)
     monitor.update(rows)
     causes = [cause for event in monitor.events_ for cause in event.features]
@@ -32,7 +32,7 @@ def test_a_feature_without_numbers_is_no_cause():
 def test_a_model_that_skips_gaps_skips_them_in_a_monitor():
     rows = ROWS.copy()
     rows[[700, 1040], 1] = np.nan
-    monitor = Monitor(StreamingKernelPCA(max_atoms=64, on_missing="skip", noise_variance=None))
+    monitor = Monitor(StreamingKernelPCA(max_atoms=64, missing="skip", noise_variance=None))
     record = monitor.update(rows)
     assert np.isnan(record.novelty[[700, 1040]]).all()
     assert not record.is_alarm[[700, 1040]].any()
@@ -100,7 +100,7 @@ def test_a_column_that_begins_late_is_a_change_and_is_known_once_that_is_learned
     rows = np.stack([load, -load, 50.0 + load], axis=1) + 0.1 * rng.normal(size=(4000, 3))
     rows[:1500, 2] = np.nan
     rows[3800:3830, 2] += 4.0
-    monitor = Monitor(StreamingKernelPCA(on_missing="marginal"), accept_after=300)
+    monitor = Monitor(StreamingKernelPCA(missing="marginal"), accept_after=300)
     monitor.update(rows)
     change = monitor.change_detected_
     assert 1500 <= change.start < 1520

@@ -133,7 +133,7 @@ def test_phases_count_from_the_first_row():
 def test_rows_with_gaps_have_whole_phases():
     rows = daily_rows(900)
     rows[np.arange(900), np.random.default_rng(2).integers(6, size=900) % 3] = np.nan
-    model = StreamingKernelPCA(max_atoms=32, on_missing="marginal")
+    model = StreamingKernelPCA(max_atoms=32, missing="marginal")
     monitor = Monitor(model, period=PERIOD)
     record = monitor.update(rows)
     assert np.isfinite(record.novelty).all()

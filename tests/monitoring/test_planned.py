@@ -20,7 +20,7 @@ def test_rows_of_a_planned_window_are_counted_and_nothing_else():
 
 def test_means_of_the_last_rows_start_anew_after_a_planned_window_as_after_bad_rows():
     rows, is_planned = eventful_rows(), np.arange(1100) // 20 == 35
-    planned, bad = (Monitor(small_model(on_bad_rows="skip")) for _ in range(2))
+    planned, bad = (Monitor(small_model(missing="skip")) for _ in range(2))
     record = planned.update(rows, planned=is_planned)
     assert_same_records(record, bad.update(np.where(is_planned[:, None], np.nan, rows)))
 

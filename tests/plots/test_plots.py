@@ -22,13 +22,6 @@ def pixels(axes):
 
 # The kind of each picture, its data and its options.
 PICTURES = {
-    "projections by row": ("projections", RNG.normal(size=(200, 3)), {"components": (0, 2)}),
-    "projections by group": ("projections", RNG.normal(size=(200, 2)), {"groups": RNG.integers(0, 12, 200)}),
-    "projections, many": (
-        "projections",
-        RNG.normal(size=(20_000, 2)),
-        {"color": RNG.normal(size=20_000)},
-    ),
     "novelty": ("novelty", np.r_[np.nan, RNG.random(99)], {"threshold": 0.9, "labels": RNG.integers(0, 3, 100)}),
     "novelty of atoms": (
         "novelty",
@@ -96,9 +89,6 @@ EMPTY_OR_ODD = {
     "novelty of zeros": lambda: plots.draw_novelty(np.zeros(10)),
     "novelty unknown": lambda: plots.draw_novelty([np.nan], threshold=[np.inf]),
     "novelty without end": lambda: plots.draw_novelty([np.inf, -1.0, 1.0], threshold=0.0),
-    "projections of nothing": lambda: plots.draw_projections(np.empty((0, 2))),
-    "projections of one row": lambda: plots.draw_projections([[1.0, 2.0]], groups=[0]),
-    "projections unknown": lambda: plots.draw_projections([[np.nan, 1.0], [np.inf, 2.0]], color=[np.nan, np.nan]),
 }
 
 
@@ -109,18 +99,12 @@ def test_empty_and_odd_data_give_a_picture(name):
     assert len(np.unique(pixels(axes).reshape(-1, 4), axis=0)) > 1
 
 
-TWO = [[0.0, 1.0], [1.0, 0.0]]
 REFUSED = [
     ("novelty", ([[1.0, 2.0]],), {}, r"expected one score for each row but got .* \(1, 2\)"),
     ("novelty", ([1.0, 2.0],), {"time": [1]}, r"expected 2 times but got .* \(1,\)"),
     ("novelty", ([1.0, 2.0],), {"labels": [1]}, r"expected 2 labels but got .* \(1,\)"),
     ("novelty", ([1.0],), {"threshold": [1.0, 2.0]}, "expected 1 thresholds but got"),
     ("novelty", ([0.1, 0.2],), {"labels": [0, np.nan]}, "expected numbers as labels but got NaN or infinity"),
-    ("projections", (np.ones((3, 1)),), {}, r"components \(0, 1\) but got an array of shape \(3, 1\)"),
-    ("projections", (np.ones(3),), {}, r"components \(0, 1\) but got an array of shape \(3,\); choose"),
-    ("projections", (TWO,), {"components": (0, 0.5)}, r"expected projections with the components \(0, 0.5\)"),
-    ("projections", (TWO,), {"color": [1.0]}, "expected 2 colours but got"),
-    ("projections", (TWO,), {"groups": [1]}, "expected 2 groups but got"),
 ]
 
 

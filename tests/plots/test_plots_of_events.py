@@ -141,16 +141,9 @@ def test_scores_are_drawn_over_times_of_any_kind(times, options, n):
 
 
 @pytest.mark.parametrize("times", TIMES)
-def test_projections_are_coloured_by_times_of_any_kind(times):
-    axes = plots.draw_projections(np.column_stack([SCORES, SCORES]), color=TIMES[times])
-    axes.figure.savefig(io.BytesIO())
-    assert np.isfinite([axes.get_xlim(), axes.get_ylim()]).all()
-
-
-@pytest.mark.parametrize("times", TIMES)
 def test_an_event_of_one_row_is_drawn_over_times_of_any_kind(times):
     monitor, rows = Monitor(), np.random.default_rng(2).normal(size=(300 + N, 3))
-    monitor.model.set_params(on_missing="marginal")
+    monitor.model.set_params(missing="marginal")
     rows[310] += 9.0
     rows[305, 1] = np.nan
     monitor.update(rows)

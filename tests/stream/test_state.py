@@ -139,7 +139,7 @@ def test_what_is_published_is_ready_for_single_rows(monkeypatch):
     ("changes", "message"),
     [
         ({"rows": np.full((3, 2), np.nan)}, "X contains NaN .first at row 0, column 0; 3 of 3"),
-        ({"rows": np.array([[1.0, -np.inf]]), "on_missing": "marginal"}, "X contains infinity"),
+        ({"rows": np.array([[1.0, -np.inf]]), "missing": "marginal"}, "X contains infinity"),
         ({"weights": -1.0}, r"sample_weight\[0\] is -1.0"),
         ({"weights": np.full(120, np.nan)}, r"sample_weight\[0\] is nan"),
         ({"weights": np.ones(3)}, r"sample_weight has shape \(3,\) but X has 120 rows"),
@@ -147,7 +147,7 @@ def test_what_is_published_is_ready_for_single_rows(monkeypatch):
     ],
 )
 def test_rows_weights_and_settings_that_would_spoil_a_state_are_refused(learn, changes, message):
-    began = settings_of(on_missing=changes.get("on_missing", "raise"))
+    began = settings_of(missing=changes.get("missing", "raise"))
     changes = {"rows": ROWS, "weights": 1.0, **changes}
     rows, weights, stream = changes.pop("rows"), changes.pop("weights"), State.begin(began, 2)
     with pytest.raises(ValueError, match=f"{learn.__name__}: .*{message}"):

@@ -12,9 +12,10 @@ from streamkpca.dictionary.basis import Basis
 from streamkpca.dictionary.moments import Moments, RecordedMoments
 from streamkpca.kernels import RBF
 from streamkpca.stream.parameters import Settings
+from streamkpca.stream.schedule import ResidualTrend
 from streamkpca.stream.state import State, begin_summary
 from streamkpca.stream.step import record_block
-from streamkpca.stream.summary import ResidualTrend, decay_weights
+from streamkpca.stream.summary import decay_weights
 
 
 def scene(seed, m, b, gamma=0.3, spread=1.0):
