@@ -48,7 +48,7 @@ rows[loose, 2] = random.uniform(3, 5, len(loose))  # the pressure sensor has a l
 # trained beforehand. A service calls `update` with each batch that arrives; however the stream is cut, the result is
 # the same.
 
-monitor = Monitor(smoothing=0.3, end_after=30)
+monitor = Monitor(end_after=30)
 record = monitor.update(rows, time=times)
 
 # %%

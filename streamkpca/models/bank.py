@@ -84,7 +84,7 @@ class Bank:
 
     A copy is changed and put back, another key removed, and all stored with the next offset of the source:
 
-    >>> bank.put("north", bank.get("north").reset_context())
+    >>> bank.put("north", bank.get("north").reset())
     >>> bank.remove("south")
     >>> bank.save({"offset": 400}).close()
     >>> with Bank(folder.name, Monitor) as bank:

@@ -77,12 +77,12 @@ class SavedWithModel(ABC, Generic[Found]):
         --------
         >>> import pathlib, tempfile
         >>> from streamkpca.monitoring import Monitor
-        >>> monitor = Monitor(smoothing=0.3)
+        >>> monitor = Monitor(end_after=30)
         >>> record = monitor.update([[1.0, 2.0]])
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
         ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
-        >>> loaded.smoothing, loaded.extra_, Monitor.from_bytes(monitor.to_bytes()).n_rows_
+        >>> loaded.end_after, loaded.extra_, Monitor.from_bytes(monitor.to_bytes()).n_rows_
         (0.3, {'offset': 1}, 1)
         """
         with self.model.write_lock:

@@ -101,7 +101,7 @@ class Monitor(SavedWithModel[MonitorState]):
         Length of a cycle, such as a day: rows (int), or time (timedelta; float in units of the times, seconds where
         these are dates). Rows are compared with those of about the same phase, and there is no threshold until one
         period has passed. Dates are in UTC, so daylight saving moves the phase.
-    quantile : float, default=0.99
+    quantile : float, default=0.997
         Share of healthy rows that should be less rare than the threshold, 1 / (1 - `quantile`).
     most_events : float or str, optional
         Most events that begin in a row, such as 1 / 1000, or in a time, as "2/day" (or hour, week), where rows have

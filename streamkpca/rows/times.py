@@ -70,7 +70,7 @@ def as_times(times: Any, count: int, last: Time | None) -> tuple[Times, npt.NDAr
     if last is not None and isinstance(last, np.datetime64) != (kind == "M"):
         raise TypeError(
             f"expected times of one kind, but that of the last row was {last} and now comes {values[0]}; pass "
-            "dates or numbers throughout, or call reset_context() where a new recording begins"
+            "dates or numbers throughout, or call reset() where a new recording begins"
         )
     before = values[:1] if last is None else np.array([last])
     steps = np.diff(np.concatenate([before, values]).astype("datetime64[ns]" if kind == "M" else np.float64))
@@ -80,7 +80,7 @@ def as_times(times: Any, count: int, last: Time | None) -> tuple[Times, npt.NDAr
         row = int(np.argmax(steps < 0))
         raise ValueError(
             f"expected ascending times but that of row {row} is {-steps[row]:.6g} before the last one; "
-            "sort the rows by time, or call reset_context() where a new recording begins"
+            "sort the rows by time, or call reset() where a new recording begins"
         )
     return values, steps
 
