@@ -33,7 +33,6 @@ NAMES = (
     "moving_streams",
     "numenta_benchmark",
     "outliers_in_tables",
-    "false_alarms",
     "changes_of_distribution",
     "odd_machines",
     "kernel_matrices",
