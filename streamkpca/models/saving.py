@@ -83,7 +83,7 @@ class SavedWithModel(ABC, Generic[Found]):
         ...     monitor.save(pathlib.Path(folder, "plant.npz"), extra={"offset": 1})
         ...     loaded = Monitor.load(pathlib.Path(folder, "plant.npz"))
         >>> loaded.end_after, loaded.extra_, Monitor.from_bytes(monitor.to_bytes()).n_rows_
-        (0.3, {'offset': 1}, 1)
+        (30, {'offset': 1}, 1)
         """
         with self.model.write_lock:
             found = self._beside(extra)
