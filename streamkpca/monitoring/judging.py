@@ -35,8 +35,8 @@ _LEAST_RARITY = 10.0
 class Scorer(NamedTuple):
     """How rows are scored: the settings of the model, and what becomes of rows before it sees them; a value.
 
-    A row (d,) becomes D numbers: its own, of which the model sees these `n_seen` with those of the phase, and then the
-    means and deviations of the last rows.
+    A row (d,) becomes D numbers: its own and those of the phase, which the model sees, and then the means and
+    deviations of the last rows.
     """
 
     settings: Settings

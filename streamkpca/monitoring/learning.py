@@ -98,7 +98,9 @@ def _average(share: float, flags: Flags) -> float:
 
 def _needs_rows(state: MonitorState, scorer: Scorer) -> bool:
     """Tell whether a model has more to learn: it is not settled, is to forget, or the bulk of the stream has moved."""
-    has_many = state.n_learned - state.n_before >= YOUNG.n_settled or (state.is_declared and is_grown(state))
+    # After a change that was accepted, it learns as many rows again.
+    is_told = state.is_declared and is_grown(state) and not state.n_before
+    has_many = is_told or state.n_learned - state.n_before >= YOUNG.n_settled
     is_settled = has_many and scorer.settings.half_life is None
     return not is_settled or state.share_odder >= LEARNING.moved
 
