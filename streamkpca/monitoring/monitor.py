@@ -109,9 +109,9 @@ class Monitor(SavedWithModel[MonitorState]):
         needs, and this falls by half in the time that one event is allowed for 3.3 times.
     learn : {"normal", "all", "none"}
         Rows that the model learns. Rows that are declared healthy, and of others the first 4,000, are learned but for
-        wild numbers; of later ones those that are not as rare as the threshold. From 6,000 rows on, or once rows were
+        wild numbers; of later ones those that are less rare than once in 100. From 12,000 rows on, or once rows were
         declared healthy, a model without a half-life learns only while the stream moves: six of ten recent rows are
-        odder than the healthy row in the middle. Where nine of ten are, but few are as rare as the threshold, it learns
+        odder than the healthy row in the middle. Where nine of ten are, but few are as rare as that, it learns
         those too. While it learns, one chunk of four is held out.
     accept_after : int, optional
         A lasting change is learned once rows as rare as the threshold exceed a twentieth of all rows by this number, at

@@ -20,8 +20,9 @@ class YoungPolicy:
     # that are learned.
     n_grown: int = 3072
     # From here on a model stands still while the stream does: it would learn faults that begin slowly, and what is rare
-    # among the rows below the threshold. With 3,072 rows average precision was 0.005 lower, with 6,144 0.015.
-    n_settled: int = 4608
+    # among the rows below the threshold. With 4,608 rows average precision on sixteen families of real streams was
+    # 0.017 lower, and 0.44 of the healthy rows of an air handler were learned.
+    n_settled: int = 9216
 
 
 @dataclass(frozen=True)
