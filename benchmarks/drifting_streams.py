@@ -1,9 +1,9 @@
 """Does it find anomalies while the healthy rows drift?
 
 SCAR's streams [1]_: tables of UCI whose rows shake ever more, with labelled anomalies; one pass, every row is scored
-before it is learned. The monitor ranks rows by `rarity_so_far`, as nobody accepts new states. Areas under the ROC curve over all rows, means over the streams. The streams were cut anew, with
-at most 30,000 rows. Published means over all of SCAR's own streams: xStream 0.905, RRCF 0.963, isolation forests 0.968,
-INNEs 0.972.
+before it is learned. The monitor ranks rows by `rarity_so_far`, as nobody accepts new states. Areas under the ROC curve
+over all rows, means over the streams. The streams were cut anew, with at most 30,000 rows. Published means over all of
+SCAR's own streams: xStream 0.905, RRCF 0.963, isolation forests 0.968, INNEs 0.972.
 
 * **half-space trees** are River's, on rows standardised by all rows of the stream.
 * **window**: the distance to the 5th nearest of the 1,000 rows before a block of 200, standardised by these rows. It

@@ -143,7 +143,7 @@ def tell_once(scores: Array) -> Array:
 
 
 def score_events(values: Array) -> Array:
-    """Return the rarities so far of the rows in which a default monitor's events begin, and minus infinity elsewhere."""
+    """Return the rarities so far of rows in which a default monitor's events begin, and minus infinity elsewhere."""
     monitor = Monitor()
     record = monitor.update(values[:, None])
     scores = np.full(len(values), -np.inf)

@@ -22,7 +22,6 @@ from streamkpca.export import to_c, to_onnx
 from streamkpca.export.formula import formula_of
 from streamkpca.export.views import fit_views
 from streamkpca.kernels import RBF, Cosine, Custom, Laplacian, Linear, Matern, Polynomial, Sigmoid
-from streamkpca.monitoring.rarity import Views
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc, gcc or clang) on the path")

@@ -1,6 +1,7 @@
 """Small monitors and streams for the tests of monitoring."""
 
 import itertools
+import math
 
 import numpy as np
 
@@ -49,3 +50,23 @@ def assert_same_records(one, other):
     """Compare two records bit for bit."""
     for a, b in zip(one, other, strict=True):
         assert (a is None and b is None) or a.tobytes() == b.tobytes()
+
+
+def follow_slowly(rarity, is_fault, threshold, end_after, rate, positions):
+    """Return which rows are alarms and which begin events, from the definition, where rows have these positions."""
+    alarms, begins, needed = [], [], math.log10(threshold)
+    for i, (value, at) in enumerate(zip(rarity, positions, strict=True)):
+        is_open = bool(alarms) and at - positions[alarms[-1]] <= end_after
+        is_record = (
+            value >= threshold
+            and all(before < value for before in rarity[max(i - 200, 0) : i])
+            and (not begins or at - positions[begins[-1]] > end_after)
+            and (rate is None or min(math.log10(value), 6.0) >= needed)
+        )
+        if is_record or (is_fault[i] and not is_open):
+            begins.append(i)
+        if begins[-1:] == [i] or (is_open and (value >= threshold or is_fault[i])):
+            alarms.append(i)
+        if rate is not None:
+            needed = max(needed + 0.3 * is_record - 0.3 * rate, math.log10(threshold))
+    return alarms, begins

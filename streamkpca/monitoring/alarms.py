@@ -37,6 +37,14 @@ class AlarmState:
         """Return the state before the first row."""
         return cls(np.zeros((n_views, N_BINS + 1)))
 
+    def end(self) -> Self:
+        """End the open event: the next alarm begins another one, if it may."""
+        return replace(self, counters=np.where(np.arange(N_COUNTERS) == 2, _LONG_AGO, self.counters))
+
+    def begin_anew(self) -> Self:
+        """Begin a new recording, of which no row is compared with those before; the budget stays."""
+        return type(self)(self.counts, counters=np.array([0.0, _LONG_AGO, _LONG_AGO, self.counters[3]]))
+
     def skip(self, n: int) -> Self:
         """Go on after rows that are not judged."""
         return replace(self, counters=self.counters + np.array([0.0, n, n, 0.0]))

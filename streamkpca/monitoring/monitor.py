@@ -397,7 +397,8 @@ class Monitor(SavedWithModel[MonitorState]):
         with self.model.write_lock:
             if (state := self._latest) is not None:
                 state = self._close(state, self._scorer).begin_anew()
-                state = replace(state, time_passed=state.all_time_passed, first_time=None, last_time=None)
+                alarms, passed = state.alarms.begin_anew(), state.all_time_passed
+                state = replace(state, alarms=alarms, time_passed=passed, first_time=None, last_time=None)
                 if events:
                     none = state.left_out[:0]
                     state = replace(state, cusum=Cusum(), log=EventLog.none(none.shape[1]), changes=(), left_out=none)
@@ -431,7 +432,7 @@ class Monitor(SavedWithModel[MonitorState]):
                 )
             change = replace(event, is_accepted=True)
             changes = (*state.changes[:-1], change)
-            self._publish(replace_fields(accept_change(self._close(state, scorer), scorer), changes=changes))
+            self._publish(replace_fields(accept_change(self._end(state, scorer), scorer), changes=changes))
         return self
 
     def confirm(self, event: Event) -> Self:
@@ -451,7 +452,7 @@ class Monitor(SavedWithModel[MonitorState]):
                 raise TypeError(f"expected an Event but got {show(event)}; pass one of monitor.events_")
             state, scorer = self._latest, self._scorer
             if state is not None and state.log.current is not None and state.log.current.start == event.start:
-                state = self._close(state, scorer)
+                state = self._end(state, scorer)
             rows = None if state is None else state.log.rows_of(event)
             if state is None or rows is None:
                 raise ValueError(
@@ -666,6 +667,10 @@ class Monitor(SavedWithModel[MonitorState]):
             return state
         return replace_fields(state, log=state.log.end(self._explain(state, scorer), _MOST_EVENTS))
 
+    def _end(self, state: MonitorState, scorer: Scorer) -> MonitorState:
+        """End the open event before its rows are all there, so that later alarms do not go on with it."""
+        return replace_fields(self._close(state, scorer), alarms=state.alarms.end())
+
     def _explain(self, state: MonitorState, scorer: Scorer) -> Event | None:
         """Return the open event with its causes, found once for each state, if there is one that is reported."""
         event, rows = state.log.current, state.log.rows
@@ -695,7 +700,7 @@ class Monitor(SavedWithModel[MonitorState]):
         change = _describe_change(state, scorer, is_learned)
         state = replace_fields(state, changes=(*state.changes, change)[-_MOST_CHANGES:])
         # Its alarms are explained by the model that raised them.
-        return accept_change(self._close(state, scorer), scorer) if accepts else state
+        return accept_change(self._end(state, scorer), scorer) if accepts else state
 
     def _threshold(self, state: MonitorState) -> float:
         """Return the rarity from which on rows are alarms, infinite before there is a scale."""

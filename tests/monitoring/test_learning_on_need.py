@@ -5,7 +5,7 @@ import numpy as np
 from streamkpca import StreamingKernelPCA
 from streamkpca.kernels import RBF
 from streamkpca.monitoring import Monitor
-from streamkpca.monitoring.judging import YOUNG
+from streamkpca.monitoring.policy import YOUNG
 
 # Three of four rows are learned, and chunks have 128.
 N_SETTLED = YOUNG.n_settled * 4 // 3 + 512

@@ -104,7 +104,7 @@ def test_wide_rows_are_saved(tmp_path):
     rows = np.random.default_rng(0).normal(size=(45, 2000))
     monitor = Monitor(small_model(max_atoms=4), accept_after=60)
     monitor.update(rows[:40])
-    assert monitor._record()["state"]["waiting.stacked"].shape == (8, 2000)
+    assert monitor._record()["state"]["waiting.stacked"].shape == (8, 6000)
     monitor.save(tmp_path / "wide.npz")
     loaded = Monitor.load(tmp_path / "wide.npz")
     assert loaded.to_bytes() == monitor.to_bytes()
@@ -116,7 +116,7 @@ def test_wide_rows_are_saved(tmp_path):
 
 def watched():
     """Return a monitor with closed events, an open one, rows that wait, rows left out, a sum and a change."""
-    rows = eventful_rows(1130)
+    rows = eventful_rows(1180)
     rows[860:890, 1] += 40.0
     rows[1100:] += 60.0
     # Of so many rows that a change is left out until it is accepted.
@@ -124,7 +124,7 @@ def watched():
     monitor = Monitor(model, accept_after=40, max_gap=5.0)
     monitor.update(rows[:1100], time=np.arange(1100.0))
     monitor.accept_after = 1000
-    monitor.update(rows[1100:], time=np.arange(1100.0, 1130.0))
+    monitor.update(rows[1100:], time=np.arange(1100.0, 1180.0))
     return monitor
 
 

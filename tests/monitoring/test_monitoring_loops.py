@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from streams_to_watch import follow_slowly
 
 from streamkpca.monitoring._loops import MOST_NEEDED, N_BINS, RAISED, follow_events, limit_rarities, rank_scores
 from streamkpca.monitoring._loops import take_logarithms as take
@@ -114,26 +115,6 @@ def follow(rarity, is_fault, threshold, end_after, allowance, parts):
             begins[part],
         )
     return is_alarm, begins
-
-
-def follow_slowly(rarity, is_fault, threshold, end_after, rate, positions):
-    """Return the same, from the definition, where rows have these positions."""
-    alarms, begins, needed = [], [], math.log10(threshold)
-    for i, (value, at) in enumerate(zip(rarity, positions, strict=True)):
-        is_open = bool(alarms) and at - positions[alarms[-1]] <= end_after
-        is_record = (
-            value >= threshold
-            and all(before < value for before in rarity[max(i - 200, 0) : i])
-            and (not begins or at - positions[begins[-1]] > end_after)
-            and (rate is None or min(math.log10(value), 6.0) >= needed)
-        )
-        if is_record or (is_fault[i] and not is_open):
-            begins.append(i)
-        if begins[-1:] == [i] or (is_open and (value >= threshold or is_fault[i])):
-            alarms.append(i)
-        if rate is not None:
-            needed = max(needed + 0.3 * is_record - 0.3 * rate, math.log10(threshold))
-    return alarms, begins
 
 
 @given(

@@ -101,8 +101,9 @@ def test_an_open_event_is_reported_once_it_is_long_enough():
 
 def test_calm_rows_end_an_event_after_as_many_as_are_asked_for():
     rows = normal_rows(760)
-    rows[[640, 660, 700]] += 30.0
-    for end_after, starts in [(10, [640, 660, 700]), (20, [640, 700]), (19, [640, 660, 700]), (40, [640])]:
+    # Each is rarer than those before.
+    rows[[640, 660, 700]] += np.array([[30.0], [60.0], [120.0]])
+    for end_after, starts in [(10, [640, 660, 700]), (20, [640, 700]), (19, [640, 660, 700]), (60, [640])]:
         monitor = Monitor(small_model(), end_after=end_after, quantile=0.996)
         monitor.update(rows)
         assert [event.start for event in monitor.events_ if event.start >= 640] == starts

@@ -18,9 +18,9 @@ ROWS = np.repeat(RANDOM.normal(size=(1500, 2)), 2, axis=1) + 0.1 * RANDOM.normal
 ROWS[1200:1230, 3] += 3.0
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["rows", "lags"])
-def monitor(request):
-    watched = Monitor(lags=request.param)
+@pytest.fixture(scope="module")
+def monitor():
+    watched = Monitor()
     watched.update(ROWS[:1000])
     watched.update(ROWS[1000:])
     return watched
