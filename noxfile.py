@@ -4,7 +4,12 @@
 # ///
 """The project's tasks: `nox` runs lint and tests, `nox -l` lists all."""
 
+from pathlib import Path
+
 import nox
+
+ROOT = Path(__file__).parent
+PYTHONS = nox.project.python_versions(nox.project.load_toml("pyproject.toml"))
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -20,11 +25,35 @@ def lint(session: nox.Session) -> None:
     session.run("lint-imports")
 
 
-@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
+@nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the tests."""
+    """Run the tests with the newest libraries."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session(python=PYTHONS[0], venv_backend="uv", default=False)
+def lowest(session: nox.Session) -> None:
+    """Run the tests with the lowest versions that pyproject.toml allows."""
+    session.install("--resolution", "lowest-direct", "-e", ".[test]")
+    session.run("python", "-m", "pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session(python=PYTHONS[0], default=False)
+def engines(session: nox.Session) -> None:
+    """Run the tests of Spark, which needs Java, of Ray and of Beam."""
+    session.install("-e", ".[test,spark,ray]", "apache-beam")
+    adapters = [f"tests/adapters/test_adapters_for_{name}.py" for name in ("spark", "ray")]
+    session.run("python", "-m", "pytest", "-n", "2", "-m", "", *adapters, "tests/docs/test_many_machines.py")
+
+
+@nox.session(python=PYTHONS, default=False)
+def demo(session: nox.Session) -> None:
+    """Run the demonstration, and watch its file in five formats."""
+    session.install(".[cli]")
+    session.cd(session.create_tmp())
+    session.run("streamkpca", "demo")
+    session.run("python", str(ROOT / ".ci" / "formats"))
 
 
 @nox.session(default=False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamkpca import StreamingKernelPCA
 from streamkpca.errors import NotFittedError
-from streamkpca.fleet import find_odd_machines
+from streamkpca.fleet import _moderate, find_odd_machines
 from streamkpca.kernels import RBF, Linear
 
 pytestmark = pytest.mark.slow
@@ -228,16 +228,40 @@ def test_states_that_cannot_be_compared_are_refused(healthy):
         (fading, "to have the half_life of most machines, None, but got 300.0; compare"),
         (narrow, r"to have the features of most machines, range\(0, 6\), but got range\(0, 4\); compare"),
     ):
-        with pytest.raises(ValueError, match=f"odd: expected 'x' {what}"):
+        with pytest.raises(ValueError, match=f"s: expected 'x' {what}"):
             find_odd_machines({**fleet, "x": stranger})
-    with pytest.raises(TypeError, match="odd: expected 'x' to be a StreamingKernelPCA but got bytes; read the state"):
+    with pytest.raises(TypeError, match="s: expected 'x' to be a StreamingKernelPCA but got bytes; read the state"):
         find_odd_machines({**fleet, "x": b"SKPC"})
-    with pytest.raises(TypeError, match="odd: expected a mapping of names to models but got list; name the machines"):
+    with pytest.raises(TypeError, match="s: expected a mapping of names to models but got list; name the machines"):
         find_odd_machines(healthy)
     with pytest.raises(NotFittedError):
         find_odd_machines({**fleet, "x": StreamingKernelPCA(1)})
     for some in ({}, {0: healthy[0]}, {**dict(enumerate(healthy[:4])), "few": machine(rng, n=10)}):
         with pytest.raises(
-            ValueError, match=r"odd: expected at least 5 machines .* but got (0 such of 0|1 such of 1|4 su)"
+            ValueError, match=r"s: expected at least 5 machines .* but got (0 such of 0|1 such of 1|4 su)"
         ):
             find_odd_machines(some)
+
+
+@pytest.mark.parametrize(("prior", "prior_dof", "dof"), [(3.0, 8.0, 6.0), (0.01, 20.0, 4.0)])
+def test_variances_are_drawn_towards_the_prior_that_they_come_from(prior, prior_dof, dof):
+    """Smyth (2004), eqs. (1) and (2): s^2 ~ sigma^2 chi^2_d / d, where 1 / sigma^2 ~ chi^2_d0 / (d0 s0^2)."""
+    rng = np.random.default_rng(0)
+    true = prior * prior_dof / rng.chisquare(prior_dof, size=50_000)
+    found = true * rng.chisquare(dof, size=len(true)) / dof
+    moderated, total_dof = _moderate(found, dof)
+    np.testing.assert_allclose(total_dof, prior_dof + dof, rtol=0.1)
+    expected = (prior_dof * prior + dof * found) / (prior_dof + dof)
+    np.testing.assert_allclose(np.median(moderated / expected), 1.0, rtol=0.02)
+    # The mean of a variance given its estimate, by counting.
+    middle = np.abs(np.log(found / prior)) < 0.1
+    posterior = prior_dof + dof
+    assert true[middle].mean() == pytest.approx((moderated[middle] * posterior / (posterior - 2.0)).mean(), rel=0.03)
+
+
+def test_equal_variances_are_drawn_together():
+    found = 2.0 * np.random.default_rng(0).chisquare(5.0, size=20_000) / 5.0
+    moderated, dof = _moderate(found, 5.0)
+    assert dof.min() >= 100.0
+    np.testing.assert_allclose(np.mean(moderated), 2.0, rtol=0.02)
+    assert moderated.std() < 0.1 * found.std()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import product
 from typing import Any
@@ -136,7 +137,7 @@ def read_times(columns: Sequence[Any], form: str) -> tuple[Times, bool]:
     zone = look_up("z", _minutes_ahead, 0)
     seconds = (hour * 3600 + (minute - zone) * 60 + second).astype("m8[s]")
     times = days.astype("M8[ns]") + seconds + np.asarray(fraction).astype("m8[ns]")
-    is_known &= (days > _YEARS[0]) & (days < _YEARS[1])
+    is_known &= (days >= _YEARS[0]) & (days < _YEARS[1])
     zones = compute.not_equal(found.field("z"), "").to_numpy(zero_copy_only=False) if "z" in names else np.zeros(1)
     return np.where(is_known, times, _MISSING), bool(2 * np.count_nonzero(zones) > is_known.sum())
 
@@ -158,16 +159,20 @@ def _read_epoch(cells: Any, form: str) -> Times:
         cells = trim(cells)
         is_number = compute.match_substring_regex(cells, r"^[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?$")
         cells = compute.replace_substring(compute.if_else(is_number, cells, None), ",", ".")
-        if form != NUMBER and compute.all(compute.match_substring_regex(cells, r"^\d{1,18}$")).as_py():
+        if form != NUMBER:
             # Floating point would round the last digits of nanoseconds.
-            cells = cells.cast(pyarrow.int64())
+            with suppress(pyarrow.ArrowInvalid):
+                cells = cells.cast(pyarrow.int64())
     if form == NUMBER:
         return np.asarray(cells.cast(pyarrow.float64(), safe=False))
     scale = EPOCHS[form]
-    if pyarrow.types.is_integer(cells.type) and not cells.null_count and compute.max(cells).as_py() < 2**63 // scale:
-        return (np.asarray(cells) * scale).astype("M8[ns]")
+    first, after = (edge.astype("M8[ns]").astype(int) // scale for edge in _YEARS)
+    if pyarrow.types.is_integer(cells.type):
+        counts = np.asarray(cells.fill_null(after))
+        is_known = (counts >= first) & (counts < after)
+        return np.where(is_known, (np.where(is_known, counts, 0) * scale).astype("M8[ns]"), _MISSING)
     numbers = np.asarray(cells.cast(pyarrow.float64(), safe=False))
-    whole = np.floor(np.where(np.abs(numbers) < 2.0**63 / scale, numbers, np.nan))
+    whole = np.floor(np.where((numbers >= first) & (numbers < after), numbers, np.nan))
     # A float of today's seconds holds microseconds.
     fraction = np.round((numbers - whole) * (scale / 1000.0)) * 1000.0
     with np.errstate(invalid="ignore"):

@@ -1,13 +1,14 @@
 """What a chart learns of healthy rows, against what is known of them."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.signal import lfilter
 
 from streamkpca.changes.autocorrelation import Autocorrelation, estimate_autocorrelation
-from streamkpca.changes.chart import tabulate_run_lengths
+from streamkpca.changes.chart import Chart, tabulate_run_lengths
 
 
 def autoregressive(memory, n, d=4, seed=0):
@@ -39,3 +40,47 @@ def test_run_lengths_of_exponential_statistics_are_exponential():
         assert table.find_level(run_length) == pytest.approx(np.log(run_length), abs=0.3)
     # Beyond what the rows tell, lengths are smaller rather than larger.
     assert 0.7 * 12.0 < np.log(table.find_run_lengths(np.array([12.0]))[0]) < 12.3
+
+
+# Columns of the five groups; the first two groups have means as statistics, the others the largest.
+BOUNDS = np.array([0, 3, 5, 8, 9, 11])
+
+
+def start_by_hand(rows, averages, precision, k, g):
+    """Try every start: by how much a shift along the averages, as large as fits best, raises the likelihood."""
+    columns = list(range(BOUNDS[g], BOUNDS[g + 1]))
+    squares = {j: averages[k][j] ** 2 * precision[k][j] for j in columns}
+    if g < 2:
+        columns = [j for j in columns if squares[j] >= 1.0]
+    else:
+        columns = [max(columns, key=squares.get)]
+    direction = {j: averages[k][j] for j in columns}
+    best, start = -1.0, None
+    for first in reversed(range(len(rows))):
+        along = sum(direction[j] * rows[i][j] for j in columns for i in range(first, len(rows)))
+        n_squares = (len(rows) - first) * sum(value**2 for value in direction.values())
+        shift = max(along / n_squares, 0.0)
+        # Of noise with variance 1: sum of x^2 - (x - shift v)^2.
+        gain = 2.0 * shift * along - shift**2 * n_squares
+        if gain > best + 1e-9:
+            best, start = gain, first
+    return start
+
+
+@pytest.mark.parametrize("g", range(5))
+@pytest.mark.parametrize("seed", range(4))
+def test_a_change_began_where_a_shift_along_the_averages_is_likeliest(g, seed):
+    rng = np.random.default_rng(seed)
+    rates = np.array([1.0, 0.3, 0.1, 0.03, 0.01])
+    precision = rng.uniform(0.5, 2.0, size=(5, 11)) * ((2.0 - rates) / rates)[:, None]
+    chart = Chart(SimpleNamespace(bounds=BOUNDS), None, None, rates, precision, np.ones((5, 5)), np.ones((5, 5)))
+    rows, true = rng.normal(size=(60, 11)), 20 + 5 * seed
+    # Columns move against each other, so that their sum tells nothing; one stays.
+    shift = rng.uniform(0.2, 1.5, size=11) * np.where(np.arange(11) % 2, -1.0, 1.0) * (np.arange(11) != 1)
+    rows[true:] += shift
+    averages = np.zeros((5, 11))
+    for row in rows:
+        averages += rates[:, None] * (row - averages)
+    for k in range(1, 5):
+        found = chart.locate_start(rows, averages, k * 5 + g)
+        assert found == start_by_hand(rows.tolist(), averages.tolist(), precision.tolist(), k, g)

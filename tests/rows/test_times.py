@@ -1,6 +1,7 @@
 """Times of rows: of every kind they are the same instants, exactly, and tables give them up."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -53,6 +54,22 @@ def test_no_nanosecond_is_lost():
         as_times(exact[::-1], 2, None)
 
 
+@pytest.mark.parametrize("unit", ["D", "h", "s", "ms", "us", "ns"])
+def test_every_step_from_1678_to_2261_is_known_to_the_nanosecond(unit):
+    dates = [datetime(1678, 1, 1), datetime(1969, 12, 31, 23), datetime(2024, 2, 29, 1), datetime(2261, 12, 31, 23)]
+    given = np.array(dates, dtype="M8[us]").astype(f"M8[{unit}]")
+    times, steps = as_times(given, 4, np.datetime64("1678-01-01"))
+    # Python counts in whole microseconds.
+    whole = [datetime(*map(int, str(time.astype("M8[D]")).split("-"))) for time in given] if unit == "D" else dates
+    exact = [0.0] + [(after - before) // timedelta(seconds=1) for before, after in pairwise(whole)]
+    np.testing.assert_array_equal(steps, exact)
+    np.testing.assert_array_equal(times, given)
+    # Nanoseconds between these do not fit 64 bits.
+    last = np.array(["2261-12-31T23:59:59.999999998", "2261-12-31T23:59:59.999999999"], "M8[ns]")
+    span = datetime(2261, 12, 31, 23, 59, 59, 999999) - datetime(1678, 1, 1)
+    assert as_times(last, 2, np.datetime64("1678-01-01"))[1].tolist() == [span.total_seconds(), 1e-9]
+
+
 def test_units_that_are_no_durations_become_days():
     for given in (np.array(["2026-01", "2026-02"], dtype="datetime64[M]"), [date(2026, 1, 1), date(2026, 2, 1)]):
         times, steps = as_times(given, 2, None)
@@ -67,12 +84,8 @@ def test_units_that_are_no_durations_become_days():
         (pd.Series(pd.to_datetime(["2026-01-01", None])), None, ValueError, "finite times.* row 1 is NaT"),
         ([pd.Timestamp("2026-01-01"), pd.NaT], None, ValueError, "finite times.* row 1 is NaT"),
         ([0.0, np.inf], None, ValueError, "finite times.* row 1 is inf"),
-        (
-            np.array(["1677-12-31", "2262-01-01"], "datetime64[D]"),
-            None,
-            ValueError,
-            "row 0 is 1677-12-31.*before 1678",
-        ),
+        (np.array(["1677-12-31", "1678-01-01"], "M8[D]"), None, ValueError, "row 0 is 1677-12-31.*before 1678"),
+        (np.array(["2261-12-31", "2262-01-01"], "M8[D]"), None, ValueError, "row 1 is 2262-01-01.*after 2261"),
         (["2026-01-01", "2026-01-02"], None, TypeError, "numbers or dates but got <U10 values"),
         ([1.0, 2.0], np.datetime64("2026-01-01"), TypeError, "one kind, but that of the last row was 2026-01-01"),
         (np.array(["2026-01-01"] * 2, "datetime64[D]"), 3.0, TypeError, "one kind.*was 3.0 and now comes 2026-01-01"),
