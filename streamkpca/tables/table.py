@@ -83,7 +83,7 @@ class Table:
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "readings.csv")
     >>> _ = path.write_text("t,x,y\n10,1,2\n11,3,Bad\n12,5\n13,6,7\n")
-    >>> table = Table(str(path), Asked(time=["t"], missing="skip", missing="marginal"))
+    >>> table = Table(str(path), Asked(time=["t"], on_bad_rows="skip", missing="marginal"))
     >>> [(batch.rows.tolist(), batch.numbers.tolist()) for batch in table.batches(1000)]
     [([2, 3, 5], [[1.0, 2.0], [3.0, nan], [6.0, 7.0]])]
     >>> table.bad.n_read, dict(table.bad.kinds), dict(table.bad.odd_cells)

@@ -27,7 +27,7 @@ def opened(data, **options):
     """Open a table that `watch` would open."""
     path = Path(tempfile.mkdtemp(), "table.csv")
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return Table(str(path), Asked(**{"looks": True, "missing": "marginal", "missing": "skip"} | options))
+    return Table(str(path), Asked(**{"looks": True, "missing": "marginal", "on_bad_rows": "skip"} | options))
 
 
 def read(table, n_rows=1000):
@@ -149,11 +149,11 @@ def test_a_growing_file_is_read_as_the_whole_one(kind, cuts, n_rows):
     whole = read(opened(data))
     with tempfile.TemporaryDirectory() as folder:
         log = Log(Path(folder, "log"), [[data[a:b]] for a, b in itertools.pairwise(ends)])
-        batches = list(log.batches(n_rows, looks=True, missing="marginal", missing="skip"))
+        batches = list(log.batches(n_rows, looks=True, missing="marginal", on_bad_rows="skip"))
         for i, part in enumerate(zip(*(batch[:3] for batch in batches), strict=True)):
             np.testing.assert_array_equal(np.concatenate(part), whole[i])
         later = Table(
-            str(log.path), Asked(looks=True, missing="marginal", missing="skip", start=batches[0].position)
+            str(log.path), Asked(looks=True, missing="marginal", on_bad_rows="skip", start=batches[0].position)
         )
         np.testing.assert_array_equal(read(later)[1], whole[1][len(batches[0].rows) :])
 
@@ -196,7 +196,7 @@ def test_cells_are_numbers_or_gaps(cells, expected, options):
 
 def test_cells_that_are_no_numbers_are_told_with_the_first_and_while_a_file_grows(tmp_path):
     log = Log(tmp_path / "log", [[b"x,y\n1,2\n3,-1.8e308\n"], [b"4,I/O Timeout\n5\n"], [b"1e60,1\n" * 9]])
-    *_, _ = log.batches(missing="marginal", missing="skip")
+    *_, _ = log.batches(missing="marginal", on_bad_rows="skip")
     path = str(tmp_path / "log")
     assert log.notes == [
         f"{path}, column 'y': cells taken for gaps: 1, the first: line 3 holds '-1.8e308', which is no number",
@@ -630,7 +630,7 @@ def test_the_given_files_are_read_rightly(name):
     if not GIVEN.exists():
         pytest.skip("needs ../shared/data/files beside the repository")
     column, number, n_bad, gaps = RIGHT[name]
-    table = Table(str(GIVEN / name), Asked(looks=True, missing="marginal", missing="skip"))
+    table = Table(str(GIVEN / name), Asked(looks=True, missing="marginal", on_bad_rows="skip"))
     _, found, times = read(table)
     assert (len(found), table.bad.n_left_out, table.bad.odd_cells) == (table.bad.n_read - n_bad, n_bad, gaps)
     # Lines that stand above the rows again, and that of a restart, are beside the 2,000 rows.

@@ -165,7 +165,7 @@ def test_bad_rows_are_left_out_and_good_ones_keep_their_lines(rows, n_rows):
     assume(2 * sum(line in ("5", "6,7,8") for line in lines) < len(kept))
     bad = [i for i, line in enumerate(lines, 1) if i > 1 and line.strip() and i not in kept]
     with tempfile.TemporaryDirectory() as folder:
-        table = opened("\n".join(lines), folder, missing="skip")
+        table = opened("\n".join(lines), folder, on_bad_rows="skip")
         numbers, values, _, _ = read(table, n_rows)
         assert numbers.tolist() == kept
         assert values[:, 0].tolist() == [float(lines[i - 1][0]) for i in kept]
@@ -173,9 +173,9 @@ def test_bad_rows_are_left_out_and_good_ones_keep_their_lines(rows, n_rows):
         assert [int(told.split("line ")[1].split(":")[0]) for told in table.bad.examples] == bad[:5]
         done = 0
         assert table.bad.n_read == len(kept) + len(bad)
-        for batch in Table(table.path, Asked(missing="skip")).batches(n_rows):
+        for batch in Table(table.path, Asked(on_bad_rows="skip")).batches(n_rows):
             done += len(batch.rows)
-            later = Table(table.path, Asked(missing="skip", start=batch.position))
+            later = Table(table.path, Asked(on_bad_rows="skip", start=batch.position))
             assert [row for part in later.batches(4) for row in part.rows] == kept[done:]
         if bad:
             with pytest.raises(TableError, match=rf"line {bad[0]}: .*--on-bad-rows skip|line {bad[0]}: .*--missing"):
@@ -190,7 +190,7 @@ BAD_JSON = ['{"x": 5}', '{"x": 6, "y": "t"}', '{"x": 7, "y": null}', "{}", "[1, 
 def test_json_lines_keep_their_numbers_too(rows):
     lines = ['{"x": 0, "y": 0.5}', *rows]
     kept = [i for i, line in enumerate(lines, 1) if i == 1 or line in GOOD_JSON]
-    table = opened("\n".join(lines), name="a.jsonl", columns=["x", "y"], missing="skip")
+    table = opened("\n".join(lines), name="a.jsonl", columns=["x", "y"], on_bad_rows="skip")
     numbers, values, _, _ = read(table)
     assert numbers.tolist() == kept
     assert values.tolist() == [[row["x"], row["y"]] for row in (json.loads(lines[i - 1]) for i in kept)]
@@ -201,7 +201,7 @@ def test_json_lines_keep_their_numbers_too(rows):
 def test_rows_with_nan_or_infinity_are_left_out_of_arrays(name):
     X = np.column_stack([np.arange(5.0), [0.0, np.nan, 0.0, np.inf, 0.0]])
     data = FORMATS[name](X, np.zeros(5, "M8[s]"))
-    table = opened(data, name=f"a.{name}", missing="skip", drop=["t"] * (name == "parquet"))
+    table = opened(data, name=f"a.{name}", on_bad_rows="skip", drop=["t"] * (name == "parquet"))
     assert read(table, 2)[0].tolist() == [0, 2, 4]
     assert table.bad.n_left_out == 2
 
@@ -292,11 +292,11 @@ def test_times_are_numbers_or_dates_and_labels_are_numbers():
     np.testing.assert_array_equal(times, np.array(["2024-05-31T08:00", "2024-05-31T10:00"], "M8[ns]"))
     assert read(opened("t,x\n1.5,1\n2.5,2\n", time=["t"]))[2].tolist() == [1.5, 2.5]
     assert read(opened('{"t": 1.5, "x": 2}\n', name="a.jsonl", time=["t"]))[2].tolist() == [1.5]
-    table = opened("t,x\n1,1\nnoon,2\n,3\n2,4\n", time=["t"], missing="skip")
+    table = opened("t,x\n1,1\nnoon,2\n,3\n2,4\n", time=["t"], on_bad_rows="skip")
     assert read(table)[0].tolist() == [2, 5]
     assert table.bad.kinds == {"no time": 2}
     assert "line 3: column 't' has no time in the form number" in table.bad.examples[0]
-    table = opened("x,y\n1,0\n2,\n3,1\n", labels="y", missing="skip")
+    table = opened("x,y\n1,0\n2,\n3,1\n", labels="y", on_bad_rows="skip")
     assert [column.tolist() for column in read(table)[::3]] == [[2, 4], [0, 1]]
     assert table.bad.examples == [f"{table.path}, line 3: column 'y' has no number (to leave the column out: --drop y)"]
 
@@ -407,7 +407,7 @@ def test_the_lines_are_right_after_many_blocks_of_odd_rows():
     good, lines = "1,2,a\n", ["x,y,note\n"]
     for i in range(1, 120_000):
         lines.append(f'{i},2,"b{i % 7}"\n' if i % 20_000 else f'{i},oops,"c\nd"\n')
-    table = opened("".join(lines) + good, missing="skip", columns=["x", "y"])
+    table = opened("".join(lines) + good, on_bad_rows="skip", columns=["x", "y"])
     rows, numbers, _, _ = read(table, 40_000)
     expected = [i for i in range(1, 120_000) if i % 20_000]
     np.testing.assert_array_equal(numbers[:-1, 0], expected)
