@@ -18,6 +18,9 @@ pytestmark = pytest.mark.slow
 
 LATE = np.arange(6.0)
 
+# What the errors begin with.
+HERE = "find_odd_machines: expected"
+
 
 def rows_of(rng, n=1000, late=(), gain=(), noise=(), stuck=(), drift=(), kind=0.0):
     """Make rows of six sensors around a shaft, some of them faulty, of one of two kinds of machines."""
@@ -228,18 +231,16 @@ def test_states_that_cannot_be_compared_are_refused(healthy):
         (fading, "to have the half_life of most machines, None, but got 300.0; compare"),
         (narrow, r"to have the features of most machines, range\(0, 6\), but got range\(0, 4\); compare"),
     ):
-        with pytest.raises(ValueError, match=f"s: expected 'x' {what}"):
+        with pytest.raises(ValueError, match=f"^{HERE} 'x' {what}"):
             find_odd_machines({**fleet, "x": stranger})
-    with pytest.raises(TypeError, match="s: expected 'x' to be a StreamingKernelPCA but got bytes; read the state"):
+    with pytest.raises(TypeError, match=f"^{HERE} 'x' to be a StreamingKernelPCA but got bytes; read the state"):
         find_odd_machines({**fleet, "x": b"SKPC"})
-    with pytest.raises(TypeError, match="s: expected a mapping of names to models but got list; name the machines"):
+    with pytest.raises(TypeError, match=f"^{HERE} a mapping of names to models but got list; name the machines"):
         find_odd_machines(healthy)
     with pytest.raises(NotFittedError):
         find_odd_machines({**fleet, "x": StreamingKernelPCA(1)})
     for some in ({}, {0: healthy[0]}, {**dict(enumerate(healthy[:4])), "few": machine(rng, n=10)}):
-        with pytest.raises(
-            ValueError, match=r"s: expected at least 5 machines .* but got (0 such of 0|1 such of 1|4 su)"
-        ):
+        with pytest.raises(ValueError, match=rf"^{HERE} at least 5 machines .* but got (0 such of 0|1 such of 1|4 su)"):
             find_odd_machines(some)
 
 
