@@ -61,7 +61,7 @@ def wrong_values(entry, value):
         spoiled = value.copy()
         spoiled.flat[0] = np.inf
         wrong.append(spoiled)
-    if value.size and entry.rule and entry.rule != "or NaN":
+    if value.size and entry.rule and entry.rule not in ("or NaN", "or unknown"):
         spoiled = value.copy()
         spoiled.flat[0] = np.nan if entry.rule in ("ascending", "symmetric") else -1
         wrong.append(spoiled)

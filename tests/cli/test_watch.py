@@ -359,13 +359,10 @@ def test_the_report_is_that_of_the_monitor_and_info_lists_the_same(folder, X):
 
 
 def test_a_lasting_change_is_accepted_by_its_name(folder, X):
-    rows = np.concatenate([X[:800], X[:800] + [0.0, 0.0, 8.0]])
-    write("x.csv", rows, first=0)
-    (change,) = [
-        line
-        for line in told("watch", "x.csv", "--healthy-until", "800", "--model", "m.npz")[0]
-        if line["kind"] == "change"
-    ]
+    shift = np.array([0.0, 0.0, 8.0])
+    write("x.csv", np.concatenate([X[:800], X[:800] + shift]), first=0)
+    found, _ = told("watch", "x.csv", "--healthy-until", "800", "--model", "m.npz")
+    (change,) = [line for line in found if line["kind"] == "change"]
     assert (change["is_accepted"], change["features"][0]) == (False, "load")
     write("later.csv", X[100:400] + shift, first=1600)
     lines, said = told("watch", "later.csv", "--model", "m.npz", "--accept", "change")

@@ -28,8 +28,8 @@ FOREIGN = ("object has no", "NoneType", "bad_alloc", "must be str", "Error(", "T
 CLAIMS = (0, 1, 127, 128, 255, 2**16, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1)
 WAYS = [
     {},
-    {"missing": "skip", "missing": "marginal", "looks": True},
-    {"time": ["t"], "missing": "skip"},
+    {"on_bad_rows": "skip", "missing": "marginal", "looks": True},
+    {"time": ["t"], "on_bad_rows": "skip"},
 ]
 
 pytestmark = [

@@ -74,10 +74,10 @@ def test_the_sensor_that_failed_is_named_with_what_it_should_have_read(d, spacin
 def test_of_two_sensors_that_fail_both_are_named_and_when_each_began():
     rows, _ = ring(1060, 8, 1.0, 0)
     rows[1000:1040, 2] += 1.5
-    rows[1006:1040, 5] -= 1.5
-    found = {cause.feature: cause for cause in longest(watched(rows, 1000)).features}
+    rows[1020:1040, 5] -= 1.5
+    found = {cause.feature: cause for cause in longest(watched(rows, 1000, end_after=40)).features}
     assert set(found) == {2, 5}
-    assert (found[2].since, found[2].direction, found[5].since, found[5].direction) == (0, "above", 6, "below")
+    assert (found[2].since, found[2].direction, found[5].since, found[5].direction) == (0, "above", 20, "below")
 
 
 def test_nothing_is_expected_that_is_far_from_all_that_was_seen():

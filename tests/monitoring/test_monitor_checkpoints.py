@@ -211,6 +211,6 @@ def test_missing_and_impossible_numbers_are_refused(path, value):
 
 def test_records_of_another_shape_or_another_model_are_refused():
     others = [(MONITOR.model, record) for record in (None, [], {}, {"parameters": {}, "state": None})]
-    for model, record in [*others, (small_model(), RECORD), (small_model().partial_fit(normal_rows(100)), RECORD)]:
+    for model, record in [*others, (small_model(), RECORD), (small_model().partial_fit(normal_rows(100, 4)), RECORD)]:
         with pytest.raises(CheckpointError, match="its monitor makes no sense"):
             Monitor.from_bytes(model.to_bytes({"monitor": record, "extra": None}))
