@@ -9,7 +9,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer
-from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
+from streamkpca.checkpoint.fields import Context, record_fields, restore_section, whole_of
 from streamkpca.components.relation import Relation, RowMoments, count_related
 from streamkpca.monitoring._loops import N_BINS
 from streamkpca.monitoring.bound import FalseAlarmBound
@@ -114,7 +114,7 @@ def restore_state(record: dict[str, Any], lags: int, n_phases: int, has_gaps: bo
     d = check_integer("n_features", record["n_features"], least=1)
     lengths = {"d": d, "D": d * lags + n_phases, "L": lags - 1, "R": count_related(d * lags), "c": N_BINS + 1}
     context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
-    state: MonitorState = restore_part(_STATE, record, context)
+    state: MonitorState = restore_section(_STATE, record, context)
     log, run, scales = state.log, state.cusum, state.views.scales
     n_views = 1 + (state.views.relation is not None)
     rows, opened = log.rows, [] if log.current is None else [log.current]
