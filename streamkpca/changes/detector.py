@@ -13,7 +13,7 @@ from streamkpca._core.parameters import check_integer, check_real
 from streamkpca.changes.chart import N_GROUPS, N_RATES, Chart, RunLengthTable, learn_chart
 from streamkpca.changes.columns import Columns, Projection
 from streamkpca.changes.shifts import MOST_FEATURES, FeatureMoments, Shift, find_shifts
-from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
+from streamkpca.checkpoint.fields import Context, record_fields, restore_section, whole_of
 from streamkpca.components.snapshot import Snapshot
 from streamkpca.errors import name_errors, require, warn
 from streamkpca.models._protocol import explain_unknown_arguments
@@ -277,7 +277,7 @@ class ChangeDetector(SavedWithModel[DetectorState]):
         if record["state"] is not None:
             d, m = model.n_features_in_, len(latest_axes(model.state_, model.settings()).span_atoms)
             dim = dict[str, tuple[int, ...]](d=(d,), c=(d * (d <= MOST_FEATURES),), m=(m,), K=(N_RATES,), G=(N_GROUPS,))
-            detector._state = state = restore_part(_STATE, record["state"], Context(lengths=dim))
+            detector._state = state = restore_section(_STATE, record["state"], Context(lengths=dim))
             _check(state, detector.n_healthy)
         return detector
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from streamkpca._core.parameters import show
 from streamkpca.checkpoint.archive import TYPES, header_text, parse_header, read_archive, write_archive
-from streamkpca.checkpoint.fields import Context, record_fields, restore_part
+from streamkpca.checkpoint.fields import Context, record_fields, restore_section
 from streamkpca.checkpoint.table import STATE
 from streamkpca.dictionary.basis import Basis
 from streamkpca.errors import CheckpointError, text_of
@@ -125,7 +125,7 @@ def read_checkpoint(
         raise CheckpointError(f"its rows have {show(d)} columns")
     pairs, square = ((d, d), (d, d)) if d <= WIDEST_TOGETHER else ((d,), (0, 0))
     context = Context(bool(values.get("has_gaps")), {"d": (d,), "P": pairs, "E": square}, kernel_at)
-    state: State = restore_part(STATE, values, context)
+    state: State = restore_section(STATE, values, context)
     _check(state, known_kernel)
     return state, extra
 

@@ -37,7 +37,7 @@ _MEMBER_LENGTHS = struct.Struct("<2H2Q")
 _ENTRY_LENGTHS = struct.Struct("<2H3Q")
 
 
-class _Layout:
+class _Frame:
     """The bytes around the data of the members: a prefix before each, and the list of all at the end."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Layout:
         return listed + large + locator + end
 
 
-_HEADER_PREFIX = len(_Layout().prefix(HEADER, b"", 0, 0))
+_HEADER_PREFIX = len(_Frame().prefix(HEADER, b"", 0, 0))
 
 
 def header_text(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes:
@@ -95,14 +95,14 @@ def parse_header(text: bytes) -> dict[str, Any]:
 
 def write_archive(file: IO[bytes], text: bytes, arrays: Mapping[str, AnyArray]) -> None:
     """Write a header's text and arrays, in the order of their names, to a file that need not be seekable."""
-    layout = _Layout()
-    file.write(layout.prefix(HEADER, b"", len(text), zlib.crc32(text)) + text)
+    frame = _Frame()
+    file.write(frame.prefix(HEADER, b"", len(text), zlib.crc32(text)) + text)
     for name in sorted(arrays):
         array = np.asarray(arrays[name], arrays[name].dtype.newbyteorder("<"), order="C")
         preamble, data = _preamble(array.dtype.str, array.shape), _bytes_of(array)
-        file.write(layout.prefix(f"{name}.npy", preamble, len(data), zlib.crc32(data, zlib.crc32(preamble))))
+        file.write(frame.prefix(f"{name}.npy", preamble, len(data), zlib.crc32(data, zlib.crc32(preamble))))
         file.write(data)
-    file.write(layout.end())
+    file.write(frame.end())
 
 
 def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
@@ -110,9 +110,9 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
 
     Every shape is compared with the length of the file before memory is allocated.
     """
-    layout, length = _Layout(), file.seek(0, os.SEEK_END)
+    frame, length = _Frame(), file.seek(0, os.SEEK_END)
     text = bytearray(_header_size(file, length))
-    _read_member(file, layout, HEADER, b"", memoryview(text))
+    _read_member(file, frame, HEADER, b"", memoryview(text))
     header = parse_header(bytes(text))
     listed = header.get("arrays")
     if not isinstance(listed, dict):
@@ -120,15 +120,15 @@ def read_archive(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     arrays: dict[str, AnyArray] = {}
     for name in sorted(listed):
         dtype, shape = _parse_entry(name, listed[name])
-        size, left = math.prod(shape, start=TYPES[dtype]), length - layout.place
+        size, left = math.prod(shape, start=TYPES[dtype]), length - frame.place
         if size > left:
             raise _damage_error(
                 f"{name!r} of type {dtype} and shape {shape} needs {size} bytes, but only {left} are left"
             )
         array = np.empty(shape, dtype)
-        _read_member(file, layout, f"{name}.npy", _preamble(dtype, shape), _bytes_of(array))
+        _read_member(file, frame, f"{name}.npy", _preamble(dtype, shape), _bytes_of(array))
         arrays[name] = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-    if file.read() != layout.end():
+    if file.read() != frame.end():
         raise _damage_error("it does not end as a checkpoint does")
     return header, arrays
 
@@ -148,12 +148,12 @@ def _header_size(file: IO[bytes], length: int) -> int:
     return size
 
 
-def _read_member(file: IO[bytes], layout: _Layout, name: str, preamble: bytes, data: memoryview) -> None:
+def _read_member(file: IO[bytes], frame: _Frame, name: str, preamble: bytes, data: memoryview) -> None:
     """Read the next member into `data`; what stands before it is as long as it must be, whatever the checksum."""
     found = file.read(_MEMBER.size + len(name) + _MEMBER_LENGTHS.size + len(preamble))
     n_read = file.readinto(data)  # type: ignore[attr-defined]
     checksum = zlib.crc32(data, zlib.crc32(preamble))
-    if n_read != len(data) or found != layout.prefix(name, preamble, len(data), checksum):
+    if n_read != len(data) or found != frame.prefix(name, preamble, len(data), checksum):
         raise _damage_error(f"the bytes of {name.removesuffix('.npy')!r} are not those that were written")
 
 

@@ -80,7 +80,7 @@ class Field(NamedTuple):
         return self.kind in _ARRAYS
 
 
-class Part(NamedTuple):
+class Section(NamedTuple):
     """The object at a path: what makes it of its fields and children, and whether it may be None, or be its `twin`.
 
     A listed part stands for a tuple of such objects, each with keys of its own.
@@ -92,7 +92,7 @@ class Part(NamedTuple):
     is_listed: bool
     twin: str
     fields: list[Field]
-    children: list["Part"]
+    children: list["Section"]
 
     @property
     def name(self) -> str:
@@ -104,7 +104,7 @@ class Part(NamedTuple):
         return f"{self.path}.{name}" if self.path and not self.is_listed else name
 
 
-def whole_of(table: str, makers: Sequence[Callable[..., Any]]) -> Part:
+def whole_of(table: str, makers: Sequence[Callable[..., Any]]) -> Section:
     """Read a table: lines that name a maker and the path of a part, then the fields of these parts.
 
     A part stands in front of those that it holds. `PATH?` may be None, `PATH? = TWIN` the part of that name before it,
@@ -112,8 +112,8 @@ def whole_of(table: str, makers: Sequence[Callable[..., Any]]) -> Part:
     A line of fields has their names, kind (`KIND?` may be None), shape and rule, between slashes; `-` stands for none.
     """
     known = {make.__name__: make for make in makers}
-    parts: dict[str, Part] = {}
-    group: list[Part] = []
+    parts: dict[str, Section] = {}
+    group: list[Section] = []
     has_fields = False
     for line in filter(None, map(str.strip, table.splitlines())):
         make, is_part, path = line.partition(":")
@@ -122,7 +122,7 @@ def whole_of(table: str, makers: Sequence[Callable[..., Any]]) -> Part:
             whole = path.rstrip("?*")
             before, _, name = whole.rpartition(".")
             key = parts[before].key(name) if whole else ""
-            part = parts[whole] = Part(key, known[make], path.endswith("?"), path.endswith("*"), twin, [], [])
+            part = parts[whole] = Section(key, known[make], path.endswith("?"), path.endswith("*"), twin, [], [])
             group = [part] if has_fields else [*group, part]
             if whole:
                 parts[before].children.append(part)
@@ -145,7 +145,7 @@ class Context:
     kernel: Callable[[Any], Any] = lambda value: value
 
 
-def record_fields(part: Part, value: Any) -> dict[str, Any]:
+def record_fields(part: Section, value: Any) -> dict[str, Any]:
     """Return the value of every field by its key; that of an absent part is None, or the name of its twin."""
     found: dict[str, Any] = {}
     for entry in part.fields:
@@ -164,7 +164,7 @@ def record_fields(part: Part, value: Any) -> dict[str, Any]:
     return found
 
 
-def restore_part(part: Part, values: Mapping[str, Any], context: Context) -> Any:
+def restore_section(part: Section, values: Mapping[str, Any], context: Context) -> Any:
     """Make the value that `record_fields` recorded; CheckpointError if a field is missing, wrong or unknown."""
     left = dict(values)
     made = _build_part(part, left, context)
@@ -173,7 +173,7 @@ def restore_part(part: Part, values: Mapping[str, Any], context: Context) -> Any
     return made
 
 
-def _build_part(part: Part, left: dict[str, Any], context: Context) -> Any:
+def _build_part(part: Section, left: dict[str, Any], context: Context) -> Any:
     """Make a part of the values that are left, and take them."""
     fields: dict[str, Any] = {}
     for entry in part.fields:
@@ -195,12 +195,12 @@ def _build_part(part: Part, left: dict[str, Any], context: Context) -> Any:
     return part.make(**fields)
 
 
-def _build_list(part: Part, left: dict[str, Any], context: Context) -> tuple[Any, ...]:
+def _build_list(part: Section, left: dict[str, Any], context: Context) -> tuple[Any, ...]:
     """Make the objects of a listed part of the values that are left, and take them."""
     items = left.pop(part.path, None)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise CheckpointError(f"{part.path} is {show(items)} but should be a list of JSON objects")
-    return tuple(restore_part(part, item, replace(context, lengths=dict(context.lengths))) for item in items)
+    return tuple(restore_section(part, item, replace(context, lengths=dict(context.lengths))) for item in items)
 
 
 def _plain(value: Any) -> Any:

@@ -82,7 +82,7 @@ class Evaluation(NamedTuple):
     curvature: Array
 
 
-class _Part(NamedTuple):
+class _Sums(NamedTuple):
     """Sums over some rows: `second` of coordinates (lower half), `slopes` of |B dk| by matrix, `values` of |B k|."""
 
     explained: float
@@ -91,8 +91,8 @@ class _Part(NamedTuple):
     slopes: Array
     values: Array
 
-    def plus(self, other: "_Part") -> "_Part":
-        return _Part(*map(operator.add, self, other))
+    def plus(self, other: "_Sums") -> "_Sums":
+        return _Sums(*map(operator.add, self, other))
 
 
 class Unexplained:
@@ -123,7 +123,7 @@ class Unexplained:
         kernel: Kernel,
         rows: Array,
         weights: Array,
-        map_parts: Callable[..., Iterable[_Part]] = map,
+        map_parts: Callable[..., Iterable[_Sums]] = map,
         *,
         single: bool = False,
     ) -> None:
@@ -152,7 +152,7 @@ class Unexplained:
             while True:
                 used = inverse.astype("f4" if self._single else "f8")
                 sums_over = partial(part_of, atoms=atoms, inverse=used, lengths=lengths)
-                total = reduce(_Part.plus, self._map(sums_over, slices))
+                total = reduce(_Sums.plus, self._map(sums_over, slices))
                 value = 1.0 - total.explained
                 if not self._single or np.vdot(inverse, inverse) * _SINGLE**2 <= _VISIBLE * value:
                     break
@@ -177,7 +177,7 @@ class Unexplained:
             evaluation = Evaluation(value, -2.0 * gradient, curvature)
         return evaluation if np.isfinite(value) and all(np.isfinite(array).all() for array in evaluation[1:]) else None
 
-    def _part(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
+    def _part(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Sums:
         rows, roots = self._rows[part], self._roots[part]
         values, slopes = self.program.differentiate(rows, atoms)
         coordinates = self._coordinates(values, roots, inverse, lengths)
@@ -189,12 +189,12 @@ class Unexplained:
         for p, matrix in enumerate(self.program.base_matrices):
             weigh(slopes[p], coefficients, roots, slope_sums[p])
             gradient += gradient_by_rows(matrix, rows, atoms, slopes[p])
-        return _Part(explained, second, gradient, slope_sums, value_sums)
+        return _Sums(explained, second, gradient, slope_sums, value_sums)
 
-    def _explain(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Part:
+    def _explain(self, part: slice, atoms: Array, inverse: Array, lengths: Array) -> _Sums:
         values = self.program.matrix(self._rows[part], atoms)
         coordinates = self._coordinates(values, self._roots[part], inverse, lengths)
-        return _Part(sum_of_squares(coordinates), *[_NOTHING] * 4)
+        return _Sums(sum_of_squares(coordinates), *[_NOTHING] * 4)
 
     def _coordinates(self, values: Array, roots: Array, inverse: Array, lengths: Array) -> Array:
         """Turn kernel values (n, m) into coordinates times the roots (n,) of the rows' shares, as precise as L^-1."""

@@ -9,7 +9,7 @@ c_text : tables, numbers, comments and templates in C
 device_models : `to_device` and `from_device`, models as states of devices and back
 device_state : the fields of such a state
 formula : the tables that a model's answers are computed from
-layout : rows as kernels compare them
+segments : rows as kernels compare them
 views : the tables of rarity and of the relation between features
 """
 

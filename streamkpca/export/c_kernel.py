@@ -2,7 +2,7 @@
 
 from streamkpca.export.c_text import CText, single_literal
 from streamkpca.export.formula import Formula
-from streamkpca.export.layout import LARGEST_SINGLE, Layout, Segment
+from streamkpca.export.segments import LARGEST_SINGLE, RowSegments, Segment
 from streamkpca.kernels.logarithms import LARGEST, log_values
 from streamkpca.kernels.program import Arithmetic, Base
 
@@ -15,14 +15,14 @@ _TERMS = {
 }
 
 
-def write_kernel(source: CText, formula: Formula) -> Layout:
+def write_kernel(source: CText, formula: Formula) -> RowSegments:
     """Write the atoms, and the functions that give `c_answers.c` kernel values; return the layout of prepared rows.
 
     ``kpca_prepare`` copies a row x to u in the form in which ``kpca_kernel`` compares it with atoms. If k(x, x) is the
     same number for all rows, ``kpca_log_kernel`` gives the logarithm, also where the kernel is too small for a number.
     """
     is_single, program = source.dtype == "float", formula.kernel.program
-    layout = Layout(formula, single=is_single)
+    layout = RowSegments(formula, single=is_single)
     lines = [line for place, segment in enumerate(layout.segments) for line in _fill(source, place, segment)]
     source.function(
         "Copy a row in the form in which atoms are compared with it.",
@@ -57,7 +57,7 @@ def _fill(source: CText, place: int, segment: Segment) -> list[str]:
     return [*lines, f"kpca_scale(u + {segment.start}, {segment.width});"] if segment.is_unit else lines
 
 
-def _write_pair(source: CText, layout: Layout, name: str, comment: str, steps: "_Statements", result: str) -> None:
+def _write_pair(source: CText, layout: RowSegments, name: str, comment: str, steps: "_Statements", result: str) -> None:
     """Write a function of two prepared rows."""
     loops = []
     for p, (matrix, segment) in enumerate(zip(layout.matrices, layout.of_matrix, strict=True)):

@@ -25,7 +25,7 @@ from streamkpca._core.arrays import Array
 from streamkpca.dictionary.moments import RowSums
 from streamkpca.dictionary.selection import Choice
 from streamkpca.export.formula import formula_of
-from streamkpca.export.layout import centre_of
+from streamkpca.export.segments import centre_of
 from streamkpca.export.views import LEAST_ROWS, MOST_FEATURES, SINGLE_ROUNDING, BothViews, fit_views, tabulate
 from streamkpca.kernels import RBF, Kernel, Linear
 from streamkpca.kernels.base import InUnits, Scaled

@@ -12,7 +12,7 @@ from streamkpca._core.parameters import check_choice
 from streamkpca._version import __version__
 from streamkpca.errors import name_errors
 from streamkpca.export.formula import Formula, formula_of
-from streamkpca.export.layout import Layout
+from streamkpca.export.segments import RowSegments
 from streamkpca.export.views import BothViews, fit_views, tabulate
 from streamkpca.kernels.logarithms import log_values
 from streamkpca.kernels.program import Arithmetic, Base
@@ -238,7 +238,7 @@ def _base_matrices(graph: Graph, formula: Formula, rows: str) -> tuple[list[str]
 
     Also write those between every row and itself, (n,), or () where all are the same, if k(x, x) depends on x.
     """
-    layout = Layout(formula, single=False)
+    layout = RowSegments(formula, single=False)
     viewed = {}
     for segment in layout.segments:
         seen = rows

@@ -9,7 +9,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Flags, Positions
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer
-from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
+from streamkpca.checkpoint.fields import Context, record_fields, restore_section, whole_of
 from streamkpca.components.relation import Relation, RowMoments, count_related
 from streamkpca.monitoring._loops import N_BINS
 from streamkpca.monitoring.alarms import N_COUNTERS, N_RECENT, AlarmState
@@ -129,7 +129,7 @@ def restore_state(record: dict[str, Any], n_phases: int, has_gaps: bool) -> Moni
         "c": N_BINS + 1,
     }
     context = Context(has_gaps=has_gaps, lengths={letter: (length,) for letter, length in lengths.items()})
-    state: MonitorState = restore_part(_STATE, record, context)
+    state: MonitorState = restore_section(_STATE, record, context)
     log, run, views, alarms = state.log, state.cusum, state.views, state.alarms
     rows, opened = log.rows, [] if log.current is None else [log.current]
     last = max(

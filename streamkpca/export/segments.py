@@ -38,7 +38,7 @@ class Segment:
         return unit_rows(seen) if self.is_unit else seen
 
 
-class Layout:
+class RowSegments:
     """The segments of a formula's rows, one beside the other, and the rows of the formula in this form.
 
     `atoms` (m, p) are these rows; with `single` they take part in single precision, but are not rounded yet.
