@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamkpca._core.arrays import measure_steps
 from streamkpca.rows.validation import arrow_table, is_arrow_table
 
 # The first date that steps in nanoseconds tell exactly.
 _FIRST = np.datetime64("1678", "D")
 # The date after the last one.
 _LAST = np.datetime64("2262", "D")
-# Seconds whose nanoseconds are counted.
-_MOST_SECONDS = 9e9
 # Units of dates, and the one that they are told in: years and months differ in length.
 _UNITS = {"Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
 
@@ -75,11 +74,7 @@ def as_times(times: Any, count: int, last: Time | None) -> tuple[Times, npt.NDAr
             "dates or numbers throughout, or call reset() where a new recording begins"
         )
     before = values[:1] if last is None else np.array([last])
-    steps = np.diff(np.concatenate([before, values]).astype("datetime64[ns]" if kind == "M" else np.float64))
-    if kind == "M":
-        # Nanoseconds count 292 years at most.
-        whole = np.diff(np.concatenate([before, values]).astype("datetime64[us]")) / np.timedelta64(1, "s")
-        steps = np.where(np.abs(whole) < _MOST_SECONDS, steps / np.timedelta64(1, "s"), whole)
+    steps = measure_steps(np.concatenate([before, values]).astype("datetime64[ns]" if kind == "M" else np.float64))
     if (steps < 0).any():
         row = int(np.argmax(steps < 0))
         raise ValueError(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, measure_steps
 from streamkpca.tables.errors import TableError, drop_hint, list_names, short
 from streamkpca.tables.numbers import Form, find_forms, read_numbers, trim
 from streamkpca.tables.reader import Reader
@@ -228,7 +228,7 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     seen = {name: features[name] for name in columns if len(features[name])}
     whole = {name: v[~np.isnan(v) & ~np.isin(v, gaps.get(name, ()))] for name, v in seen.items()}
     clock = np.empty(0) if times is None else times[~np.isnan(times)]
-    steps: Any = [] if rhythm is None else np.diff(np.unique(rhythm[~np.isnan(rhythm)]))
+    steps: Any = [] if rhythm is None else measure_steps(np.unique(rhythm[~np.isnan(rhythm)]))
     return Reading(columns, time, form, differences, gaps, wide), Look(
         n_rows=sample.n_rows,
         times=(clock.min(), clock.max()) if len(clock) else None,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import compute, record_batch
 
-from streamkpca._core.arrays import Array
+from streamkpca._core.arrays import Array, measure_steps
 from streamkpca.tables.bad_rows import BadRows
 from streamkpca.tables.binary_formats import ArrowReader, NpyReader, ParquetReader
 from streamkpca.tables.blocks import Block, choose_key, cut, sort_by_time, subtract_counters, widen
@@ -169,9 +169,11 @@ class Table:
         """Note times without rows, the first of them."""
         if times is None or self.look.step is None:
             return
-        steps = np.diff(times, prepend=times[:1] if self._latest is None else self._latest)
+        if self._latest is not None:
+            times = np.concatenate([self._latest, times])
+        steps = measure_steps(times)
         for i in np.flatnonzero(steps > _SILENCE * self.look.step)[: _SHOWN_SILENCES - self._n_silences]:
-            self.notes.append(f"{self.path}: no rows from {self.clock(times[i] - steps[i])} to {self.clock(times[i])}")
+            self.notes.append(f"{self.path}: no rows from {self.clock(times[i])} to {self.clock(times[i + 1])}")
             self._n_silences += 1
         self._latest = times[-1:]
 

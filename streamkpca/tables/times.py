@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute
 
+from streamkpca._core.arrays import measure_steps
 from streamkpca.tables.numbers import trim
 
 Times = npt.NDArray[Any]
@@ -209,5 +210,5 @@ def find_form(columns: Sequence[Any]) -> tuple[str, Times] | None:
             if 2 * len(known) > len(cells):
                 # Months stand first where clocks say AM or PM, and else days.
                 is_odd = form.endswith("%p") != form.startswith("%m")
-                found.append((-len(known), np.abs(np.diff(known)).sum(), has_clock(form), is_odd, form))
+                found.append((-len(known), np.abs(measure_steps(known)).sum(), has_clock(form), is_odd, form))
     return (form := min(found)[-1], read_times(columns, form)[0]) if found else None

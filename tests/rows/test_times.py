@@ -129,3 +129,9 @@ def test_the_dates_of_an_index_are_times_unless_others_are_given():
         assert without_times(rows, None) == (rows, None)
         with pytest.raises(ValueError, match="X has no names; pass"):
             without_times(rows, "when")
+
+
+def test_rows_may_be_centuries_apart():
+    days = [date(1700, 1, 1), date(2200, 1, 1)]
+    _, steps = as_times(days, 2, None)
+    assert steps.tolist() == [0.0, (days[1] - days[0]).total_seconds()]
