@@ -19,23 +19,33 @@ N_COUNTERS = 4
 _LONG_AGO = 2.0**40
 
 
+# Share of a chunk's rows that are as rare as once in 100, from which on the stream is away from its healthy state.
+_AWAY = 0.5
+# Share below which it is back.
+_BACK = 0.1
+
+
 @dataclass(frozen=True, eq=False)
 class AlarmState:
     """What decides which rows begin an event; a value.
 
     `counts` (v, N_BINS + 1) say how many rarities by each view there were in each bin, as Fenwick trees with the totals
-    first. `recent` (w,) is a ring of the latest rarities, `counters` (4,) are its place, the rows since the last
-    beginning, those since the last alarm, and the logarithm to base 10 of the rarity that the next event needs.
+    first. `calm_counts` are those before the stream went away from its healthy state, and `is_away` says that it is.
+    `recent` (w,) is a ring of the latest rarities, `counters` (4,) are its place, the rows since the last beginning,
+    those since the last alarm, and the logarithm to base 10 of the rarity that the next event needs.
     """
 
     counts: Array
+    calm_counts: Array
+    is_away: bool = False
     recent: Array = field(default_factory=lambda: np.zeros(N_RECENT))
     counters: Array = field(default_factory=lambda: np.array([0.0, _LONG_AGO, _LONG_AGO, 0.0]))
 
     @classmethod
     def begin(cls, n_views: int) -> Self:
         """Return the state before the first row."""
-        return cls(np.zeros((n_views, N_BINS + 1)))
+        counts = np.zeros((n_views, N_BINS + 1))
+        return cls(counts, counts)
 
     def end(self) -> Self:
         """End the open event: the next alarm begins another one, if it may."""
@@ -43,7 +53,21 @@ class AlarmState:
 
     def begin_anew(self) -> Self:
         """Begin a new recording, of which no row is compared with those before; the budget stays."""
-        return type(self)(self.counts, counters=np.array([0.0, _LONG_AGO, _LONG_AGO, self.counters[3]]))
+        begun = type(self).begin(len(self.counts))
+        counters = np.concatenate([begun.counters[:-1], self.counters[-1:]])
+        return replace(self, recent=begun.recent, counters=counters)
+
+    def finish_chunk(self, is_rare: Flags) -> Self:
+        """Note whether the stream is away from its healthy state; once it is back, count as if it had never left.
+
+        Otherwise a stop would hide the faults after it: they would be no rarer than its rows.
+        """
+        share = float(np.mean(is_rare))
+        if share > _AWAY:
+            return replace(self, is_away=True)
+        if self.is_away and share < _BACK:
+            return replace(self, counts=self.calm_counts, is_away=False)
+        return self if self.is_away else replace(self, calm_counts=self.counts)
 
     def skip(self, n: int) -> Self:
         """Go on after rows that are not judged."""

@@ -37,6 +37,7 @@ def learn_chunk(state: MonitorState, scorer: Scorer, learns_all: bool) -> Monito
         n_chunks=state.n_chunks + 1,
         share_odder=_average(state.share_odder, rows.is_odder),
         share_rare=_average(state.share_rare, ~rows.is_learnable),
+        alarms=state.alarms.finish_chunk(rows.is_rare),
     )
     is_fault = _are_faults(state, scorer, rows)
     is_learned = ~is_fault if learns_all else _choose_rows(state, scorer, rows) & ~is_fault

@@ -172,7 +172,8 @@ _STATE = whole_of(
         held_chunks / <i8 / m
         left_out / <f8 / kD / or NaN
     AlarmState: alarms
-        counts / <f8 / {len(KINDS)}c / >= 0
+        counts calm_counts / <f8 / {len(KINDS)}c / >= 0
+        is_away / flag
         recent / <f8 / w / >= 0
         counters / <f8 / k / >= 0
     Views: views

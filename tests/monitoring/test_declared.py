@@ -100,8 +100,8 @@ def test_after_the_return_from_another_state_faults_are_found_as_if_it_had_never
         monitor = Monitor().fit(normal_rows(3000))
         if has_state:
             monitor.update(normal_rows(2000, seed=1) + SHIFT)
-        # The rows of the state are counted until some 2,500 have followed.
-        monitor.update(normal_rows(2500, seed=2))
+        # The means of the last rows come back within some dozen rows, and what is counted within two chunks.
+        monitor.update(normal_rows(300, seed=2))
         rows = normal_rows(4000, seed=3)
         rows[250::250, 1] += 6.0
         found.append(monitor.update(rows).is_alarm[250::250].mean())
