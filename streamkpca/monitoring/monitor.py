@@ -138,8 +138,7 @@ class Monitor(SavedWithModel[MonitorState]):
     **Three views.** `StreamingKernelPCA.novelty` says how far a row is from the places where rows were: its *place*.
     How surprising its numbers are given each other, by linear prediction, says whether their *relation* holds. The
     *recent* view relates them also to the exponentially weighted means and deviations of each column over the last
-    rows, of which the newest counts an eighth: so it sees a level that was left, and a sensor that froze or became
-    noisy. The relations are there for up to 1,024 numbers, the averages included. Until 64 rows are learned, there is
+    rows, of which the newest counts an eighth: so it sees a level that was left, and a sensor that became noisy. The relations are there for up to 1,024 numbers, the averages included. Until 64 rows are learned, there is
     no threshold, and no row is an alarm. A model that had learned rows brings the first two views, from a sample of
     these.
 

@@ -116,7 +116,8 @@ class Table:
         self.unit, self.names, self.key = self.reader.unit, self.reading.columns, asked.by and asked.by[1]
         self._forms, self._asked, self._is_utc = sample.forms, asked, self.look.is_utc
         self.bad = BadRows(self.reader, self.reading, asked)
-        self._latest, self._n_silences = None, 0
+        self._latest: Any = None
+        self._n_silences = 0
 
     def clock(self, time: Any) -> str | float:
         """Write a time as a number, or as ISO 8601 with Z if the file names a zone, without a year that it lacks."""
