@@ -65,9 +65,14 @@ class AlarmState:
         share = float(np.mean(is_rare))
         if share > _AWAY:
             return replace(self, is_away=True)
-        if self.is_away and share < _BACK:
-            return replace(self, counts=self.calm_counts, is_away=False)
+        if share < _BACK:
+            return self.come_back()
         return self if self.is_away else replace(self, calm_counts=self.counts)
+
+    def come_back(self) -> Self:
+        """Count as if the stream had never left its healthy state, or take its present rows for part of it."""
+        counts = self.calm_counts if self.is_away else self.counts
+        return replace(self, counts=counts, calm_counts=counts, is_away=False)
 
     def skip(self, n: int) -> Self:
         """Go on after rows that are not judged."""

@@ -458,7 +458,9 @@ class Monitor(SavedWithModel[MonitorState]):
                     f"of the event at row {event.start:,} no rows are kept; take one of the latest of monitor.events_"
                 )
             reviewed = state.reviewed.add(rows, feedback == "confirmed")
-            state = replace_fields(state, log=state.log.note(event, feedback), reviewed=reviewed)
+            # Beside the rows of a long event, others as odd would pass for common.
+            alarms = state.alarms.come_back()
+            state = replace_fields(state, log=state.log.note(event, feedback), reviewed=reviewed, alarms=alarms)
             if feedback == "accepted" and self.learn != "none":
                 state = renew(learn(state, scorer, rows), scorer)
             self._publish(state)

@@ -1,6 +1,7 @@
 """What a user says of events: those that were fine raise no alarm again, and faults always do."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,8 +115,7 @@ def test_a_confirmed_fault_is_never_learned_however_long_it_lasts_and_whatever_c
 
 
 def test_confirmed_faults_are_told_beyond_the_budget_and_take_nothing_from_it():
-    monitor, event = Monitor(most_events=1e-6), None
-    monitor.update(healthy_rows(N_HEALTHY))
+    monitor = Monitor(most_events=1e-6).fit(healthy_rows(N_HEALTHY))
     monitor.update(broken_rows(20, 2))
     event = max(monitor.events_, key=lambda event: event.n_alarms)
     monitor.confirm(event)
@@ -141,7 +141,7 @@ def test_events_that_are_unknown_are_refused_and_change_nothing():
     before = monitor.to_bytes()
     for other in (Monitor(), monitor):
         with pytest.raises(ValueError, match=r"of the event at row 9,999,999 no rows are kept"):
-            other.accept(event.__class__(**{**vars(event), "start": 9_999_999, "group": -1}))
+            other.accept(replace(event, start=9_999_999, group=-1))
     for other in (3, None, [event]):
         with pytest.raises(TypeError, match=r"^Monitor\.accept: expected an Event but got .*of monitor\.events_$"):
             monitor.accept(other)

@@ -78,8 +78,8 @@ def event(start, severity, *, kind="place", n_alarms=1, group=None):
     return Event(start, start + n_alarms, n_alarms, severity, start, 1.0, kind, place, is_open=False)
 
 
-def lines_of(events, n_rows=10_000, n_fitted=0):
-    lines = EventJudge(dict(enumerate(events, start=1)), n_rows, n_fitted).list_lines()
+def lines_of(events, n_rows=10_000, n_fitted=0, is_declared=False):
+    lines = EventJudge(dict(enumerate(events, start=1)), n_rows, n_fitted, is_declared).list_lines()
     return [[one.start for one in line.events.values()] for line in lines], lines
 
 
@@ -92,18 +92,22 @@ def test_broken_relations_come_first_then_the_rarest_and_early_events_last():
         event(8000, 7000.0, kind="relation", group=6000),
         event(9000, 900.0),
     ]
-    starts, lines = lines_of(events)
+    starts, lines = lines_of(events, n_rows=8000)
     assert starts == [[6000, 8000], [7000], [5000], [100]]
     assert [line.worst for line in lines] == [5, 4, 2, 1]
     assert [line.is_early for line in lines] == [False, False, False, True]
-    # Of a model that knew rows before, none is early.
+    # Of a model that knew rows before, or was told what is healthy, none is early.
     assert lines_of(events, n_fitted=4096)[0] == [[6000, 8000], [100], [7000], [5000]]
+    assert lines_of(events, n_rows=8000, is_declared=True)[0] == [[6000, 8000], [100], [7000], [5000]]
+    # With many rows after them, early ones are left out.
+    assert lines_of(events, n_rows=10_000)[0] == [[6000, 8000], [7000], [5000]]
 
 
 def test_an_event_is_listed_by_its_rarest_row_or_by_its_alarms_and_few_broken_relations_are_added():
-    assert lines_of([event(5000, 4095.0), event(6000, 4096.0)])[0] == [[6000]]
-    assert lines_of([event(500, 799.0), event(600, 800.0)], n_rows=800)[0] == [[600]]
-    # log2 of 400, and half of 40 alarms more than the usual one, are more than log2 of 10,000.
+    assert lines_of([event(5000, 4999.0), event(6000, 5000.0)])[0] == [[6000]]
+    assert lines_of([event(500, 399.0), event(600, 400.0)], n_rows=800)[0] == [[600]]
+    assert lines_of([event(5000, 16_383.0), event(6000, 16_384.0)], n_rows=10**6)[0] == [[6000]]
+    # log2 of 400, and half of 40 alarms more than the usual one, are more than log2 of 5,000.
     assert lines_of([event(5000, 400.0, n_alarms=41)])[0] == [[5000]]
     weak = [event(5000 + 100 * k, 400.0 + k, kind="relation") for k in range(11)]
     assert lines_of(weak[:10])[0] == [[5900], [5800], [5700]]
