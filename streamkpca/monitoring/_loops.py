@@ -139,7 +139,8 @@ def follow_events(
                 k += 1
             begins[i] = is_record or (is_fault[i] and not is_open)
             is_alarm[i] = begins[i] or is_open
-            if is_record:
+            # A fault that is known takes nothing from the budget.
+            if is_record and not is_fault[i]:
                 counters[3] = needed + RAISED
             if begins[i]:
                 counters[1] = 0.0

@@ -133,14 +133,12 @@ class Monitor(SavedWithModel[MonitorState]):
         A parameter is out of its range, or `model` has neither a budget of atoms nor a random sample, or has learned
         other rows than `stack` makes.
 
-    Notes
-    -----
-    **Three views.** `StreamingKernelPCA.novelty` says how far a row is from the places where rows were: its *place*.
-    How surprising its numbers are given each other, by linear prediction, says whether their *relation* holds. The
-    *recent* view relates them also to the exponentially weighted means and deviations of each column over the last
-    rows, of which the newest counts an eighth: so it sees a level that was left, and a sensor that became noisy. The relations are there for up to 1,024 numbers, the averages included. Until 64 rows are learned, there is
-    no threshold, and no row is an alarm. A model that had learned rows brings the first two views, from a sample of
-    these.
+    Notes ----- **Three views.** `StreamingKernelPCA.novelty` says how far a row is from the places where rows were: its
+    *place*. How surprising its numbers are given each other, by linear prediction, says whether their *relation* holds.
+    The *recent* view relates them also to the exponentially weighted means and deviations of each column over the last
+    rows, of which the newest counts an eighth: so it sees a level that was left, and a sensor that became noisy. The
+    relations are there for up to 1,024 numbers, the averages included. Until 64 rows are learned, there is no
+    threshold, and no row is an alarm. A model that had learned rows brings the first two views, from a sample of these.
 
     **Phases** t, as shares of a period, are two columns, cos 2 pi t and sin 2 pi t, which units and widths do not see.
     Their kernel is an RBF whose standard deviation is 1/24 of the period. They count from the first row, from 1970 in
