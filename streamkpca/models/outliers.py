@@ -11,7 +11,7 @@ from streamkpca._core.arrays import Array, Indices, Names
 from streamkpca._core.concurrency import cached_property, replace_fields
 from streamkpca._core.parameters import check_choice, check_integer, check_real
 from streamkpca._core.reservoir import Reservoir
-from streamkpca.checkpoint.fields import Context, record_fields, restore_part, whole_of
+from streamkpca.checkpoint.fields import Context, record_fields, restore_section, whole_of
 from streamkpca.checkpoint.table import make_reservoir
 from streamkpca.components._loops import FARTHEST, score_neighbours
 from streamkpca.errors import name_errors, require
@@ -319,7 +319,7 @@ class OutlierDetector(Parameterised, SavedWithModel[_Table]):
         detector = cls(**record["parameters"])
         detector._check()
         if record["state"] is not None:
-            detector._state = restore_part(_STATE, record["state"], Context())
+            detector._state = restore_section(_STATE, record["state"], Context())
         return detector
 
     def _check(self) -> tuple[float, int, int]:
