@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from common import Array, Figures, find_files, make_table, run, standardise, time_call
 from detection_metrics import auroc
-from peers import choose_peers, find_fifth_neighbour
+from peers import choose_peers, find_neighbour
 
 from streamkpca.monitoring import Monitor
 
@@ -51,7 +51,7 @@ def _compare_with_window(rows: Array) -> Array:
     scores = np.zeros(len(rows))
     for start in range(BLOCK, len(rows), BLOCK):
         known, block = rows[max(start - WINDOW, 0) : start], rows[start : start + BLOCK]
-        _, score = find_fifth_neighbour(standardise(known, known))
+        _, score = find_neighbour(5)(standardise(known, known))
         scores[start : start + BLOCK] = score(standardise(block, known))
     return scores
 

@@ -9,12 +9,28 @@ from common import Array, is_installed
 Peer = Callable[[Array], tuple[Array, Callable[[Array], Array]]]
 
 
-def find_fifth_neighbour(train: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Score by the distance to the 5th nearest row of train, other than the row itself."""
-    from sklearn.neighbors import NearestNeighbors
+def find_neighbour(k: int) -> Peer:
+    """Return a peer that scores by the distance to the k-th nearest row of train, other than the row itself."""
 
-    model = NearestNeighbors(n_neighbors=5).fit(train)
-    return model.kneighbors()[0][:, -1], lambda rows: model.kneighbors(rows)[0][:, -1]
+    def find(train: Array) -> tuple[Array, Callable[[Array], Array]]:
+        from sklearn.neighbors import NearestNeighbors
+
+        model = NearestNeighbors(n_neighbors=min(k, len(train) - 1)).fit(train)
+        return model.kneighbors()[0][:, -1], lambda rows: model.kneighbors(rows)[0][:, -1]
+
+    return find
+
+
+def count_columns(name: str) -> Peer:
+    """Return one of pyod's peers that score columns one by one: ECOD, by their tails, or HBOS, by their histograms."""
+
+    def count(train: Array) -> tuple[Array, Callable[[Array], Array]]:
+        from importlib import import_module
+
+        model = getattr(import_module(f"pyod.models.{name.lower()}"), name)().fit(train)
+        return model.decision_scores_, model.decision_function
+
+    return count
 
 
 def compare_density(train: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -72,7 +88,10 @@ def grow_half_space_trees(train: Array) -> tuple[Array, Callable[[Array], Array]
 
 
 _ALL: dict[str, tuple[str, Peer]] = {
-    "5th neighbour": ("sklearn", find_fifth_neighbour),
+    "5th neighbour": ("sklearn", find_neighbour(5)),
+    "50th neighbour": ("sklearn", find_neighbour(50)),
+    "ECOD": ("pyod", count_columns("ECOD")),
+    "HBOS": ("pyod", count_columns("HBOS")),
     "LOF": ("sklearn", compare_density),
     "pyod KPCA": ("pyod", reconstruct),
     "Mahalanobis": ("numpy", measure_mahalanobis),

@@ -30,7 +30,8 @@ def _buffer(rows: AnyArray, weights: AnyArray) -> RowBuffer:
     return RowBuffer.of(rows, weights)
 
 
-def _reservoir(size: int, rows: AnyArray, **rest: AnyArray) -> Reservoir:
+def make_reservoir(size: int, rows: AnyArray, **rest: AnyArray) -> Reservoir:
+    """Return a sample of at most `size` rows."""
     if len(rows) > size:
         raise CheckpointError(f"a sample holds {len(rows)} rows but has room for {size}")
     return Reservoir(size, Draws(rows, **rest))
@@ -82,8 +83,8 @@ STATE: Final = whole_of(
     ProjectionLoss: summary.record.settled.losses
         orthogonal_arrival orthogonal_removal other_arrival other_removal / real
         other_length rounding / real / / >= 0
-    _reservoir: summary.selection_sample
-    _reservoir: summary.reservoir
+    make_reservoir: summary.selection_sample
+    make_reservoir: summary.reservoir
         size / integer / / >= 0
         rows / <f8 / nd / or NaN
         weights / <f8 / n / >= 0
@@ -127,5 +128,5 @@ STATE: Final = whole_of(
         scale / <f8 / d / >= 0
         precision / <f8 / E / symmetric
     """,
-    (_state, _buffer, _reservoir, _snapshot, Summary, SearchSchedule, ResidualTrend, *_CLASSES),
+    (_state, _buffer, make_reservoir, _snapshot, Summary, SearchSchedule, ResidualTrend, *_CLASSES),
 )

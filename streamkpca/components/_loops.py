@@ -1,4 +1,4 @@
-"""Compiled loops: ascent of sparse weights, novelty scores, and expected numbers."""
+"""Compiled loops: ascent of sparse weights, novelty scores, expected numbers, and distances to neighbours."""
 
 import math
 
@@ -301,3 +301,35 @@ def multiply_rows(X: Array, W: Array, out: Array) -> None:
             for t, value in enumerate((w, x, y, z)):
                 if i + t < n:
                     out[i + t, j] = math.inf if math.isnan(value) else value
+
+
+@jit
+def score_neighbours(rows: Array, references: Array, orders: Positions, scores: Array) -> None:
+    """Write the means of log(1 + r^2) for the distances r from rows (k, d) to some nearest references (d, m): (k,).
+
+    `orders` are ascending, 1 for the nearest one, and the last reference stands for those beyond. Of references that
+    are equal to a row, one is the row itself, and left out. Each row is scored by itself, to the bit.
+    """
+    d, m = references.shape
+    n_kept = min(orders[-1] + 1, m)
+    squares, nearest = np.empty(m), np.empty(n_kept)
+    for i in range(len(rows)):
+        squares[:] = 0.0
+        for j in range(d):
+            x = rows[i, j]
+            for a in range(m):
+                difference = x - references[j, a]
+                squares[a] += difference * difference
+        nearest[:] = np.inf
+        for a in range(m):
+            if squares[a] < nearest[n_kept - 1]:
+                place = n_kept - 1
+                while place > 0 and nearest[place - 1] > squares[a]:
+                    nearest[place] = nearest[place - 1]
+                    place -= 1
+                nearest[place] = squares[a]
+        n_equal = 1 if nearest[0] == 0.0 else 0
+        total = 0.0
+        for order in orders:
+            total += math.log1p(nearest[min(order - 1 + n_equal, n_kept - 1)])
+        scores[i] = total / len(orders)

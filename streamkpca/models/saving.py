@@ -13,7 +13,11 @@ from streamkpca.models._protocol import advice_on
 from streamkpca.models.streaming import StreamingKernelPCA
 
 # Where the classes are that are saved with a model, by their entries; these modules import this one.
-_CLASSES = {"monitor": ("streamkpca.monitoring", "Monitor"), "changes": ("streamkpca.changes", "ChangeDetector")}
+_CLASSES = {
+    "monitor": ("streamkpca.monitoring", "Monitor"),
+    "changes": ("streamkpca.changes", "ChangeDetector"),
+    "outliers": ("streamkpca.models.outliers", "OutlierDetector"),
+}
 
 # What it has found in the rows so far, with their number `n_rows`.
 Found = TypeVar("Found")
@@ -159,7 +163,7 @@ class SavedWithModel(ABC, Generic[Found]):
 
 
 def load(path: FileName, *, kernel: Kernel | None = None) -> Any:
-    """Read what `save` wrote: a model, or a `Monitor` or `ChangeDetector` with its model.
+    """Read what `save` wrote: a model, a `Monitor` or `ChangeDetector` with its model, or an `OutlierDetector`.
 
     It continues as if it had never been stopped. Files from strangers are safe to load, see `StreamingKernelPCA.load`.
 
