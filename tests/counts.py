@@ -22,10 +22,10 @@ PACKAGE = ROOT / "streamkpca"
 # Counts over the whole package, and over the manual for words.
 LIMITS = {
     "aliases of Array": 0,
-    "branches of a function": 57,
+    "branches of a function": 36,
     "functions named by participles": 0,
     "lines of several constants": 0,
-    "tokens": 190_000,
+    "tokens": 191_100,
     "words to avoid": 0,
 }
 

@@ -10,7 +10,7 @@ import click
 
 from streamkpca._version import __version__
 from streamkpca.cli import options
-from streamkpca.cli.console import print_warning, printable
+from streamkpca.cli.console import escape_letters, print_warning, printable
 from streamkpca.errors import text_of
 
 _INTERRUPTED = 130
@@ -214,6 +214,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command."""
+        escape_letters()
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning

@@ -1,8 +1,10 @@
 """Standard output and error of the command: facts, tables, JSON, warnings; and signals that stop it."""
 
+import io
 import json
 import math
 import signal
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -13,6 +15,13 @@ import click
 Item = TypeVar("Item")
 
 _STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def escape_letters() -> None:
+    """Let standard output and error escape letters that their code lacks: names of columns may hold any."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def printable(text: str) -> str:

@@ -84,7 +84,7 @@ def read_saved(path: str, *, fitted: bool = True, alone: bool = False) -> Saved:
 def _reading_of(notes: Any) -> Reading:
     """Take how columns are read from what was saved, or nothing of it if that makes no sense."""
     try:
-        (columns, time, form, differences, gaps, wide) = (notes[name] for name in Reading._fields)
+        (columns, time, form, differences, gaps, wide, quality) = (notes[name] for name in Reading._fields)
         return Reading(
             tuple(map(str, columns)),
             tuple(map(str, time)),
@@ -92,6 +92,7 @@ def _reading_of(notes: Any) -> Reading:
             tuple(map(str, differences)),
             {str(name): tuple(map(float, one)) for name, one in gaps.items()},
             None if wide is None else (str(wide[0]), str(wide[1])),
+            {str(name): tuple(map(str, one)) for name, one in quality.items() if one},
         )
     except (AttributeError, LookupError, TypeError, ValueError):
         return Reading()

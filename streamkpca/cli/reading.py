@@ -21,10 +21,13 @@ from streamkpca.errors import text_of
 from streamkpca.tables import Asked, Batch, Table, TableError
 from streamkpca.tables.errors import list_names, write_names
 
+_LAYOUT = ("header", "skip", "names_line", "names", "encoding", "delimiter")
 _READING = (
-    "header delimiter decimal columns drop time time_format differences gaps wide by labels on_bad_rows follow".split()
+    *_LAYOUT,
+    *"decimal columns drop time time_format differences gaps quality wide by labels on_bad_rows follow".split(),
 )
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "white space"}
+_SHOWN_CELLS = 3
 # A follower is likely to be killed rather than stopped in the end, so it saves its model so often.
 FOLLOW_SECONDS = 60.0
 
@@ -63,7 +66,7 @@ def open_tables(files: Sequence[str], options: Mapping[str, Any], saved: Saved, 
 
 def list_machines(file: str, options: Mapping[str, Any]) -> list[str]:
     """List the machines of a file by the column of --by."""
-    reading = {name: options[name] for name in ("header", "delimiter") if options.get(name) is not None}
+    reading = {name: options[name] for name in _LAYOUT if options.get(name) is not None}
     column = options["by"][0]
     if options["follow"] or file == "-" or Path(file).is_fifo():
         raise click.UsageError(f"--by {column}: reads FILE once for each machine; choose one, as in --by {column}=M1")
@@ -116,6 +119,27 @@ def bad_facts(tables: Sequence[Table]) -> dict[str, Any]:
         "skipped_because": dict(sum((table.bad.kinds for table in tables), Counter())),
         "skipped": [example for table in tables for example in table.bad.examples],
         "cells_without_numbers": dict(sum((table.bad.odd_cells for table in tables), Counter())),
+        "clocks_wrong": sum(table.bad.n_wrong_clocks for table in tables),
+        "read_as": [_tell_reading(table) for table in tables],
+    }
+
+
+def _tell_reading(table: Table) -> dict[str, Any]:
+    """Tell how a table was read, as JSON has it."""
+    (time, numbers), other = table.look.first, table.look.other
+    return {
+        "file": table.path,
+        "time": table.reading.time,
+        "time_format": table.reading.time_format,
+        "other_time_format": other and other[0],
+        "first_time": None if time is None else table.clock(time),
+        "other_first_time": other and table.clock(other[1]),
+        "first_row": dict([*numbers.items()][:_SHOWN_CELLS]),
+        "put_in_order": table.sorts,
+        "wide": table.reading.wide,
+        "counters": table.reading.differences,
+        "quality": table.reading.quality,
+        "notes": table.told,
     }
 
 
@@ -128,7 +152,8 @@ def tell_bad(tables: Sequence[Table]) -> None:
 
 def _tell_notes(table: Table) -> None:
     while table.notes:
-        print_warning(table.notes.pop(0))
+        table.told.append(table.notes.pop(0))
+        print_warning(table.told[-1])
 
 
 def tell_look(table: Table) -> None:
@@ -140,10 +165,12 @@ def tell_look(table: Table) -> None:
         "before decimals": {",": "commas"}.get(dialect.get("decimal", "")),
         "names": None if table.reader.named else "none; columns are counted from 0",
         "time": _time_found(table),
+        "first row": _first_row(table),
         "order": "rows are put in order of time" if table.sorts else None,
         "wide": reading.wide and f"a column for each {reading.wide[0]}, of its {reading.wide[1]}",
         "watched": _list(table.names),
         "by their differences": _list(reading.differences, "as counters"),
+        "by their quality": _list([f"{name} ({how[0]})" for name, how in reading.quality.items()], "bad ones are gaps"),
         **{f"left out, {why}": _list(names) for why, names in found.left_out.items()},
         "numbers for gaps": _list(
             [f"{name} ({', '.join(f'{one:g}' for one in ones)})" for name, ones in found.sentinels.items()]
@@ -161,6 +188,7 @@ def tell_look(table: Table) -> None:
     stated["drop"] = *(given["drop"] or ()), *(name for names in found.left_out.values() for name in names)
     stated["gaps"] = given["gaps"] or tuple(sorted({f"{one:g}" for ones in found.sentinels.values() for one in ones}))
     stated["wide"] = reading.wide and reading.wide[0]
+    stated["quality"] = tuple(dict.fromkeys(how[0] for how in reading.quality.values())) or given["quality"]
     # A terminal would show it as spaces.
     stated |= {"delimiter": r"\t"} if stated.get("delimiter") == "\t" else {}
     click.echo(f"  The same in full: {write_command(stated)}\n", err=True)
@@ -208,4 +236,12 @@ def _time_found(table: Table) -> str:
     if not found.times:
         return f"{text}, but these rows do not hold such times"
     first, last = map(table.clock, found.times)
-    return f"{text}, as {form}: {first} to {last}"
+    other = f"; or {found.other[0]}: from {table.clock(found.other[1])} (--time-format)" if found.other else ""
+    return f"{text}, as {form}: {first} to {last}{other}"
+
+
+def _first_row(table: Table) -> str:
+    """Write the first row as it is read: its time, and some of its numbers."""
+    time, numbers = table.look.first
+    shown = [f"{name} {number:.10g}" for name, number in [*numbers.items()][:_SHOWN_CELLS]]
+    return "; ".join(filter(None, ["" if time is None else str(table.clock(time)), ", ".join(shown)]))

@@ -114,6 +114,13 @@ def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
         axes.set_xlabel(xlabel and f"{xlabel}, from {dates.num2date(axes.dataLim.x0):%Y-%m-%d %H:%M}")
 
 
+def mark_alone(values: Any) -> dict[str, Any]:
+    """Mark the values between gaps: a line through one point is not seen."""
+    known = np.pad(np.isfinite(values), 1)
+    alone = np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:])
+    return {"marker": "." if len(alone) else "", "markevery": alone.tolist()}
+
+
 def shade(axes: "Axes", first: Any, last: Any, label: str | None) -> None:
     """Shade a span of rows; the edge keeps a single row visible."""
     axes.axvspan(first, last, facecolor=EVENT, edgecolor=EVENT, linewidth=0.5, alpha=0.4, zorder=0, label=label)

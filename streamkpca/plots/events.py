@@ -116,7 +116,8 @@ def draw_event(
         expected, low, high = monitor.model.expected(part, column).T
         axes.fill_between(drawn, low, high, color=canvas.GOOD, linewidth=0, alpha=0.3, label="expected in hindsight")
         axes.plot(drawn, expected, color=canvas.GOOD, linewidth=0.9)
-        axes.plot(drawn, rows[:, column], color=canvas.LINE, linewidth=0.9, label="value")
+        values = rows[:, column]
+        axes.plot(drawn, values, color=canvas.LINE, linewidth=0.9, label="value", **canvas.mark_alone(values))
         canvas.shade(axes, when[event.start - first], when[event.end - 1 - first], "event")
         canvas.finish(axes, "", "row" if time is None else "time", fill(names[column], _MOST_LETTERS))
         axes.label_outer()

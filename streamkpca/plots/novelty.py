@@ -151,9 +151,7 @@ def draw_novelty(
 
 def _draw_series(axes: "Axes", when: npt.NDArray[Any], values: Array, label: str | None) -> None:
     if len(values) <= _MOST_SINGLE_ROWS:
-        # A line through one point is not seen.
-        marker = "." if np.count_nonzero(np.isfinite(values)) == 1 else ""
-        axes.plot(when, values, marker=marker, color=canvas.LINE, linewidth=0.7, label=label)
+        axes.plot(when, values, color=canvas.LINE, linewidth=0.7, label=label, **canvas.mark_alone(values))
         return
     pieces = np.array_split(values, _PIECES)
     starts = when[np.cumsum([0, *map(len, pieces)])[:-1]]

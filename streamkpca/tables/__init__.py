@@ -7,10 +7,13 @@ source : the bytes of files, pipes, compressed files and files that grow; other 
 text_formats : readers of CSV, spreadsheets and JSON lines
 binary_formats : readers of npy, Parquet and Arrow
 reader : what every reader answers
+asked : what the user asks for, and what is known of columns
 csv_layout : the mark between cells, the names, and where the rows begin
 numbers : cells as numbers: decimal commas, units, words
 times : cells as times
-columns : what the first rows show of the columns, and how they are read then
+sample : the first rows
+clocks, keys, quality, sentinels : the time, machines and tags, marks of bad values, numbers for gaps
+columns : the decision how columns are read
 table : the table of formats, and the class `Table`
 blocks : rows put in order, made wide, and with counters subtracted
 bad_rows : rows left out, and cells without a number
@@ -18,7 +21,8 @@ writer : results
 errors : what is refused, and how messages quote it
 """
 
-from streamkpca.tables.columns import Asked, Look, Reading
+from streamkpca.tables.asked import Asked, Reading
+from streamkpca.tables.columns import Look
 from streamkpca.tables.errors import TableError
 from streamkpca.tables.table import Batch, Table
 from streamkpca.tables.writer import WRITTEN, Writer

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from streamkpca.tables.asked import Asked, Reading
 from streamkpca.tables.blocks import Block
-from streamkpca.tables.columns import Asked, Reading
 from streamkpca.tables.errors import TableError, drop_hint, short
 from streamkpca.tables.numbers import Bools
 from streamkpca.tables.reader import COMMENT, NAMES_AGAIN, Reader
@@ -28,14 +28,14 @@ _LEAST_SHARE_SILENT = 0.1
 class BadRows:
     """The rows of a table that are left out, and its cells that hold no number.
 
-    n_read, n_left_out: rows so far. kinds, examples: how many rows of each kind were left out, and the first of them.
-    odd_cells: by column, how many cells held something else than a number.
+    n_read, n_left_out: rows so far. n_wrong_clocks: rows whose clock was wrong. kinds, examples: how many rows of each
+    kind were left out, and the first of them. odd_cells: by column, how many cells held something else than a number.
     """
 
     def __init__(self, reader: Reader, reading: Reading, asked: Asked) -> None:
-        self._path, self._unit, self._notes = reader.source.name, reader.unit, reader.source.notes
+        self._reader, self._path, self._unit, self._notes = reader, reader.source.name, reader.unit, reader.source.notes
         self._reading, self._asked = reading, asked
-        self.n_read, self.n_left_out, self.examples = 0, 0, list[str]()
+        self.n_read, self.n_left_out, self.n_wrong_clocks, self.examples = 0, 0, 0, list[str]()
         self.kinds, self.odd_cells, self._first_odd = Counter[str](), Counter[str](), dict[str, str]()
         # The last number of each column: how many rows came before it, and its row.
         self._latest = np.zeros((2, len(reading.columns)), np.int64)
@@ -74,6 +74,10 @@ class BadRows:
             for name, n, row in places
             if n_kept - n > least
         ]
+        if n := self._reader.n_replaced:
+            left_out.append(
+                f"{self._path}: bytes that are no text, in its code: {n:,}; where they stand, cells are gaps"
+            )
         return [*left_out, *map(self._describe_odd_cells, self.odd_cells), *ended]
 
     def _leave_out(self, block: Block, row: int, kind: str, what: str | int) -> None:

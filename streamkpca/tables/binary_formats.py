@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow
 from pyarrow import ipc, parquet
 
-from streamkpca.tables.columns import Asked
+from streamkpca.tables.asked import Asked
 from streamkpca.tables.errors import TableError
 from streamkpca.tables.reader import Counts, Part, Reader, Start
 from streamkpca.tables.source import Source

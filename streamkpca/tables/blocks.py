@@ -1,16 +1,17 @@
 """Blocks of rows, put in order of time, made wide, cut, and with counters subtracted: each a function of blocks."""
 
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamkpca._core.arrays import Array
 from streamkpca.tables.errors import TableError
+from streamkpca.tables.numbers import Floats
 from streamkpca.tables.reader import Counts
+from streamkpca.tables.times import find_wrong_stamps
 
 # Kinds of rows that are not wanted.
 OTHER_TAG = "another tag"
@@ -29,10 +30,10 @@ class Block:
     """
 
     rows: Counts
-    numbers: Array
+    numbers: Floats
     texts: npt.NDArray[Any]
     times: npt.NDArray[Any] | None
-    labels: Array | None
+    labels: Floats | None
     keys: Any
     after: Counts
     bad: Sequence[tuple[int, str, str]]
@@ -124,12 +125,32 @@ def cut(blocks: Iterator[Block], n_rows: int) -> Iterator[Block]:
             bad = bad[n_bad:]
 
 
-def subtract_counters(blocks: Iterator[Block], columns: Sequence[int], state: Any) -> Iterator[Block]:
-    """Replace counters by what they rise in a row, from zero on where they begin again.
+def mend_clock(blocks: Iterator[Block], step: Any, tell: Callable[[int, Any], None]) -> Iterator[Block]:
+    """Give rows whose clock was wrong once the time a usual `step` after the row before, and tell of these."""
+    last, was_wrong = np.datetime64("NaT", "ns"), False
+    for block in blocks:
+        times: Any = block.times
+        if len(block.rows):
+            is_wrong = find_wrong_stamps(times, last, step)
+            # The second row in a row shows that the clock was set.
+            is_wrong[0] &= not was_wrong
+            was_wrong = bool(is_wrong[-1])
+            for i in np.flatnonzero(is_wrong):
+                tell(int(block.rows[i]), times[i])
+                times = times.copy()
+                times[i] = (times[i - 1] if i else last) + step
+            last = times[-1]
+        yield replace(block, times=times)
 
-    What they have risen over a gap is shared by its rows. The state holds the last values, and their ages in rows.
+
+def subtract_counters(blocks: Iterator[Block], columns: Sequence[int], state: Any) -> Iterator[Block]:
+    """Replace counters by what they rise or fall in a row, from zero on where they begin again.
+
+    What they have risen over a gap is shared by its rows. A counter that goes on where it was before it began again
+    did not begin again. The state holds the last values, their ages in rows, and what came before a beginning.
     """
-    last, since = np.array(state or [[np.nan] * len(columns), [0.0] * len(columns)], float)
+    nothing = [np.nan] * len(columns)
+    last, since, before = np.array(state or [nothing, [0.0] * len(columns), nothing], float)
     for block in blocks:
         numbers, places = block.numbers.copy(), np.arange(len(block.rows) + 1)[:, np.newaxis]
         values = np.vstack([last, numbers[:, columns]])
@@ -137,8 +158,11 @@ def subtract_counters(blocks: Iterator[Block], columns: Sequence[int], state: An
         known = np.maximum.accumulate(np.where(np.isnan(values), 0, places))
         filled = np.take_along_axis(values, known, axis=0)
         age = places - known + np.where(known == 0, since, 0.0)
-        rises = values[1:] - filled[:-1]
-        numbers[:, columns] = np.where(rises < 0.0, values[1:], rises) / (age[:-1] + 1.0)
-        last, since = filled[-1], age[-1]
-        kept = [[None if np.isnan(one) else float(one) for one in last], since.tolist()]
+        begins = values[1:] < 0.5 * filled[:-1]
+        earlier = np.vstack([before, np.where(begins, filled[:-1], np.nan)])
+        earlier = np.take_along_axis(earlier, known, axis=0)
+        rises = values[1:] - np.where(values[1:] >= earlier[:-1], earlier[:-1], filled[:-1])
+        numbers[:, columns] = np.where(begins, values[1:], rises) / (age[:-1] + 1.0)
+        last, since, before = filled[-1], age[-1], earlier[-1]
+        kept = [[None if np.isnan(one) else float(one) for one in ones] for ones in (last, since, before)]
         yield replace(block, numbers=numbers, state=kept)

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import compute
 
-from streamkpca._core.arrays import Array
-
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 # Patterns of the marks before decimals, and between thousands.
@@ -21,10 +20,15 @@ MISSING = ("", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "?")
 # Between thousands, beside points and commas: apostrophes, and spaces of several widths.
 _SPACES = "'\u2019 \u00a0\u202f\u2009"
 _MINUS = "\u2212"
+# Whole numbers in hexadecimal, which all have one length or a mark, and letters; the mark of their form.
+_HEXADECIMAL = r"^(?:0x[0-9a-fA-F]{1,8}|[0-9A-F]{2,8})$"
+_BASE = "x"
 _ON = "on open opened true yes running started active enabled up online connected occupied detected home"
 _OFF = "off closed false no stopped inactive disabled down offline disconnected vacant clear not_home"
 _WORDS = dict.fromkeys(_ON.split(), 1.0) | dict.fromkeys(_OFF.split(), 0.0) | {"1": 1.0, "0": 0.0}
 _WORD_LIST = pyarrow.array(_WORDS)
+# What stands for a switch of which nothing is known.
+_UNKNOWN = "unavailable unknown bad uncertain - -- --- undefined".split()
 _SCALES = {
     **{"": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "c": 1e-2, "h": 1e2, "k": 1e3, "K": 1e3},
     **{"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40},
@@ -35,12 +39,16 @@ _MOST_UNITS = 5
 # Status words, such as Bad and I/O Timeout, may stand in most cells of a sensor; these are more than any has.
 _MOST_STATUSES = 3
 _LEAST_NUMBERS = 0.05
+_LEAST_HEXADECIMAL = 10
 # Numbers of this size are errors of a logger; kernels refuse rows beyond 1e65 units, which would end the watch.
 _TOO_LARGE = 1e60
 
 
 class Form(NamedTuple):
-    """How the cells of a column are read: the mark before decimals and the usual unit, or as words for off and on."""
+    """How the cells of a column are read: the mark before decimals and the usual unit, or as words for off and on.
+
+    The mark "x" stands for hexadecimal.
+    """
 
     decimal: str = "."
     unit: str = ""
@@ -53,8 +61,8 @@ def _number(decimal: str) -> str:
     mark, between = _MARKS[decimal]
     whole = rf"(?:\d{{1,3}}(?:[{between}{_SPACES}]\d{{3}})+|\d+)"
     # Classes of all letters would take 20 ms to compile.
-    unit = r"[^\s\d!-$&-@\[-`{-~][^\s!-$&-\-:-@\[-`{-~]{0,11}"
-    return rf"^(?P<number>[-+]?(?:{whole}(?:{mark}\d*)?|{mark}\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{unit})?$"
+    unit = r"[^\s\d!-$&-@\[-`{-~\x{FFFD}][^\s!-$&-\-:-@\[-`{-~\x{FFFD}]{0,11}"
+    return rf"^(?P<number>[-+]?\s*(?:{whole}(?:{mark}\d*)?|{mark}\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>{unit})?$"
 
 
 @cache
@@ -93,7 +101,7 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
     def count(is_so: Any) -> npt.NDArray[np.int64]:
         return np.bincount(owner[is_so.fill_null(False).to_numpy(zero_copy_only=False)], minlength=len(texts))
 
-    found = {mark: compute.extract_regex(compute.replace_substring(cells, _MINUS, "-"), _number(mark)) for mark in ",."}
+    found = {mark: compute.extract_regex(_write_signs(cells), _number(mark)) for mark in ",."}
     commas, points = (count(compute.match_substring_regex(cells, _decimals(mark))) for mark in ",.")
     if decimal is None and delimiter != "," and not points.any():
         # Where no number has a point, commas with three digits after them stand before decimals, too.
@@ -111,7 +119,12 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
         if n_words[c] > n_numbers[c] and 2 * n_words[c] >= n_known[c]:
             seen = compute.unique(mine).drop_null().to_pylist()
             words = {_WORDS[word.lower()]: word for word in reversed(seen) if word.lower() in _WORDS}
-            forms[j] = Form(words=(words.get(0.0, "0"), words.get(1.0, "1")))
+            # A third state is no gap.
+            is_switch = {word.lower() for word in seen} <= {*_WORDS, *_UNKNOWN}
+            forms[j] = Form(words=(words.get(0.0, "0"), words.get(1.0, "1"))) if is_switch else None
+            continue
+        if _are_hexadecimal(mine):
+            forms[j] = Form(_BASE)
             continue
         units = compute.value_counts(read.drop_null().field("unit")).to_pylist() if n_units[c] else []
         units.sort(key=lambda one: -one["counts"])
@@ -124,10 +137,34 @@ def find_forms(columns: Sequence[Any], *, delimiter: str = ",", decimal: str | N
     return forms
 
 
-def read_numbers(cells: Any, form: Form) -> tuple[Array, Bools | None]:
+def _write_signs(cells: Any) -> Any:
+    """Write signs as computers do: bookkeepers put what is below zero into brackets."""
+    return compute.replace_substring_regex(compute.replace_substring(cells, _MINUS, "-"), r"^\((.*)\)$", r"-\1")
+
+
+def _are_hexadecimal(cells: Any) -> bool:
+    cells = cells.drop_null()
+    if not len(cells) or not compute.all(compute.match_substring_regex(cells, _HEXADECIMAL)).as_py():
+        return False
+    is_marked = compute.all(compute.starts_with(cells, "0x")).as_py()
+    letters = compute.unique(compute.replace_substring_regex(cells, r"\d", ""))
+    # One letter at the end may be a unit.
+    is_mixed = len(letters) > 2 or compute.any(compute.match_substring_regex(cells, r"^\d+E\d+$")).as_py()
+    is_even = len(compute.unique(compute.utf8_length(cells))) == 1
+    has_digits = 2 * compute.sum(compute.match_substring_regex(cells, r"\d")).as_py() > len(cells)
+    return bool(is_marked or (is_mixed and is_even and has_digits and len(cells) >= _LEAST_HEXADECIMAL))
+
+
+def read_numbers(cells: Any, form: Form) -> tuple[Floats, Bools | None]:
     """Read numbers, NaN where there is none, and tell which cells hold something that is no number, if any do."""
     if not pyarrow.types.is_string(cells.type):
         return _finite(cells.cast(pyarrow.float64(), safe=False))
+    if form.decimal == _BASE:
+        texts = trim(cells).dictionary_encode()
+        values = pyarrow.array([_read_base(text) for text in texts.dictionary.to_pylist()], pyarrow.float64())
+        values = np.asarray(compute.take(values, texts.indices).to_numpy(zero_copy_only=False), np.float64)
+        strange = np.isnan(values) & texts.is_valid().to_numpy(zero_copy_only=False)
+        return values, strange if strange.any() else None
     if not form.words and not form.unit:
         with suppress(pyarrow.ArrowInvalid):
             if form.decimal == ".":
@@ -139,30 +176,39 @@ def read_numbers(cells: Any, form: Form) -> tuple[Array, Bools | None]:
         place = compute.index_in(compute.utf8_lower(texts), value_set=_WORD_LIST)
         numbers = compute.take(pyarrow.array(_WORDS.values()), place)
     else:
-        found = compute.extract_regex(compute.replace_substring(texts, _MINUS, "-"), _number(form.decimal))
+        found = compute.extract_regex(_write_signs(texts), _number(form.decimal))
         digits = compute.if_else(found.is_valid(), found.field("number"), None)
         digits = compute.replace_substring_regex(digits, f"[{_MARKS[form.decimal][1]}{_SPACES}]", "")
         numbers = compute.replace_substring(digits, form.decimal, ".").cast(pyarrow.float64())
         units = found.field("unit").dictionary_encode()
-        factors = pyarrow.array([_convert(unit, form.unit) for unit in units.dictionary.to_pylist()], pyarrow.float64())
+        factors = pyarrow.array(
+            [convert_unit(unit, form.unit) for unit in units.dictionary.to_pylist()], pyarrow.float64()
+        )
         numbers = compute.multiply(numbers, compute.take(factors, units.indices))
     values, too_large = _finite(numbers)
     strange = np.isnan(values) & texts.is_valid().to_numpy(zero_copy_only=False)
     return values, strange if strange.any() else too_large
 
 
-def _finite(numbers: Any) -> tuple[Array, Bools | None]:
+def _read_base(text: str) -> float | None:
+    try:
+        return float(int(text, 16))
+    except ValueError:
+        return None
+
+
+def _finite(numbers: Any) -> tuple[Floats, Bools | None]:
     """Take what is infinite, or too large to be measured, for no number."""
-    values: Array = numbers.to_numpy(zero_copy_only=False).astype(np.float64)
+    values: Floats = numbers.to_numpy(zero_copy_only=False).astype(np.float64)
     is_too_large = np.abs(values) >= _TOO_LARGE
     values[is_too_large] = np.nan
     return values, is_too_large if is_too_large.any() else None
 
 
-def _convert(unit: str, main: str) -> float | None:
+def convert_unit(unit: str, main: str) -> float | None:
     """Return how many main units make up one unit, None if they are of different kinds.
 
-    >>> _convert("GiB", "MiB"), _convert("min", "s"), _convert("", "V"), _convert("V", "A")
+    >>> convert_unit("GiB", "MiB"), convert_unit("min", "s"), convert_unit("", "V"), convert_unit("V", "A")
     (1024.0, 60.0, 1.0, None)
     """
     if unit in ("", main):

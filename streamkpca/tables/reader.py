@@ -43,9 +43,11 @@ class Reader(ABC):
 
     names: of the columns, "0", "1", ... if not `named` by the file. dialect: how text is cut. n_above: lines above its
     rows. unit: what rows are counted in, "line" or "row". total: the size in the unit of `Part.after`, None if unknown.
+    n_replaced: bytes so far that are no text.
     """
 
     unit = "row"
+    n_replaced = 0
     n_above = 0
 
     def __init__(self, source: Source, names: Sequence[str] | range, *, named: bool, total: int | None) -> None:

@@ -48,7 +48,7 @@ class Source:
     at the end. sheet: the text of a spreadsheet, which is read instead of its bytes. notes: what the user should know.
     """
 
-    def __init__(self, path: str, *, follow: bool = False) -> None:
+    def __init__(self, path: str, *, follow: bool = False, code: str | None = None) -> None:
         self.path, self.name = Path(path), "standard input" if path == "-" else path
         self.notes: list[str] = []
         self._opener, mode = _OPENERS.get(self.path.suffix.lower()), stat.S_IFIFO
@@ -69,7 +69,10 @@ class Source:
         # A pipe waits for more by itself.
         self.follows = follow and self.rereadable
         self.sheet: bytes | None = None
-        self._code: str | None = None
+        try:
+            self._asked = self._code = code and codecs.lookup(code).name
+        except LookupError:
+            raise TableError(f"--encoding {code}: is not known; give one such as utf-8, latin-1 or utf-16") from None
         self._pipe: Pieces | None = None
         self._head = b""
 
@@ -88,7 +91,7 @@ class Source:
         head, text, pieces = b"", b"", self._pipe or self._read(0)
         for piece in pieces:
             head = b"" if piece is None else head + piece
-            self._code = find_code(head)
+            self._code = self._asked or find_code(head)
             text = b"".join(filter(None, recode(iter([head]), self._code)))
             if enough(text):
                 break

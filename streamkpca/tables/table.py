@@ -8,17 +8,19 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import compute, record_batch
 
-from streamkpca._core.arrays import Array, measure_steps
+from streamkpca.tables.asked import Asked
 from streamkpca.tables.bad_rows import BadRows
 from streamkpca.tables.binary_formats import ArrowReader, NpyReader, ParquetReader
-from streamkpca.tables.blocks import Block, choose_key, cut, sort_by_time, subtract_counters, widen
-from streamkpca.tables.columns import Asked, Sample, choose_columns
+from streamkpca.tables.blocks import Block, choose_key, cut, mend_clock, sort_by_time, subtract_counters, widen
+from streamkpca.tables.columns import choose_columns
 from streamkpca.tables.errors import TableError, reading_errors
-from streamkpca.tables.numbers import Bools, Form, read_numbers
+from streamkpca.tables.numbers import Bools, Floats, Form, read_numbers
+from streamkpca.tables.quality import find_bad
 from streamkpca.tables.reader import OTHER_WIDTH, Counts, Part, Reader
+from streamkpca.tables.sample import Sample
 from streamkpca.tables.source import Source
-from streamkpca.tables.text_formats import CsvReader, JsonReader, read_sheet
-from streamkpca.tables.times import has_day, join_texts, read_times
+from streamkpca.tables.text_formats import CsvReader, read_json, read_sheet
+from streamkpca.tables.times import FAR, find_steps, has_day, has_year, join_texts, read_times
 
 
 class Format(NamedTuple):
@@ -39,16 +41,17 @@ FORMATS = (
     Format("Parquet", rb"PAR1(?![,;\t|\r\n])", ParquetReader),
     Format("Arrow", rb"ARROW1(?![,;\t|\r\n])", ArrowReader),
     Format("xlsx", rb"PK\x03\x04|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", read_sheet),
-    Format("JSON lines", rb"(\xef\xbb\xbf)?\s*[{\[]", JsonReader, is_text=True),
+    Format("JSON lines", rb"(\xef\xbb\xbf)?\s*[{\[]", read_json, is_text=True),
     Format("CSV", rb"", CsvReader, is_text=True),
 )
 _NO_TABLE = rb"\x89PNG|\xff\xd8\xff|GIF8|%PDF-|PK\x03\x04.{26}(header\.json|.{1,30}\.npy)"
 _NO_TEXT = rb"[^\n]*[\x01-\x08\x0e-\x19\x1b-\x1f\x7f]"
 # A file whose times go back in more rows than this is put in order.
 _MOST_BACK = 0.3
+# Clocks go back by an hour in autumn.
+_MOST_HOURS = np.timedelta64(90, "m")
 _LISTED_ROWS = 100_000
-# Usual steps without rows that are told, and how often.
-_SILENCE = 50
+# How many times without rows, and times that go back, are told.
 _SHOWN_SILENCES = 3
 
 
@@ -62,9 +65,9 @@ class Batch(NamedTuple):
     """
 
     rows: Counts
-    numbers: Array
+    numbers: Floats
     times: npt.NDArray[Any] | None
-    labels: Array | None
+    labels: Floats | None
     position: dict[str, Any] | None
     done: int
 
@@ -73,9 +76,9 @@ class Table:
     r"""A file, or standard input ("-"), whose rows are read once, in batches; its first bytes tell the format.
 
     reader: of its format. reading: how its columns are read. names: of the columns of `Batch.numbers`. unit: what
-    `Batch.rows` counts, "line" or "row". notes: warnings for the user, to which reading adds. look: what the first rows
-    have shown. key: the one machine whose rows are read. sorts: whether rows are put in order of time. bad: the rows
-    that were left out so far.
+    `Batch.rows` counts, "line" or "row". notes: warnings for the user, to which reading adds; told: those that were
+    shown. look: what the first rows have shown. key: the machine whose rows are read. sorts: whether rows are put in
+    order of time. bad: the rows that were left out so far.
 
     Memory is that of a block of text (1 MiB), of some rows or pages, of a batch in Arrow's file, or of all rows if they
     are put in order.
@@ -91,8 +94,9 @@ class Table:
     """
 
     def __init__(self, path: str, asked: Asked) -> None:
-        source = Source(path, follow=asked.follow)
+        source = Source(path, follow=asked.follow, code=asked.encoding)
         self.path, self.notes, self._start = source.name, source.notes, asked.start
+        self.told: list[str] = []
         with reading_errors(self.path):
             self.reader = _open_reader(source, asked)
             sample = Sample(self.reader, decimal=asked.decimal)
@@ -100,8 +104,9 @@ class Table:
             with np.errstate(over="ignore", invalid="ignore"):
                 self.reading, self.look = choose_columns(sample, asked)
             # Tags may come one after the other, each with all its times.
-            can_sort, least = source.rereadable and not asked.follow, 0.0 if self.reading.wide else _MOST_BACK
-            self.sorts = asked.looks and self.look.back > (least if can_sort else _MOST_BACK)
+            can_sort, back = source.rereadable and not asked.follow, self.look.farthest_back
+            least = 0.0 if can_sort and (self.reading.wide or self._is_far(back)) else _MOST_BACK
+            self.sorts = asked.looks and self.look.back > least
             if self.sorts and not can_sort:
                 what = "its rows are not in order of time; only a file that is complete is put in order"
                 raise TableError(f"{self.path}: {what}; write it to a file, and leave --follow out")
@@ -125,15 +130,19 @@ class Table:
             return float(time)
         text: str = np.datetime_as_string(time, unit="s" if time == time.astype("datetime64[s]") else "auto")
         form = self.reading.time_format or ""
-        has_year = "%" not in form or any(sign in form for sign in ("%Y", "%y", "%F"))
-        return f"{text if has_year else text[5:] if has_day(form) else text[11:]}{'Z' * self._is_utc}"
+        return f"{text if has_year(form) else text[5:] if has_day(form) else text[11:]}{'Z' * self._is_utc}"
+
+    def _is_far(self, back: Any) -> bool:
+        """Tell whether times go back by more than the hour of a clock in autumn, on days of a year."""
+        form = str(self.reading.time_format)
+        return isinstance(back, np.timedelta64) and bool(back > _MOST_HOURS) and has_day(form) and has_year(form)
 
     def words(self, name: str) -> tuple[str, str] | None:
         """Return the file's words for off and on in a column, None if it holds numbers."""
         form = self._forms.get(name)
         return form.words if form else None
 
-    def name_columns(self, numbers: Array) -> Any:
+    def name_columns(self, numbers: Floats) -> Any:
         """Return rows with the names of the columns, or as they are if the file has no names."""
         return record_batch(dict(zip(self.names, numbers.T, strict=True))) if self.reader.named else numbers
 
@@ -166,15 +175,25 @@ class Table:
             what = f"so have {n_other:,} of {bad.n_read:,} rows in all"
             raise TableError(f"{bad.examples[0]}; {what}; split the file where its columns change")
 
+    def _tell_wrong_clock(self, row: int, time: Any) -> None:
+        """Count the rows whose clock was wrong, and note the first of them."""
+        self.bad.n_wrong_clocks += 1
+        if self.bad.n_wrong_clocks <= _SHOWN_SILENCES:
+            self.notes.append(
+                f"{self.path}, {self.unit} {row}: its clock says {self.clock(time)}; taken for the next time"
+            )
+
     def _tell_silence(self, times: Any) -> None:
-        """Note times without rows, the first of them."""
+        """Note times without rows, and times that go back, the first of them."""
         if times is None or self.look.step is None:
             return
         if self._latest is not None:
             times = np.concatenate([self._latest, times])
-        steps = measure_steps(times)
-        for i in np.flatnonzero(steps > _SILENCE * self.look.step)[: _SHOWN_SILENCES - self._n_silences]:
-            self.notes.append(f"{self.path}: no rows from {self.clock(times[i])} to {self.clock(times[i + 1])}")
+        steps = find_steps(times)
+        is_odd = np.abs(steps) / FAR > self.look.step
+        for i in np.flatnonzero(is_odd)[: _SHOWN_SILENCES - self._n_silences]:
+            what = "no rows" if times[i + 1] > times[i] else "times go back"
+            self.notes.append(f"{self.path}: {what} from {self.clock(times[i])} to {self.clock(times[i + 1])}")
             self._n_silences += 1
         self._latest = times[-1:]
 
@@ -183,9 +202,12 @@ class Table:
         reading = self.reading
         columns = [reading.wide[1]] if reading.wide else list(reading.columns)
         key = reading.wide[0] if reading.wide else self._asked.by and self._asked.by[0]
-        wanted = [*columns, *reading.time, *filter(None, [self._asked.labels, key])]
+        quality = (reading.quality[name][0] for name in columns if name in reading.quality)
+        wanted = [*columns, *reading.time, *filter(None, [self._asked.labels, key]), *quality]
         parts = self.reader.parts(list(dict.fromkeys(wanted)), n_rows, self._start)
         blocks: Iterator[Block] = (self._convert(part, columns, key) for part in parts)
+        if reading.time and isinstance(self.look.step, np.timedelta64):
+            blocks = mend_clock(blocks, self.look.step, self._tell_wrong_clock)
         if self._asked.by is not None:
             blocks = choose_key(blocks, self._asked.by[1])
         if self.sorts:
@@ -210,6 +232,10 @@ class Table:
             if gaps := self.reading.gaps.get(name):
                 is_gap = np.isin(numbers[:, c], gaps)
                 texts[is_gap, c], numbers[is_gap, c] = numbers[is_gap, c], np.nan
+            if beside := self.reading.quality.get(name):
+                words = part.cells[beside[0]]
+                is_bad = find_bad(words, beside[1:])
+                texts[is_bad, c], numbers[is_bad, c] = list(map(str, words.filter(is_bad).to_pylist())), np.nan
         if self.reading.time:
             cells = [part.cells[name] for name in self.reading.time]
             times, is_utc = read_times(cells, str(self.reading.time_format))
@@ -220,7 +246,7 @@ class Table:
             keys = np.array(join_texts([part.cells[key]]).fill_null("").to_pylist(), object)
         return Block(part.rows, numbers, texts, times, labels, keys, part.after, part.bad)
 
-    def _read_numbers(self, part: Part, name: str) -> tuple[Array, Bools | None]:
+    def _read_numbers(self, part: Part, name: str) -> tuple[Floats, Bools | None]:
         return read_numbers(part.cells[name], self._forms[name] or Form())
 
     def _position(self, block: Block) -> dict[str, Any] | None:

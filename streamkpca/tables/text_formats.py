@@ -6,7 +6,7 @@ threads, so rows of a slow pipe would wait for a full block.
 """
 
 import json
-import shlex
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ import pyarrow
 import pyarrow.csv
 
 from streamkpca.tables import csv_layout as layout
-from streamkpca.tables.columns import Asked
+from streamkpca.tables.asked import Asked
 from streamkpca.tables.errors import TableError, short
 from streamkpca.tables.numbers import MISSING
 from streamkpca.tables.reader import COMMENT, NAMES_AGAIN, NO_JSON, OTHER_WIDTH, Counts, Part, Reader, Start
@@ -29,6 +29,12 @@ _LOOK_ROWS = 64
 _BOM = b"\xef\xbb\xbf"
 # NUL fills what a logger has reserved, Ctrl-Z ends files of old systems, and carriage returns stand before line ends.
 _NO_TEXT = b"\0\x1a\r"
+_AROUND_LINES = re.compile(rb"^[\0\x1a\r]+|[\0\x1a\r]+$", re.MULTILINE)
+_IN_LINES = re.compile(rb"[\0\x1a\r]")
+# What stands for bytes that are no text: cells with it hold no number.
+_NO_LETTER = "\ufffd"
+# Formulas by which spreadsheets are told to keep text.
+_FORMULA = re.compile(r'(^|[,;\t|])(?:="([^"\n]*)"|"=""([^"\n]*)""")(?=[,;\t|]|$)', re.MULTILINE)
 # Which lines are rows, their cells by columns, and the positions, kinds and details of others.
 Rows = tuple[Counts, dict[str, Any], list[tuple[int, str, str]]]
 _NULLS = sorted({spelling for text in MISSING for spelling in (text, text.upper(), text.capitalize(), "NaN")})
@@ -44,6 +50,7 @@ class LineReader(Reader):
 
     unit = "line"
     _sample: bytes
+    _code: str | None = None
     # Whether a cell in quotation marks may go on after a line end.
     has_long_cells = False
 
@@ -58,7 +65,8 @@ class LineReader(Reader):
 
     def sample(self) -> Part:
         """Return the first rows."""
-        return self._part(self._sample, 0, 1, self.names, is_first=True)
+        part, self.n_replaced = self._part(self._sample, 0, 1, self.names, is_first=True), 0
+        return part
 
     def parts(self, wanted: Sequence[str], n_rows: int, start: Start) -> Iterator[Part]:
         """Yield the columns of these names, in parts of the size in which bytes arrive."""
@@ -83,13 +91,15 @@ class LineReader(Reader):
 
     def _part(self, block: bytes, at: int, number: int, wanted: Sequence[str], *, is_first: bool) -> Part:
         """Read whole lines that begin at a byte of the file and have numbers from this one on."""
-        texts = decode(block).split("\n")
+        texts = self._decode(block).split("\n")
         n_above = 0 if at else self.n_above if is_first else self._n_above_anew(texts)
         # Whether any line ends between quotation marks.
         is_open = self.has_long_cells and any(text.count('"') % 2 for text in texts)
         all_lines = layout.join_lines(texts) if is_open else (layout.Line(i, i + 1, one) for i, one in enumerate(texts))
         lines = [line for line in all_lines if line.first >= n_above and line.text.strip()]
-        kept, cells, bad = self._read([line.text for line in lines], wanted)
+        # A last line that is not complete may lack more than its last cells.
+        n_whole = len(lines) - (not block.endswith(b"\n"))
+        kept, cells, bad = self._read([line.text for line in lines], wanted, n_whole)
         ends = np.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1, len(block))
         first, following = np.array([line[:2] for line in lines], int).reshape(-1, 2)[kept].T
         after = np.column_stack([at + ends[following - 1], number + following])
@@ -102,18 +112,33 @@ class LineReader(Reader):
         del texts
         return 0
 
+    def _decode(self, block: bytes) -> str:
+        """Decode a block in the code that the first letters beyond ASCII show, and count what is no text."""
+        if self._code is None and not block.isascii():
+            self._code = find_letters(block)
+        text = decode(block, self._code or "utf-8")
+        self.n_replaced += text.count(_NO_LETTER)
+        return text
+
     @abstractmethod
-    def _read(self, texts: Sequence[str], wanted: Sequence[str]) -> Rows:
+    def _read(self, texts: Sequence[str], wanted: Sequence[str], n_whole: int) -> Rows:
         """Read lines: which are rows, their cells by columns, and the positions and faults of others."""
 
 
-def decode(block: bytes) -> str:
-    """Decode UTF-8, or else the single bytes in which spreadsheets often write names and units."""
-    block = block.removeprefix(_BOM).translate(None, _NO_TEXT)
-    try:
-        return block.decode()
-    except UnicodeDecodeError:
-        return block.decode("cp1252", "replace")
+def find_letters(block: bytes) -> str:
+    """Find the code of letters: UTF-8, or the single bytes in which spreadsheets often write names and units."""
+    text = block.decode("utf-8", "replace")
+    n_bad = text.count(_NO_LETTER)
+    return "utf-8" if 2 * n_bad < sum(not letter.isascii() for letter in text) or not n_bad else "cp1252"
+
+
+def decode(block: bytes, code: str) -> str:
+    """Decode text. Bytes that are none part cells from their numbers, but are nothing at the ends of lines."""
+    block = block.removeprefix(_BOM).replace(b"\r\n", b"\n")
+    if any(byte in block for byte in (b"\0", b"\x1a", b"\r")):
+        block = _IN_LINES.sub(_NO_LETTER.encode(code, "replace"), _AROUND_LINES.sub(b"", block))
+    text = block.decode(code, "replace")
+    return _FORMULA.sub(r'\1"\2\3"', text) if '="' in text else text
 
 
 def _whole_lines(text: bytes, *, quotes: bool) -> int:
@@ -152,13 +177,13 @@ class CsvReader(LineReader):
     has_long_cells = True
 
     def __init__(self, source: Source, asked: Asked) -> None:
-        header, delimiter = asked.header, asked.delimiter
-        n_lines = _LOOK_ROWS if asked.looks else 1 if header is False else 2
+        delimiter, n_above = asked.delimiter, max(asked.skip, asked.names_line or 0)
+        n_lines = n_above + (_LOOK_ROWS if asked.looks else 1 if asked.header is False else 2)
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii()):
             what = f"expected a delimiter of one ASCII character but got {short(delimiter)!r}"
             raise TableError(f"{source.name}: {what}; give one such as --delimiter ';'")
         self._sample = _look_at_beginning(source, n_lines, quotes=True)
-        self._layout = layout.find_layout(decode(self._sample), source.name, header=header, delimiter=delimiter)
+        self._layout = layout.find_layout(self._decode(self._sample), source.name, asked)
         is_named, first = self._layout.names is not None, dict[str, int]()
         # Columns without a name are called by their position, which is appended to a name that came before.
         names = [name or str(j) for j, name in enumerate(self._layout.names or [""] * self._layout.width)]
@@ -186,19 +211,19 @@ class CsvReader(LineReader):
             return COMMENT
         return NAMES_AGAIN if text.strip() in self._layout.head else None
 
-    def _read(self, texts: Sequence[str], wanted: Sequence[str]) -> Rows:
+    def _read(self, texts: Sequence[str], wanted: Sequence[str], n_whole: int) -> Rows:
         width, delimiter, whole = self._layout.width, self._layout.delimiter, "\n".join(texts)
         # Most blocks hold none of these, and need no look at each line.
         is_plain = not any(sign in whole for sign in (*layout.MARKS, *self._layout.head))
         odd = ((i, self._kind(text)) for i, text in enumerate([] if is_plain else texts))
         bad = [(i, kind, f"{kind}: {texts[i][:40]!r}") for i, kind in odd if kind]
         kept = np.delete(np.arange(len(texts)), [i for i, *_ in bad])
-        lines = [texts[i] for i in kept.tolist()] if bad else texts
-        found: list[tuple[int, int]] = []
-        table = None
-        if 0 < width <= _MOST_FAST_COLUMNS and lines:
-            with suppress(pyarrow.ArrowInvalid):
-                table = self._cut_fast(lines, wanted, found)
+        lines = [texts[i] for i in kept.tolist()] if bad else [*texts]
+        found, table = self._cut_fast(lines, wanted)
+        if short_rows := [(i, n) for i, n in found if self._layout.least <= n < width and kept[i] < n_whole]:
+            for i, n in short_rows:
+                lines[i] += delimiter * (width - n)
+            found, table = self._cut_fast(lines, wanted)
         if table is not None and len(table) + len(found) == len(lines):
             cells = {name: table.column(name).combine_chunks() for name in wanted}
         else:
@@ -210,29 +235,34 @@ class CsvReader(LineReader):
         bad += [(int(kept[i]), OTHER_WIDTH, f"expected {width} cells but got {n}") for i, n in found]
         return np.delete(kept, [i for i, _ in found]), cells, bad
 
-    def _cut_fast(self, lines: Sequence[str], wanted: Sequence[str], found: list[tuple[int, int]]) -> Any:
-        """Cut lines by pyarrow, and note the positions and the widths of those that have another width."""
+    def _cut_fast(self, lines: Sequence[str], wanted: Sequence[str]) -> tuple[list[tuple[int, int]], Any]:
+        """Cut lines by pyarrow where it can, and list the positions and widths of those that have another width."""
+        found: list[tuple[int, int]] = []
 
         def note(row: Any) -> str:
             found.append((row.number - 1, row.actual_columns))
             return "skip"
 
+        if not lines or self._layout.width > _MOST_FAST_COLUMNS:
+            return found, None
         mark = self._layout.delimiter
         if mark == " ":
             lines, mark = ["\t".join(layout.cut(one, " ")) for one in lines], "\t"
         data = "\n".join(lines).encode()
         quote = '"' if b'"' in data else False
-        return pyarrow.csv.read_csv(
-            pyarrow.BufferReader(data),
-            pyarrow.csv.ReadOptions(column_names=self.names, use_threads=False, block_size=len(data) + 1),
-            pyarrow.csv.ParseOptions(delimiter=mark, quote_char=quote, invalid_row_handler=note),
-            pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(wanted, pyarrow.string()),
-                include_columns=wanted,
-                null_values=_NULLS,
-                strings_can_be_null=True,
-            ),
-        )
+        with suppress(pyarrow.ArrowInvalid):
+            return found, pyarrow.csv.read_csv(
+                pyarrow.BufferReader(data),
+                pyarrow.csv.ReadOptions(column_names=self.names, use_threads=False, block_size=len(data) + 1),
+                pyarrow.csv.ParseOptions(delimiter=mark, quote_char=quote, invalid_row_handler=note),
+                pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(wanted, pyarrow.string()),
+                    include_columns=wanted,
+                    null_values=_NULLS,
+                    strings_can_be_null=True,
+                ),
+            )
+        return found, None
 
 
 def read_sheet(source: Source, asked: Asked) -> CsvReader:
@@ -251,6 +281,42 @@ def read_sheet(source: Source, asked: Asked) -> CsvReader:
     return CsvReader(source, asked)
 
 
+def read_json(source: Source, asked: Asked) -> LineReader:
+    """Read JSON: rows one a line, or in a document; or CSV whose first name begins with a bracket."""
+    line, *others = decode(_look_at_beginning(source, 1, quotes=False), "utf-8").strip().split("\n", 1)
+    with suppress(RecursionError):
+        try:
+            if isinstance(value := json.loads(line), dict) and (others or not _list_rows(value)):
+                return JsonReader(source, asked)
+        except json.JSONDecodeError as error:
+            # A document goes on in the next line.
+            if error.pos < len(line.rstrip()) - 1:
+                return CsvReader(source, asked)
+    if source.follows:
+        raise TableError(f"{source.name}: is one document of JSON, which does not grow row by row; leave --follow out")
+    try:
+        rows = _list_rows(json.loads(b"".join(filter(None, source.pieces()))))
+    except (RecursionError, ValueError) as error:
+        raise TableError(f"{source.name}: is not JSON ({error}); write one object a line") from None
+    if not rows:
+        raise TableError(f"{source.name}: has no array of objects among its JSON; write one object a line")
+    objects = (row if isinstance(row, dict) else dict(enumerate(row)) for row in rows if isinstance(row, dict | list))
+    source.sheet = "\n".join(map(json.dumps, objects)).encode()
+    return JsonReader(source, asked)
+
+
+def _list_rows(value: Any) -> list[Any]:
+    """List the rows of a document: its longest array of objects, or its arrays of one length, which are columns."""
+    if isinstance(value, list):
+        return value if value and isinstance(value[0], dict | list) else []
+    if not isinstance(value, dict):
+        return []
+    columns = {name: one for name, one in value.items() if isinstance(one, list) and not _list_rows(one)}
+    if len(columns) > 1 and len({*map(len, columns.values())}) == 1:
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return max(map(_list_rows, value.values()), key=len, default=[])
+
+
 class JsonReader(LineReader):
     """Rows of JSON, one a line: objects, whose keys are the columns.
 
@@ -260,16 +326,14 @@ class JsonReader(LineReader):
 
     def __init__(self, source: Source, asked: Asked) -> None:
         self._sample = _look_at_beginning(source, _LOOK_ROWS if asked.looks else 1, quotes=False)
-        text, more = decode(self._sample), asked.known.columns if asked.missing == "marginal" else ()
-        rows, bad = _read_objects(text.split("\n"))
-        if not rows or text.lstrip().startswith("["):
-            i, _, what = bad[0]
-            remedy = f"for an array of rows, jq -c '.[]' {shlex.quote(str(source.path))} | streamkpca watch -"
-            raise TableError(f"{source.name}, line {i + 1}: {what}; {remedy}")
-        names = list(dict.fromkeys(chain(*rows.values(), more)))
-        super().__init__(source, names, named=True, total=source.size)
+        more = asked.known.columns if asked.missing == "marginal" else ()
+        rows, bad = _read_objects(self._decode(self._sample).split("\n"))
+        if not rows:
+            raise TableError(f"{source.name}, line {bad[0][0] + 1}: {bad[0][2]}")
+        super().__init__(source, list(dict.fromkeys(chain(*rows.values(), more))), named=True, total=source.size)
 
-    def _read(self, texts: Sequence[str], wanted: Sequence[str]) -> Rows:
+    def _read(self, texts: Sequence[str], wanted: Sequence[str], n_whole: int) -> Rows:
+        del n_whole
         rows, bad = _read_objects(texts)
         return np.array([*rows], int), {name: _column([row.get(name) for row in rows.values()]) for name in wanted}, bad
 

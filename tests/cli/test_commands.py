@@ -1,10 +1,12 @@
 """Commands as users see them: help without compiled loops, options from the table of parameters, plain errors."""
 
+import io
 import json
 import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import click
 import numpy as np
@@ -14,7 +16,7 @@ from commands import SMALL, refused, run
 
 from streamkpca import StreamingKernelPCA, load
 from streamkpca.cli.commands import Commands, cli
-from streamkpca.cli.console import print_facts, print_json
+from streamkpca.cli.console import escape_letters, print_facts, print_json
 from streamkpca.kernels import RBF
 
 LIGHT = """
@@ -185,3 +187,26 @@ def test_facts_are_printed_without_what_is_missing_and_json_without_nan(capsys):
     print_json({"a": float("nan"), "b": [float("inf"), 1]})
     said = capsys.readouterr().out
     assert said == '\nTitle\n  a b      0.1235\n  is open  yes\n  inner    c d 1, 2\n{"a": null, "b": [null, 1]}\n'
+
+
+@pytest.mark.parametrize("code", ["cp1252", "cp850", "latin-1", "ascii"])
+def test_letters_that_a_console_lacks_are_escaped(code, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=code, write_through=True))
+    escape_letters()
+    print("ΔT, CO₂ and Ω")  # noqa: T201
+    assert written.getvalue().strip() == b"\\u0394T, CO\\u2082 and \\u03a9"
+
+
+def test_watch_says_how_it_read_the_first_row_and_what_else_a_date_may_be(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = (f"05/01/2026 00:{i // 60:02}:{i % 60:02},{i % 7},{i % 5}\n" for i in range(200))
+    Path("x.csv").write_text("when,12V,x\n" + "".join(rows))
+    told = json.loads(run("watch", "x.csv", "--json").stdout.splitlines()[-1])["read_as"][0]
+    assert told["first_row"] == {"12V": 0.0, "x": 0.0}
+    assert told["time_format"] == "%d/%m/%Y %H:%M:%S"
+    assert (told["first_time"], told["other_first_time"]) == ("2026-01-05T00:00:00", "2026-05-01T00:00:00")
+    said = run("watch", "x.csv", "--names", "when,a,b").stderr
+    assert re.search(r"first row +2026-01-05T00:00:00; a 0, b 0\n", said)
+    assert "or %m/%d/%Y %H:%M:%S: from 2026-05-01T00:00:00 (--time-format)" in said
+    assert "--names when,a,b" in said

@@ -67,6 +67,12 @@ def test_a_single_row_and_its_threshold_are_marks():
     assert {line.get_marker() for line in plots.draw_novelty([0.5, 0.4], threshold=2.0).lines} <= {"", "None"}
 
 
+def test_values_between_gaps_are_marks():
+    axes = plots.draw_novelty([1.0, np.nan, 2.0, np.nan, 3.0, 4.0])
+    (line,) = [one for one in axes.lines if len(one.get_xdata()) == 6]
+    assert (line.get_marker(), list(line.get_markevery())) == (".", [0, 2])
+
+
 def test_no_peak_is_lost_in_a_long_series():
     scores = np.full(100_000, 0.01)
     scores[77_777] = 5.0
