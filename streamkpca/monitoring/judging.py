@@ -68,11 +68,11 @@ class Scorer(NamedTuple):
         check_range(state.model, seen, 1.0)
         return replace_fields(state, averages=averages), np.hstack([seen, recent])
 
-    def seen_of(self, state: MonitorState, rows: Array) -> Array:
+    def select_seen(self, state: MonitorState, rows: Array) -> Array:
         """Return what the model sees of rows (n, D)."""
         return rows[:, : self.width(state.n_features)]
 
-    def recent_of(self, state: MonitorState, rows: Array) -> Array:
+    def select_related(self, state: MonitorState, rows: Array) -> Array:
         """Return the numbers (n, 3 d) of rows (n, D) that are related to those of the last rows."""
         d = state.n_features
         return rows if self.period is None else np.hstack([rows[:, :d], rows[:, self.width(d) :]])
@@ -82,8 +82,8 @@ class Scorer(NamedTuple):
         novelty = np.zeros(len(rows))
         # A model that learns has no novelty before its first refit.
         if not learns or state.model.published is not None:
-            novelty = latest_axes(state.model, self.settings).novelty_by_row(self.seen_of(state, rows))
-        return state.views.score(novelty, rows[:, : state.n_features], self.recent_of(state, rows))
+            novelty = latest_axes(state.model, self.settings).novelty_by_row(self.select_seen(state, rows))
+        return state.views.score(novelty, rows[:, : state.n_features], self.select_related(state, rows))
 
     def describe_healthy(self, state: MonitorState) -> Healthy:
         """Return what is known of healthy rows, by the model and their relation, if there is one."""

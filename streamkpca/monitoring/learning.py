@@ -117,8 +117,8 @@ def learn(state: MonitorState, scorer: Scorer, rows: Array) -> MonitorState:
     if count_related(d):
         moments = moments.add(rows[:, :d])
     if count_related(N_NUMBERS * d):
-        recent = recent.add(scorer.recent_of(state, rows))
-    model = advance(state.model, scorer.seen_of(state, rows), 1.0, scorer.settings)
+        recent = recent.add(scorer.select_related(state, rows))
+    model = advance(state.model, scorer.select_seen(state, rows), 1.0, scorer.settings)
     return replace_fields(
         state, model=model, moments=moments, recent_moments=recent, n_learned=state.n_learned + len(rows)
     )
@@ -168,7 +168,7 @@ def renew(state: MonitorState, scorer: Scorer) -> MonitorState:
     if count_related(d) and state.moments.weights.max() >= YOUNG.n_first:
         relation = Relation.fit(state.moments, state.held[:, :d])
     if count_related(N_NUMBERS * d) and state.recent_moments.weights.max() >= YOUNG.n_first:
-        recent = Relation.fit(state.recent_moments, scorer.recent_of(state, state.held))
+        recent = Relation.fit(state.recent_moments, scorer.select_related(state, state.held))
         if not _do_last_rows_tell(relation, recent, state):
             recent = None
     state = replace_fields(state, views=Views(relation, recent), n_renewed=state.n_learned)
