@@ -33,8 +33,8 @@ _MOST_BY_CHANCE = 16_384
 # Events that chance may bring to the list: with two, 83 of 120 lines on fifteen made machines were of faults; with four
 # 88 of 147, and with one 76 of 94.
 _LISTED_BY_CHANCE = 2
-# Rows from which on events of a monitor that is not grown are left out, as all was new to it: on the same machines none
-# of 80 lines was of a fault. Of fewer rows they come last.
+# Rows from which on events of a monitor that is not grown must be as rare as scales tell, as all was new to it: on the
+# same machines none of 80 lines was of a fault. They come last, of fewer rows, too.
 _MANY_ROWS = 8192
 _KINDS = {
     "place": "not seen before: a new state or a fault",
@@ -295,7 +295,7 @@ class EventJudge:
     def is_rare(self, event: Event) -> bool:
         """Tell whether an event is rare enough to be listed: by its rarest row, or by the number of its alarms."""
         if self._n_rows >= _MANY_ROWS and event.start < self._grown:
-            return False
+            return event.severity >= _MOST_BY_CHANCE
         least = max(self._n_rows / _LISTED_BY_CHANCE, 1.0)
         return event.severity >= self.least_severity or self._weigh(event) >= math.log2(least)
 

@@ -66,7 +66,8 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     wide, machines = choose_keys(sample, asked, rest, times, is_free=is_free)
     key = asked.by[0] if asked.by else machines and machines[0]
     rows = _choose_rows(sample, asked, wide)
-    features = _read_features(sample, asked, wide, rows, wanted or [name for name in rest if name != key])
+    names = [name for name in wanted or rest if name in rest and name != key]
+    features = _read_features(sample, asked, wide, rows, names)
     features, differences, hidden = _choose_features(sample, asked, features, is_new=not wanted, is_free=is_free)
     _check_columns(sample, asked, [*features])
     gaps = {

@@ -30,8 +30,9 @@ EPOCHS = {
 }
 # Those of days are so small that other columns may hold such numbers.
 DAYS = ("excel", "mjd", "jd", "datenum")
-# Seconds since 1970 of the years 1999 to 2036: where one of these units gives them, no other does.
-LIKELY_SECONDS = 9.4e8, 2.1e9
+# Seconds since 1970 of the years 1999 to 2033, as later digits such as 2026050100 are a date and an hour: where one of
+# these units gives them, no other does.
+LIKELY_SECONDS = 9.4e8, 2.0e9
 NUMBER = "number"
 ISO = "%Y-%m-%d %H:%M:%S"
 _DAYS = (

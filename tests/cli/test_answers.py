@@ -129,7 +129,7 @@ def test_what_watch_has_saved_is_exported_also_where_rows_had_gaps(folder):
         assert Path(out).read_text(encoding="utf-8") == expected
     assert run("export", "w.npz", "w.onnx").exit_code == 0
     run("watch", "gaps.npy", "--period", "20", "--model", "two.npz")
-    refused(run("export", "two.npz", "two.c"), "two.npz: this model sees each row with those before it, or with its")
+    refused(run("export", "two.npz", "two.c"), "two.npz: this model sees each row with its phase")
     refused(run("export", "w.npz", "x.onnx", "--learns"), "leave out --learns", code=2)
     refused(run("export", "w.npz", "x.c", "--return-period", "9"), "leave out --return-period", code=2)
     assert run("export", "w.npz", "x.c", "--learns", "--return-period", "1000").exit_code == 0

@@ -179,7 +179,7 @@ def test_alarms_come_as_rows_come(folder):
     with running("score", "new.csv", "--follow", "--model", "m.npz", "--quantile", "0.5", "--json") as process:
         first = json.loads(process.stdout.readline())
         append("new.csv", *(line.replace(",", "1,") for line in LINES[650:700]))
-        assert (first["kind"], first["is_open"]) == ("event", True)
+        assert first["kind"] == "event"
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
         rest = process.stdout.read().splitlines()

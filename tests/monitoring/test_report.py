@@ -99,8 +99,9 @@ def test_broken_relations_come_first_then_the_rarest_and_early_events_last():
     # Of a model that knew rows before, or was told what is healthy, none is early.
     assert lines_of(events, n_fitted=4096)[0] == [[6000, 8000], [100], [7000], [5000]]
     assert lines_of(events, n_rows=8000, is_declared=True)[0] == [[6000, 8000], [100], [7000], [5000]]
-    # With many rows after them, early ones are left out.
-    assert lines_of(events, n_rows=10_000)[0] == [[6000, 8000], [7000], [5000]]
+    # With many rows after them, early ones must be rarer.
+    assert lines_of(events, n_rows=10_000)[0] == [[6000, 8000], [7000], [5000], [100]]
+    assert lines_of([event(100, 16_383.0), *events[1:]], n_rows=10_000)[0] == [[6000, 8000], [7000], [5000]]
 
 
 def test_an_event_is_listed_by_its_rarest_row_or_by_its_alarms_and_few_broken_relations_are_added():

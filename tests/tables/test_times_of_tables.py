@@ -27,16 +27,16 @@ def test_digits_of_text_are_exact():
     assert np.isnat(read_times([pa.array([date.isoformat() for date in BEYOND])], "%Y-%m-%d %H:%M:%S")[0]).all()
 
 
-@pytest.mark.parametrize("form", EPOCHS)
+@pytest.mark.parametrize("form", ["s", "ms", "us", "ns"])
 def test_digits_of_numbers_since_1970_are_exact(form):
-    counts = [nanoseconds(date) // EPOCHS[form] for date in DATES]
+    counts = [nanoseconds(date) // EPOCHS[form][0] for date in DATES]
     expected = [nanoseconds(date) for date in DATES]
     for cells in (pa.array(counts), pa.array(list(map(str, counts)))):
         assert read_times([cells], form)[0].astype(int).tolist() == expected
         with_gap = pa.concat_arrays([cells, pa.nulls(1, cells.type)])
         assert read_times([with_gap], form)[0][:-1].astype(int).tolist() == expected
         assert np.isnat(read_times([with_gap], form)[0][-1])
-    beyond = [count for date in BEYOND if abs(count := nanoseconds(date) // EPOCHS[form]) < 2**63]
+    beyond = [count for date in BEYOND if abs(count := nanoseconds(date) // EPOCHS[form][0]) < 2**63]
     for cells in (
         pa.array(beyond),
         pa.array([1.001 * count for count in beyond]),
