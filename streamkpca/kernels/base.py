@@ -40,7 +40,7 @@ class Kernel(KernelValue, ABC):
 
     A width may be a rule, which rows settle:
 
-    >>> kernel = RBF("scale").in_units([2.0])
+    >>> kernel = RBF("spread").in_units([2.0])
     >>> kernel.is_settled, kernel.has_units
     (False, True)
     >>> settled = kernel.settled([[0.0], [4.0]])

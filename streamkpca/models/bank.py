@@ -79,8 +79,8 @@ class Bank:
     >>> folder, keys, rows = tempfile.TemporaryDirectory(), ["north", "south"] * 200, np.arange(800.0).reshape(400, 2)
     >>> bank = Bank(folder.name, Monitor, max_in_memory=1)
     >>> records = bank.update(keys, rows)
-    >>> len(bank), records["north"].rarity.shape, [len(events) for events in bank.events().values()]
-    (2, (200,), [1, 1])
+    >>> len(bank), records["north"].rarity.shape, all(bank.events().values())
+    (2, (200,), True)
 
     A copy is changed and put back, another key removed, and all stored with the next offset of the source:
 

@@ -369,7 +369,7 @@ class Monitor(SavedWithModel[MonitorState]):
 
         Examples
         --------
-        >>> Monitor(period=4).stack([[1.0], [2.0]])
+        >>> Monitor(period=4).stack([[1.0], [2.0]]).round(2)
         array([[1., 1., 0.],
                [2., 0., 1.]])
         """

@@ -123,7 +123,7 @@ def test_a_value_that_is_no_number_is_refused_with_its_feature(method):
     for value in ("text", None, "1.5", [1.0, 2.0], np.ones(1), 1j):
         with pytest.raises(
             TypeError,
-            match=f"KernelPCADetector.{method}: expected numbers but feature 'b' is {re.escape(repr(value))};.*on_miss",
+            match=f"KernelPCADetector.{method}: expected numbers but feature 'b' is {re.escape(repr(value))};.*missing",
         ):
             getattr(model, method)({"a": 1.0, "b": value, "c": 1.0})
     for value, kind in ((float("nan"), "NaN"), (10**400, "infinity")):

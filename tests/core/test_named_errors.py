@@ -37,7 +37,7 @@ CALLS = {
         lambda: StreamingKernelPCA.partial_fit(X=[[1.0]], self=MODEL),
         r"StreamingKernelPCA\.partial_fit: X has 1 features",
     ),
-    "of a monitor": (lambda: Monitor().update([[np.inf]]), r"Monitor\.update: X contains infinity"),
+    "of a monitor": (lambda: Monitor(StreamingKernelPCA()).update([[np.inf]]), r"Monitor\.update: X contains infinity"),
     "inherited": (lambda: Monitor.from_bytes(b"", kernel=3), r"Monitor\.from_bytes: expected kernel to be"),
     "inherited by another": (lambda: ChangeDetector.from_bytes(b"", kernel=3), r"ChangeDetector\.from_bytes: expected"),
     "an attribute": (lambda: setattr(Monitor(), "learn", "x"), r"Monitor: learn must be"),
@@ -132,7 +132,7 @@ def test_warnings_point_at_the_line_that_called(call, tmp_path):
 @pytest.mark.parametrize(
     ("call", "advice"),
     [(KernelPCA().fit, ", or fit a StreamingKernelPCA with"), (MODEL.partial_fit, ", or give the model"),
-     (Monitor().update, ", or give its model"), (OutlierDetector().fit, ""),
+     (Monitor(StreamingKernelPCA()).update, ", or give its model"), (OutlierDetector().fit, ""),
      (ChangeDetector(MODEL).update, ""), (MODEL.novelty, ""), (MODEL.inverse_transform, ""), (Linear().matrix, "")],
 )  # fmt: skip
 def test_only_calls_that_can_learn_bad_rows_advise_how(call, advice):

@@ -139,7 +139,7 @@ def test_rows_beyond_the_range_of_units_change_nothing():
     for before in (X[:5], X[5:]):
         model.partial_fit(before)
         state = model.to_bytes()
-        with pytest.raises(ValueError, match=r"feature 0 .* is 1e\+100 .* 1e\+65; give in_units larger"):
+        with pytest.raises(ValueError, match=r"feature 0 .* is 1e\+100 .* 1e\+65; divide the feature by a constant"):
             model.partial_fit([[1e-20, 0.0]])
         assert model.to_bytes() == state
     with pytest.raises(ValueError, match=r"InUnits\.matrix: feature 0"):

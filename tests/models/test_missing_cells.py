@@ -72,7 +72,7 @@ def test_missing_cells_are_refused_as_nan_is(name):
     with pytest.raises(ValueError, match=NAN):
         StreamingKernelPCA(2).partial_fit(table)
     with pytest.raises(ValueError, match=NAN):
-        Monitor().update(table)
+        Monitor(StreamingKernelPCA(2)).update(table)
 
 
 def test_arrays_that_pandas_made_of_such_columns_count_too():
