@@ -327,16 +327,23 @@ class Monitor(SavedWithModel[MonitorState]):
         return self
 
     def score_samples(self, X: Any, *, time: Any = None) -> Array:
-        """Return minus the logarithms of the rarities that rows (n, d) have as a recording of their own; learn nothing.
+        """Return minus the logarithms of the rarities that rows have as a recording of their own; learn nothing.
 
         Parameters
         ----------
-        X, time
+        X : array-like of shape (n, d)
+        time : array-like of shape (n,) or str, optional
             As for `update`.
 
         Returns
         -------
         ndarray of shape (n,)
+
+        Examples
+        --------
+        >>> monitor = Monitor().fit(np.random.default_rng(0).normal(size=(1000, 2)))
+        >>> monitor.score_samples([[0.0, 0.0], [9.0, 9.0]]) < -5.0
+        array([False,  True])
         """
         judge = copy.copy(self)
         judge.learn = "none"
@@ -344,11 +351,36 @@ class Monitor(SavedWithModel[MonitorState]):
         return scores
 
     def decision_function(self, X: Any, *, time: Any = None) -> Array:
-        """Return `score_samples` plus the logarithm of the threshold: negative where rows (n, d) are rarer."""
+        """Return `score_samples` plus the logarithm of the threshold: negative where rows are rarer.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        time : array-like of shape (n,) or str, optional
+            As for `update`.
+
+        Examples
+        --------
+        >>> monitor = Monitor().fit(np.random.default_rng(0).normal(size=(1000, 2)))
+        >>> monitor.decision_function([[0.0, 0.0], [9.0, 9.0]]) < 0.0
+        array([False,  True])
+        """
         return self.score_samples(X, time=time) - math.log(1.0 - self.quantile)
 
     def predict(self, X: Any, *, time: Any = None) -> Array:
-        """Return -1 for rows (n, d) that are rarer than the threshold, and 1 for others."""
+        """Return -1 for rows that are rarer than the threshold, and 1 for others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        time : array-like of shape (n,) or str, optional
+            As for `update`.
+
+        Examples
+        --------
+        >>> Monitor().fit(np.random.default_rng(0).normal(size=(1000, 2))).predict([[0.0, 0.0], [9.0, 9.0]])
+        array([ 1, -1])
+        """
         return np.where(self.decision_function(X, time=time) < 0.0, -1, 1)
 
     def stack(self, X: Any, *, first: int = 0, time: Any = None) -> Array:

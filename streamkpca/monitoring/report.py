@@ -69,6 +69,12 @@ class ReportLine:
         The number of the rarest one.
     is_early : bool
         Whether it began before a monitor knows enough rows to tell how rare it is.
+
+    Examples
+    --------
+    >>> from streamkpca.monitoring import Monitor
+    >>> Monitor().report().lines
+    ()
     """
 
     events: Mapping[int, Event]
@@ -127,12 +133,19 @@ class Report:
     confirmed: Mapping[int, int] | None = None
 
     @property
-    def n_listed(self) -> int:
+    def _n_listed(self) -> int:
         """Number of events in all lines."""
         return sum(len(line.events) for line in self.lines)
 
     def to_dict(self) -> Facts:
-        """Return all of it as JSON has it."""
+        """Return all of it as JSON has it.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> Monitor().report().to_dict()["events"]
+        []
+        """
         return {
             "rows": self.n_rows,
             "rows_learned": self.n_learned,
@@ -143,7 +156,25 @@ class Report:
         }
 
     def describe(self, number: int, alike: Mapping[int, Event]) -> Facts:
-        """Return one of some events that are alike as JSON has it, with the times and the number of all of them."""
+        """Return one of some events that are alike as JSON has it, with the times and the number of all of them.
+
+        Parameters
+        ----------
+        number : int
+            The number of the event.
+        alike : dict of int and Event
+            It and those that are like it.
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor().fit(np.random.default_rng(0).normal(size=(1000, 2)))
+        >>> record = monitor.update([[9.0, 9.0]])
+        >>> report = monitor.report()
+        >>> line = report.lines[0]
+        >>> report.describe(line.worst, line.events)["alarms"]
+        1
+        """
         event, events = alike[number], list(alike.values())
         begins = [self.places.find("first", one.start, one.start_time) for one in events]
         return {
@@ -171,7 +202,18 @@ class Report:
         return facts | self.places.find("since", facts.pop("since"), facts.pop("since_time"))
 
     def describe_change(self, change: Change) -> Facts:
-        """Return a lasting change as JSON has it."""
+        """Return a lasting change as JSON has it.
+
+        Parameters
+        ----------
+        change : Change
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Change, Monitor
+        >>> Monitor().report().describe_change(Change(5, 9, 1.0, (), False))["first_row"]
+        5
+        """
         return {
             "kind": "change",
             **self.places.find("first", change.start, change.start_time),
@@ -182,16 +224,16 @@ class Report:
         }
 
     def __str__(self) -> str:
-        together = ", similar ones together" if len(self.lines) < self.n_listed else ""
+        together = ", similar ones together" if len(self.lines) < self._n_listed else ""
         kinds = {line.events[line.worst].kind for line in self.lines}
         order = ", the rarest first" if len(self.lines) > 1 else ""
         order = ", broken relations first, then the rarest" if len(kinds) > 1 else order
-        texts = [f"{write_count(self.n_rows, 'row')}: {write_count(self.n_listed, 'event')}{together}{order}"]
+        texts = [f"{write_count(self.n_rows, 'row')}: {write_count(self._n_listed, 'event')}{together}{order}"]
         shown = self.lines[:SHOWN_LINES]
         texts += [self.write(self.describe(line.worst, line.events)) for line in shown]
         texts += [self.write(self.describe_change(change)) for change in self.changes]
-        n_more = self.n_listed - sum(len(line.events) for line in shown)
-        n_weaker = self.n_events - self.n_listed
+        n_more = self._n_listed - sum(len(line.events) for line in shown)
+        n_weaker = self.n_events - self._n_listed
         weaker = f"{write_count(n_weaker, 'weaker event')}, less rare than once in {self.least_severity:,.0f} rows"
         rest = [write_count(n_more, "more event")] * (n_more > 0) + [weaker] * (n_weaker > 0)
         return "\n\n".join([*texts, *([f"Not listed: {'; '.join(rest)}"] if rest else [])])
@@ -220,7 +262,22 @@ class Report:
         return f"<p>{text}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def write(self, found: Facts) -> str:
-        """Write what `describe` or `describe_change` returns: when, where, how rare, and what was expected."""
+        """Write what `describe` or `describe_change` returns: when, where, how rare, and what was expected.
+
+        Parameters
+        ----------
+        found : dict
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> monitor = Monitor().fit(np.random.default_rng(0).normal(size=(1000, 2)))
+        >>> record = monitor.update([[9.0, 9.0]])
+        >>> report = monitor.report()
+        >>> line = report.lines[0]
+        >>> report.write(report.describe(line.worst, line.events)).partition(":")[0].startswith("Event")
+        True
+        """
         begin, end = (self._when(found, name) for name in ("first", "last" if "last_row" in found else "detected"))
         causes = found["features"][:_SHOWN_FEATURES]
         if found["kind"] == "change":
