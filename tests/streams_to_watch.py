@@ -60,7 +60,7 @@ def follow_slowly(rarity, is_fault, threshold, end_after, rate, positions):
         is_record = (
             value >= threshold
             and all(before < value for before in rarity[max(i - 200, 0) : i])
-            and (not begins or at - positions[begins[-1]] > end_after)
+            and not is_open
             and (rate is None or min(math.log10(value), 6.0) >= needed)
         )
         if is_record or (is_fault[i] and not is_open):

@@ -115,10 +115,10 @@ def follow_events(
     """Write which of the next rows (n,) are alarms, and which of these begin an event.
 
     An event begins at a row at the threshold or beyond it that is rarer than the rows before it whose rarities are in
-    the ring `recent` (w,), more than `end_after` rows after the last beginning; a fault that is known begins one if
-    none is open. It lasts while rows at the threshold follow within `end_after` rows. Each record raises the logarithm
-    of the rarity that the next one needs, which falls as rows come, each with its `allowance` of events. `counters` are
-    the place in the ring, the rows since the last beginning and since the last alarm, and that logarithm, to base 10.
+    the ring `recent` (w,), or that is a known fault, if no event is open. It lasts while rows at the threshold follow
+    within `end_after` rows. Each record raises the logarithm of the rarity that the next one needs, which falls as rows
+    come, each with its `allowance` of events. `counters` are the place in the ring, the rows since the last beginning
+    and since the last alarm, and that logarithm, to base 10.
     """
     width = len(recent)
     place = int(counters[0])
@@ -130,7 +130,7 @@ def follow_events(
         begins[i] = False
         if rarity[i] >= threshold or is_fault[i]:
             needed = max(counters[3], math.log10(threshold))
-            is_record = (rarity[i] >= threshold and counters[1] > end_after) and (
+            is_record = (rarity[i] >= threshold and not is_open) and (
                 math.isinf(allowance[i]) or min(math.log10(rarity[i]), MOST_NEEDED) >= needed
             )
             k = 0

@@ -151,12 +151,12 @@ class Monitor(SavedWithModel[MonitorState]):
     on is 1 - `quantile`, up to chance. Where neighbours resemble each other or the stream moves, expect several times
     as many.
 
-    **Events** begin at a row whose rarity among all rows so far is at the threshold or beyond it, and higher than that
-    of the 200 rows before it. They last while rows at the threshold follow with fewer than `end_after` rows between
-    them. **Lasting changes** are found by Page's cumulative sum [2]_ of rows that are rare among healthy ones and are
-    no confirmed faults. When it reaches `accept_after`, the change is reported as `change_detected_`, dated by the
-    likelihood of two rates, and the latest of these rows are learned beside those of earlier states, whose return then
-    raises no alarms.
+    **Events** begin, while none is open, at a row whose rarity is at the threshold or beyond it, among healthy rows and
+    among those so far, and higher than that of the 200 rows before it. They last while rows at the threshold follow
+    with fewer than `end_after` rows between them. **Lasting changes** are found by Page's cumulative sum [2]_ of rows
+    that are rare among healthy ones and are no confirmed faults. When it reaches `accept_after`, the change is reported
+    as `change_detected_`, dated by the likelihood of two rates, and the latest of these rows are learned beside those
+    of earlier states, whose return then raises no alarms.
 
     Results do not depend on how calls cut the stream. Monitors are not merged: their thresholds belong to one order of
     rows. `learn`, `accept_after`, `max_gap`, `end_after`, `min_duration` and `ignore` may be set later, for the rows to
