@@ -117,19 +117,17 @@ def follow_events(
     An event begins at a row at the threshold or beyond it that is rarer than the rows before it whose rarities are in
     the ring `recent` (w,), or that is a known fault, if no event is open. It lasts while rows at the threshold follow
     within `end_after` rows. Each record raises the logarithm of the rarity that the next one needs, which falls as rows
-    come, each with its `allowance` of events. `counters` are the place in the ring, the rows since the last beginning
-    and since the last alarm, and that logarithm, to base 10.
+    come, each with its `allowance` of events. `counters` are the place in the ring, the rows since the last alarm, and that logarithm, to base 10.
     """
     width = len(recent)
     place = int(counters[0])
     for i in range(len(rarity)):
         counters[1] += 1.0
-        counters[2] += 1.0
-        is_open = counters[2] <= end_after
+        is_open = counters[1] <= end_after
         is_alarm[i] = False
         begins[i] = False
         if rarity[i] >= threshold or is_fault[i]:
-            needed = max(counters[3], math.log10(threshold))
+            needed = max(counters[2], math.log10(threshold))
             is_record = (rarity[i] >= threshold and not is_open) and (
                 math.isinf(allowance[i]) or min(math.log10(rarity[i]), MOST_NEEDED) >= needed
             )
@@ -141,13 +139,11 @@ def follow_events(
             is_alarm[i] = begins[i] or is_open
             # A fault that is known takes nothing from the budget.
             if is_record and not is_fault[i]:
-                counters[3] = needed + RAISED
-            if begins[i]:
-                counters[1] = 0.0
+                counters[2] = needed + RAISED
             if is_alarm[i]:
-                counters[2] = 0.0
+                counters[1] = 0.0
         if not math.isinf(threshold):
-            counters[3] = max(counters[3] - RAISED * allowance[i], math.log10(threshold))
+            counters[2] = max(counters[2] - RAISED * allowance[i], math.log10(threshold))
         recent[place] = rarity[i]
         place = (place + 1) % width
     counters[0] = place

@@ -13,8 +13,8 @@ from streamkpca.monitoring._loops import N_BINS, follow_events, limit_rarities
 _MOST_TIMES_RARER = 10.0
 # An event begins at a row that is rarer than this many rows before it: what is wrong is told once.
 N_RECENT = 200
-# Numbers that say how far events are: a place in the ring of these rows, two numbers of rows, and what is needed.
-N_COUNTERS = 4
+# Numbers that say how far events are: a place in the ring of these rows, a number of rows, and what is needed.
+N_COUNTERS = 3
 # Rows since the last event where there was none.
 _LONG_AGO = 2.0**40
 
@@ -31,15 +31,15 @@ class AlarmState:
 
     `counts` (v, N_BINS + 1) say how many rarities by each view there were in each bin, as Fenwick trees with the totals
     first. `calm_counts` are those before the stream went away from its healthy state, and `is_away` says that it is.
-    `recent` (w,) is a ring of the latest rarities, `counters` (4,) are its place, the rows since the last beginning,
-    those since the last alarm, and the logarithm to base 10 of the rarity that the next event needs.
+    `recent` (w,) is a ring of the latest rarities, `counters` (3,) are its place, the rows since the last alarm, and
+    the logarithm to base 10 of the rarity that the next event needs.
     """
 
     counts: Array
     calm_counts: Array
     is_away: bool = False
     recent: Array = field(default_factory=lambda: np.zeros(N_RECENT))
-    counters: Array = field(default_factory=lambda: np.array([0.0, _LONG_AGO, _LONG_AGO, 0.0]))
+    counters: Array = field(default_factory=lambda: np.array([0.0, _LONG_AGO, 0.0]))
 
     @classmethod
     def begin(cls, n_views: int) -> Self:
@@ -49,7 +49,7 @@ class AlarmState:
 
     def end(self) -> Self:
         """End the open event: the next alarm begins another one, if it may."""
-        return replace(self, counters=np.where(np.arange(N_COUNTERS) == 2, _LONG_AGO, self.counters))
+        return replace(self, counters=np.where(np.arange(N_COUNTERS) == 1, _LONG_AGO, self.counters))
 
     def begin_anew(self) -> Self:
         """Begin a new recording, of which no row is compared with those before; the budget stays."""
@@ -76,7 +76,7 @@ class AlarmState:
 
     def skip(self, n: int) -> Self:
         """Go on after rows that are not judged."""
-        return replace(self, counters=self.counters + np.array([0.0, n, n, 0.0]))
+        return replace(self, counters=self.counters + np.array([0.0, n, 0.0]))
 
 
 class Alarms(NamedTuple):

@@ -119,11 +119,11 @@ def test_confirmed_faults_are_told_beyond_the_budget_and_take_nothing_from_it():
     monitor.update(broken_rows(20, 2))
     event = max(monitor.events_, key=lambda event: event.n_alarms)
     monitor.confirm(event)
-    needed = monitor._state.alarms.counters[3]
+    needed = monitor._state.alarms.counters[2]
     for k in range(30):
         record = monitor.update(np.concatenate([broken_rows(1, 2, k), healthy_rows(30, seed=k)]))
         assert record.is_alarm[0]
-    assert monitor._state.alarms.counters[3] <= needed + 0.3
+    assert monitor._state.alarms.counters[2] <= needed + 0.3
 
 
 def test_an_open_event_is_closed_by_what_is_said_of_it():

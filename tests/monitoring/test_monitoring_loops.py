@@ -98,11 +98,11 @@ def test_rarities_are_limited_by_their_rank_among_the_latest(seed, n, cuts, unco
 def follow(rarity, is_fault, threshold, end_after, allowance, parts):
     """Return alarms and beginnings of rows that are judged in parts; between two parts, ten rows are skipped."""
     n = len(rarity)
-    recent, counters = np.zeros(200), np.array([0.0, 2.0**40, 2.0**40, 0.0])
+    recent, counters = np.zeros(200), np.array([0.0, 2.0**40, 0.0])
     is_alarm, begins = np.zeros((2, n), dtype=bool)
     for k, part in enumerate(parts):
         if k and not isinstance(parts, list):
-            counters[1:3] += 10
+            counters[1] += 10
         follow_events(
             rarity[part],
             is_fault[part],
