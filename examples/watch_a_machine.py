@@ -55,16 +55,13 @@ record = monitor.update(rows, time=times)
 # The faults
 # ----------
 #
-# Alarms with less than half an hour between them make an event. One healthy row in a hundred may be an alarm, by the
-# quantile. The severity of an event tells in how many healthy rows one as odd is found: those that are rarer than once
-# in a thousand are faults here. An event's features are those that failed: with their value, and the value that the
-# others let expect.
+# Alarms with less than half an hour between them make an event. The severity of an event tells in how many healthy rows
+# one as odd is found. The report lists those that are rarer than chance brings in so many rows, and the features that
+# failed: with their value, and the value that the others let expect.
 
-faults = [event for event in monitor.events_ if event.severity > 1000]
-for event in faults:
-    cause = event.features[0]
-    print(event.start_time, "to", event.end_time, SENSORS[cause.feature], end=" ")
-    print(f"{cause.value:.1f}, expected {cause.expected:.1f}, between {cause.low:.1f} and {cause.high:.1f}")
+report = monitor.report()
+print(report)
+faults = sorted((line.events[line.worst] for line in report.lines), key=lambda event: event.start)
 
 # %%
 # The picture

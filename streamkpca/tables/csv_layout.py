@@ -231,11 +231,12 @@ def _find_rows(
     body = _Body(cells, width)
     is_row = [body.is_row(one) and row.first >= (asked.names_line or 0) for one, row in zip(cells, rows, strict=True)]
     is_next = [line.following == after.first for line, after in pairwise(rows)]
-    # Rows begin below names of all columns if no gap follows, or where several follow one another.
+    # Rows begin below names of all columns if neither a gap nor units follow, or where several follow one another.
     are_names = [len(one) == width > 1 and not any(is_typed(cell) or is_missing(cell) for cell in one) for one in cells]
     is_below = [False, *(named and near for named, near in zip(are_names, is_next, strict=False))]
+    is_alone = [*(named or not near for named, near in zip(are_names[1:], is_next, strict=True)), False]
     is_run = [all(is_row[i : i + _RUN] + is_next[i : i + _RUN - 1]) for i in range(len(rows) - _RUN + 1)] + [False] * _RUN
-    runs = (i for i in range(len(rows)) if is_row[i] and (is_run[i] or is_below[i] and all(is_next[i : i + 1])))
+    runs = (i for i in range(len(rows)) if is_row[i] and (is_run[i] or is_below[i] and not is_alone[i]))
     first = next(runs, is_row.index(True) if any(is_row) else len(rows))
     block = _take_block(rows, cells, first, width)
     if (asked.header or not body.typed) and not block and asked.header is not False and first < len(rows):
