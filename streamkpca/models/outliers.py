@@ -34,6 +34,8 @@ _MOST_REFERENCES = 512
 _ORDERS = np.array([4, 8, 16, 32])
 # With "auto", the share of the rows that are outliers.
 _AUTO = 0.05
+# Added to seeds: rows that a user drew from a generator of the same seed would be in the order of their values.
+_OURS = 0x6F75746C
 # A unit below this share of the median is the rounding of numbers that are all the same.
 _ROUNDING = 1e-12
 
@@ -89,7 +91,7 @@ class _Table:
         sample, n_rows = self.sample, self.n_rows
         for _, part in parts_of(rows):
             # One number of the generator for each row, by its position.
-            draws = np.random.Generator(np.random.PCG64(self.seed).advance(n_rows)).random(len(part))
+            draws = np.random.Generator(np.random.PCG64([_OURS, self.seed]).advance(n_rows)).random(len(part))
             sample = sample.add(part, np.ones(len(part)), n_rows, -np.log1p(-draws))
             n_rows += len(part)
         return replace(self, sample=sample, n_rows=n_rows, contamination=contamination, table_scores=None)

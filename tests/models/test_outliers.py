@@ -171,6 +171,14 @@ def test_the_sample_is_drawn_evenly():
     assert 35.0 < np.std(means) < 80.0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_from_a_generator_of_the_same_seed_are_sampled_evenly(seed):
+    table = np.random.default_rng(seed).random((2000, 1)).repeat(2, axis=1)
+    detector = OutlierDetector(max_samples=200, random_state=seed).fit(table)
+    # Means of 200 uniform numbers deviate by 0.02.
+    assert abs(detector._state.sample.rows[:, 0].mean() - 0.5) < 0.1
+
+
 def test_a_sample_takes_bounded_memory_and_ranks_as_all_rows():
     rows = np.vstack([cloud(20_000), 3.0 * cloud(400, seed=1)])
     labels, areas = np.arange(len(rows)) >= 20_000, []
