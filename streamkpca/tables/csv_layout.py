@@ -230,14 +230,8 @@ def _find_rows(
     cells = [cut(row.text, delimiter) for row in rows]
     body = _Body(cells, width)
     is_row = [body.is_row(one) and row.first >= (asked.names_line or 0) for one, row in zip(cells, rows, strict=True)]
-    is_next = [line.following == after.first for line, after in pairwise(rows)]
-    # Rows begin below names of all columns if neither a gap nor units follow, or where several follow one another.
-    are_names = [len(one) == width > 1 and not any(is_typed(cell) or is_missing(cell) for cell in one) for one in cells]
-    is_below = [False, *(named and near for named, near in zip(are_names, is_next, strict=False))]
-    is_alone = [*(named or not near for named, near in zip(are_names[1:], is_next, strict=True)), False]
-    is_run = [all(is_row[i : i + _RUN] + is_next[i : i + _RUN - 1]) for i in range(len(rows) - _RUN + 1)] + [False] * _RUN
-    runs = (i for i in range(len(rows)) if is_row[i] and (is_run[i] or is_below[i] and not is_alone[i]))
-    first = next(runs, is_row.index(True) if any(is_row) else len(rows))
+    is_next = [line.following == after.first for line, after in pairwise(rows)] + [True]
+    first = _find_first(cells, is_row, is_next, width)
     block = _take_block(rows, cells, first, width)
     if (asked.header or not body.typed) and not block and asked.header is not False and first < len(rows):
         # The first row holds the names, whatever it looks like.
@@ -257,6 +251,17 @@ def _find_rows(
     if names is not None:
         names = _fit_names(names, body, delimiter, f"{path}, line {begin + 1}", n_head=begin)
     return Layout(delimiter, width, body.least, names, begin, frozenset(line.text.strip() for line in head))
+
+
+def _find_first(cells: Sequence[list[str]], is_row: Sequence[bool], is_next: Sequence[bool], width: int) -> int:
+    """Find the first row: below names of all columns if neither a gap nor units follow, or with others after it."""
+    are_names = [len(one) == width > 1 and not any(is_typed(cell) or is_missing(cell) for cell in one) for one in cells]
+    for i in range(len(cells)):
+        is_below = i > 0 and are_names[i - 1] and is_next[i - 1] and is_next[i] and not any(are_names[i + 1 : i + 2])
+        is_run = i + _RUN <= len(cells) and all([*is_row[i : i + _RUN], *is_next[i : i + _RUN - 1]])
+        if is_row[i] and (is_below or is_run):
+            return i
+    return [*is_row, True].index(True)
 
 
 def _take_block(rows: Sequence[Line], cells: Sequence[list[str]], first: int, width: int) -> list[list[str]]:
