@@ -59,8 +59,11 @@ def data(tmp_path_factory):
     rows[labels, 2] += 8.0
     np.savez(folder / "adbench" / "one.npz", X=rows[:300], y=labels[:300])
     np.savez(folder / "scar" / "one.npz", X=rows, y=labels)
+    # Events that are alike are told again after 200 rows.
+    rows, labels = random.normal(size=(600, 4)), np.arange(600) % 250 < 5
+    rows[labels, 2] += 8.0
     np.savez(folder / "asd" / "one.npz", train=random.normal(size=(2500, 4)), test=rows, test_label=labels)
-    (folder / "asd" / "interpretation_label" / "one.txt").write_text("100-105:3\n300-305:3\n")
+    (folder / "asd" / "interpretation_label" / "one.txt").write_text("250-255:3\n500-505:3\n")
     plant = {name: random.normal(size=(500, 4)) for name in ("d00", "d00_te", "d01_te")}
     plant["d01_te"][160:] += 5.0
     np.savez(folder / "tep" / "tep.npz", **plant)
