@@ -117,7 +117,8 @@ def follow_events(
     An event begins at a row at the threshold or beyond it that is rarer than the rows before it whose rarities are in
     the ring `recent` (w,), or that is a known fault, if no event is open. It lasts while rows at the threshold follow
     within `end_after` rows. Each record raises the logarithm of the rarity that the next one needs, which falls as rows
-    come, each with its `allowance` of events. `counters` are the place in the ring, the rows since the last alarm, and that logarithm, to base 10.
+    come, each with its `allowance` of events. `counters` are the place in the ring, the rows since the last alarm, and
+    that logarithm, to base 10.
     """
     width = len(recent)
     place = int(counters[0])

@@ -36,8 +36,8 @@ class Event:
     peak_row, peak : int and float
         Position of this row, and its novelty.
     kind : {"place", "relation", "recent"}
-        What makes that row rare: it lies where no row was before, its numbers do not fit each other, or those of the
-        last rows.
+        What is rare about it: a few features, half at most, do not fit the others, beside which all would be usual;
+        features do not fit the last rows; or, if neither, its rows are where no row was before.
     group : int
         `start` of the first event with the same two leading features and directions.
     start_time, end_time, peak_time : datetime64 or float, optional

@@ -9,7 +9,7 @@ import numpy as np
 from streamkpca._core.arrays import Array, Flags
 from streamkpca._core.concurrency import replace_fields
 from streamkpca.monitoring.alarms import Alarms, find_alarms
-from streamkpca.monitoring.causes import Healthy
+from streamkpca.monitoring.causes import Cause, Healthy
 from streamkpca.monitoring.periods import Period, append_phases, n_phases
 from streamkpca.monitoring.policy import LEARNING
 from streamkpca.monitoring.recent import average
@@ -30,6 +30,8 @@ _ROUNDING = 1e-9
 _MEDIAN = 2.0
 # Rows that are less rare than this among healthy ones are compared with no event that a user has reviewed.
 _LEAST_RARITY = 10.0
+# Rows that are less rare than this are usual.
+_USUAL_RARITY = 100.0
 
 
 class Scorer(NamedTuple):
@@ -84,6 +86,20 @@ class Scorer(NamedTuple):
         if not learns or state.model.published is not None:
             novelty = latest_axes(state.model, self.settings).novelty_by_row(self.select_seen(state, rows))
         return state.views.score(novelty, rows[:, : state.n_features], self.select_related(state, rows))
+
+    def find_kind(self, state: MonitorState, rows: Array, healthy: Healthy, causes: tuple[Cause, ...]) -> str:
+        """Return "relation" if alarms (k, D) would be usual, were their causes as the others let expect, or "place".
+
+        The two views do not tell: beyond all healthy rows, both are as rare as they can be.
+        """
+        names: list[str | int] = [*(state.names or range(state.n_features))]
+        features = np.array([names.index(cause.feature) for cause in causes], dtype=np.intp)
+        if state.views.relation is None or not 0 < 2 * len(features) <= state.n_features:
+            return "place"
+        mended = rows.copy()
+        mended[:, features] = healthy.compare(rows, features)[0]
+        novelty = latest_axes(state.model, self.settings).novelty_by_row(self.select_seen(state, mended))
+        return "relation" if np.median(state.views.scales[0].rank(novelty)) < _USUAL_RARITY else "place"
 
     def describe_healthy(self, state: MonitorState) -> Healthy:
         """Return what is known of healthy rows, by the model and their relation, if there is one."""

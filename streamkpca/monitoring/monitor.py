@@ -709,7 +709,11 @@ class Monitor(SavedWithModel[MonitorState]):
             return None
         explained, found = self._explained
         if explained is not state or found is None:
-            found = state.log.explain(event, *find_causes(rows, scorer.describe_healthy(state), state.names))
+            healthy = scorer.describe_healthy(state)
+            causes, ranking = find_causes(rows, healthy, state.names)
+            if event.kind != "recent":
+                event = replace(event, kind=scorer.find_kind(state, rows.rows, healthy, causes))
+            found = state.log.explain(event, causes, ranking)
             self._explained = (state, found)
         return None if is_ignored(found.features, self.ignore) else found
 

@@ -4,7 +4,6 @@ import html
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from heapq import nlargest
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -24,10 +23,8 @@ SHOWN_LINES = 10
 _SHOWN_FEATURES = 3
 # Similar events whose first rows are told.
 _DATED_EVENTS = 6
-# Rows after which a monitor is grown, weaker broken relations that are few from then on, and how many are listed then.
+# Rows after which a monitor is grown.
 _ROWS_UNTIL_GROWN = 4096
-_FEW_BROKEN = 10
-_LISTED_BROKEN = 3
 # Severity from which on events are listed, however many rows there are: 2,048 healthy rows tell little beyond it.
 _MOST_BY_CHANCE = 16_384
 # Events that chance may bring to the list: with two, 83 of 120 lines on fifteen made machines were of faults; with four
@@ -38,7 +35,7 @@ _LISTED_BY_CHANCE = 2
 _MANY_ROWS = 8192
 _KINDS = {
     "place": "not seen before: a new state or a fault",
-    "relation": "values that do not fit each other",
+    "relation": "values that do not fit the others",
     "recent": "values that do not fit the last rows",
 }
 _UNITS = (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0))
@@ -364,22 +361,9 @@ class EventJudge:
     def list_lines(self) -> tuple[ReportLine, ...]:
         """Return the events that are rare enough, alike ones together: broken relations first, then the worst.
 
-        A machine that explores its range is where it was never before, and nothing need be broken. Where a grown
-        monitor finds few other broken relations, chance has brought less than it may, and three of them come last: on
-        30 made machines 16 of 16 lines that this adds are of faults, on 42 real streams three of seven.
+        A machine that explores its range is where it was never before, and nothing need be broken.
         """
-        rare = {number for number, event in self._events.items() if self.is_rare(event)}
-        weaker = {
-            number: event
-            for number, event in self._events.items()
-            if number not in rare and event.kind != "place" and event.start >= self._grown
-        }
-        added: list[int] = []
-        if len(weaker) <= _FEW_BROKEN:
-            added = nlargest(_LISTED_BROKEN, weaker, key=lambda number: self._weigh(weaker[number]))
-        # Those that are like a rare one would only blur when it was.
-        groups = {self._events[number].group for number in rare}
-        listed = [*rare, *(number for number in added if weaker[number].group not in groups)]
+        listed = [number for number, event in self._events.items() if self.is_rare(event)]
         listed.sort(key=lambda number: (self._events[number].group, self._events[number].start))
         lines = []
         for _, numbers in groupby(listed, key=lambda number: self._events[number].group):
@@ -388,10 +372,9 @@ class EventJudge:
             lines.append(ReportLine(alike, worst, alike[worst].start < self._grown))
         return tuple(sorted(lines, key=self._order))
 
-    def _order(self, line: ReportLine) -> tuple[bool, bool, bool, float]:
+    def _order(self, line: ReportLine) -> tuple[bool, bool, float]:
         worst = line.events[line.worst]
-        is_weak = not any(map(self.is_rare, line.events.values()))
-        return is_weak, line.is_early, worst.kind == "place", -self._limit_severity(worst)
+        return line.is_early, worst.kind == "place", -self._limit_severity(worst)
 
     def _limit_severity(self, event: Event) -> float:
         # More than the rows before an event tell is an estimate: in short files, the first events would lead the list.

@@ -60,13 +60,15 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     times, is_utc = read_times([sample.cells[name] for name in time], form) if form else (None, False)
     rest = [name for name in sample.names if name not in drop and name not in time]
     quality = find_quality(sample, asked, rest) if asked.looks else asked.known.quality
-    rest = [name for name in rest if name not in {one for one, *_ in quality.values()}]
+    of_quality = {name for name, *_ in quality.values()}
+    rest = [name for name in rest if name not in of_quality]
     if is_free:
         _refuse_mixed_units(sample, asked, rest)
     wide, machines = choose_keys(sample, asked, rest, times, is_free=is_free)
     key = asked.by[0] if asked.by else machines and machines[0]
     rows = _choose_rows(sample, asked, wide)
-    names = [name for name in wanted or rest if name in rest and name != key]
+    values = {*rest} - {key}
+    names = [name for name in wanted or rest if name in values]
     features = _read_features(sample, asked, wide, rows, names)
     features, differences, hidden = _choose_features(sample, asked, features, is_new=not wanted, is_free=is_free)
     _check_columns(sample, asked, [*features])
@@ -77,7 +79,7 @@ def choose_columns(sample: Sample, asked: Asked) -> tuple[Reading, Look]:
     }
     used = {*features, *(wide or [key])}
     numbers = [name for name in rest if sample.forms[name] is not None]
-    texts = tuple(name for name in rest if name not in numbers and name not in used)
+    texts = tuple(name for name in rest if sample.forms[name] is None and name not in used)
     constant = tuple(name for name in numbers if name not in wide) if wide else ()
     left_out = {"text": texts, **hidden, "constant": constant}
     reading = Reading(tuple(features), time, form, differences, gaps, wide, quality)

@@ -31,7 +31,7 @@ def find_quality(sample: Sample, asked: Asked, rest: Sequence[str]) -> Quality:
         return asked.known.quality
     found: dict[str, tuple[str, ...]] = {}
     asked_for = sample.check(asked.quality or ())
-    for name in rest if asked.quality is None else asked_for:
+    for name in filter(_NAME.fullmatch, rest) if asked.quality is None else asked_for:
         words = compute.drop_null(_read_words(sample.cells[name]))
         n_words = compute.value_counts(words).to_pylist()
         is_known = compute.match_substring_regex(words, f"{_GOOD}|{_BAD}")
@@ -40,7 +40,7 @@ def find_quality(sample: Sample, asked: Asked, rest: Sequence[str]) -> Quality:
             # Where no word is known, most values are good.
             is_good = compute.any(compute.match_substring_regex(words, _GOOD)).as_py()
             found[name] = () if is_good or not n_words else (max(n_words, key=lambda one: one["counts"])["values"],)
-        elif _NAME.fullmatch(name) and is_sure and compute.all(is_known).as_py():
+        elif is_sure and compute.all(is_known).as_py():
             found[name] = ()
     values = [name for name in rest if sample.forms[name] is not None and name not in found]
     quality: dict[str, tuple[str, ...]] = {}

@@ -215,18 +215,9 @@ def test_clocks_that_are_set_back_do_not_stop_it(folder, X):
 
 
 @pytest.mark.parametrize("d", [1, 5])
-def test_healthy_counts_bring_few_events(folder, d, monkeypatch):
+def test_healthy_counts_bring_few_events(folder, d):
     np.save("x.npy", np.random.default_rng(d).poisson(2.0, size=(8000, d)).astype(float))
     assert int(re.match(r"x.npy, 8,000 rows: (\d+) event", run("watch", "x.npy").stdout)[1]) <= 8
-    # There are many broken relations of chance; if they were few, three would come last, unless they are like others.
-    told_events = []
-    for few in (-1, 200):
-        monkeypatch.setattr("streamkpca.monitoring.report._FEW_BROKEN", few)
-        told_events.append(re.findall(r"\nEvent .*", run("watch", "x.npy").stdout))
-    before, after = told_events
-    assert after[: len(before)] == before
-    assert len(after) - len(before) in (0, 1, 2, 3)
-    assert all("values that do not fit" in line for line in after[len(before) :])
 
 
 def test_events_that_are_alike_are_one_line(folder, X):

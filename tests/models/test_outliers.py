@@ -214,7 +214,7 @@ def test_scores_are_logarithms_of_distances_to_neighbours():
     standard = (others - learned.centre) / learned.units
     distances = np.linalg.norm(standard[:, None] - learned.references.T, axis=2)
     nearest = np.sort(distances, axis=1)[:, [3, 7, 15, 31]]
-    assert learned.references.shape == (2, 96)
+    assert learned.references.shape == (2, 108)
     np.testing.assert_allclose(-detector.score_samples(others), np.log1p(nearest**2).mean(axis=1), rtol=1e-12)
 
 

@@ -104,15 +104,12 @@ def test_broken_relations_come_first_then_the_rarest_and_early_events_last():
     assert lines_of([event(100, 16_383.0), *events[1:]], n_rows=10_000)[0] == [[6000, 8000], [7000], [5000]]
 
 
-def test_an_event_is_listed_by_its_rarest_row_or_by_its_alarms_and_few_broken_relations_are_added():
+def test_an_event_is_listed_by_its_rarest_row_or_by_its_alarms():
     assert lines_of([event(5000, 4999.0), event(6000, 5000.0)])[0] == [[6000]]
     assert lines_of([event(500, 399.0), event(600, 400.0)], n_rows=800)[0] == [[600]]
     assert lines_of([event(5000, 16_383.0), event(6000, 16_384.0)], n_rows=10**6)[0] == [[6000]]
     # log2 of 400, and half of 40 alarms more than the usual one, are more than log2 of 5,000.
     assert lines_of([event(5000, 400.0, n_alarms=41)])[0] == [[5000]]
-    weak = [event(5000 + 100 * k, 400.0 + k, kind="relation") for k in range(11)]
-    assert lines_of(weak[:10])[0] == [[5900], [5800], [5700]]
-    assert lines_of(weak)[0] == []
 
 
 def test_what_a_user_said_and_a_change_are_told():
