@@ -10,6 +10,7 @@ Run it in a checkout (needs the extras ``cli``, ``plots``, ``river`` and ``sklea
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,8 @@ HERE = Path(__file__).parent
 COLORS = 64
 # Limits in pixels: thousands of dots compress badly.
 WIDTH, WIDTHS = 1000, {"demo": 900, "shapes_in_space": 640}
+# What a browser shows of the demonstration's report, one event chosen.
+BROWSERS, SCREEN, CHOSEN = ("chromium", "chromium-browser", "google-chrome"), "1000,1000", 8
 
 
 def names() -> list[str]:
@@ -30,15 +33,30 @@ def names() -> list[str]:
 
 def command(name: str) -> list[str]:
     """Return the arguments of Python that draw a picture."""
-    if name == "demo":
+    if name in ("demo", "report"):
         return ["-m", "streamkpca", "demo", "--out", "."]
     return [str(HERE / f"{name}.py")]
+
+
+def photograph(folder: Path) -> None:
+    """Replace the demonstration's picture by what a browser shows of its report."""
+    (folder / "picture.png").unlink()
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise SystemExit(f"report: needs a browser, one of {', '.join(BROWSERS)}")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={SCREEN}"]
+    address = f"{(folder / 'report.html').as_uri()}#{CHOSEN}"
+    paths = [f"--user-data-dir={folder / 'profile'}", f"--screenshot={folder / 'report.png'}"]
+    command = [browser, *options, *paths, "--virtual-time-budget=8000", address]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
 
 def draw(name: str, target: Path) -> None:
     """Draw a picture, scale it down and reduce its colours."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, *command(name)], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        if name == "report":
+            photograph(Path(folder))
         (drawn,) = Path(folder).glob("*.png")
         with Image.open(drawn) as picture:
             whole = picture.convert("RGB")

@@ -57,7 +57,8 @@ def run_demo(watch: click.Command, out: str) -> None:
     readings = dict(zip(SENSORS, week.readings.round(3).T, strict=True))
     with Writer(file) as writer:
         writer.write({"time": week.times, **readings, "fault": week.is_fault.astype(int)})
-    arguments = [file, "--labels", "fault", "--plot", str(folder / "picture.png")]
+    pages = ["--plot", str(folder / "picture.png"), "--report", str(folder / "report.html")]
+    arguments = [file, "--labels", "fault", *pages]
     click.echo(f"A simulated week of a machine. As you would:\n  {write_line(['watch', *arguments])}", err=True)
     with watch.make_context("watch", arguments, parent=click.get_current_context()) as context:
         watch.invoke(context)

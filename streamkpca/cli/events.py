@@ -13,9 +13,10 @@ import numpy as np
 
 from streamkpca import plots
 from streamkpca.cli.console import printable
+from streamkpca.cli.reading import describe_look, write_line
 from streamkpca.monitoring import Change, Event, Monitor, MonitorRecord, Report
 from streamkpca.monitoring.events import write_rarity
-from streamkpca.monitoring.report import EventJudge, Facts, Places
+from streamkpca.monitoring.report import EventJudge, Facts, Places, write_count
 from streamkpca.tables import Batch, Table
 
 # The rarest events, of which a long run has kept at least this number for the list at the end.
@@ -26,8 +27,8 @@ _MOST_STRETCHES = 100_000
 _DRAWN_EVENTS = 3
 # Events of a saved monitor in the list of `info`.
 _LISTED_EVENTS = 10
-# Numbers of the latest rows that are kept for a picture: 128 MB.
-_MOST_DRAWN = 2**24
+# Numbers of the latest rows that are kept for pictures: 256 MB.
+_MOST_DRAWN = 2**25
 
 
 class FilePlaces(Places):
@@ -89,6 +90,7 @@ class Found:
         # Events of before; the last change; the last event told, and whether it had ended.
         self._n_before = self._n_known = monitor.n_events_
         self._n_changes_told, self._told = 0, (0, False)
+        self._in_report: Any = None
         # By their numbers among all events of the monitor, from 1 on: the rarest, and the latest.
         self._events = dict[int, Event]()
         self._records, self._labels, self._numbers = list[MonitorRecord](), list[Any](), deque[Any]()
@@ -180,6 +182,12 @@ class Found:
                 self._told = key
                 yield report.describe(number, {number: event}) | self._machine
 
+    def has_news(self) -> bool:
+        """Tell whether an event or a change has begun or ended since the last call."""
+        before = self._in_report
+        self._in_report = self.n_events, len(self.changes), any(event.is_open for event in self._events.values())
+        return bool(self._in_report != before)
+
     def facts(self) -> Facts:
         """Return a summary as JSON has it."""
         threshold = self.monitor.record_.threshold[-1] if self.n_rows else math.inf
@@ -203,9 +211,7 @@ class Found:
 
     def draw(self) -> Any:
         """Draw the features of the worst events over time with what was expected of them, and below all rarities."""
-        records, first = self._records, self._first
-        times = np.concatenate([record.time for record in records]) if records[0].time is not None else None
-        rows = np.concatenate(self._numbers)
+        records, first, times, rows = self._records, self._first, self.list_times(), np.concatenate(self._numbers)
         # The rows whose numbers are still known.
         begin, lines = self.n_rows - len(rows), self.report().lines
         worst = {line.worst: line.events[line.worst] for line in lines}
@@ -235,6 +241,18 @@ class Found:
         )
         return figure
 
+    def list_times(self) -> Any:
+        """Return the times of all rows, or None."""
+        records = self._records
+        return np.concatenate([record.time for record in records]) if records[0].time is not None else None
+
+    def list_latest(self) -> tuple[int, Facts]:
+        """Return the position of the first row whose numbers are still known, and rows, times and rarities from it on."""
+        rows, times = np.concatenate(self._numbers), self.list_times()
+        begin = self.n_rows - len(rows)
+        rarity = np.concatenate([record.rarity for record in self._records])[begin:]
+        return self._first + begin, {"rows": rows, "time": None if times is None else times[begin:], "rarity": rarity}
+
 
 def number_events(monitor: Monitor) -> dict[int, Event]:
     """Return the latest events by their numbers among all events of a monitor, from 1 on."""
@@ -261,6 +279,27 @@ def list_events(monitor: Monitor) -> list[str]:
     listed = [line.worst for line in monitor.report().lines[:_LISTED_EVENTS]]
     judged = [number for number, event in events.items() if event.feedback and number not in listed]
     return [describe(events[number], number) for number in [*listed, *judged]]
+
+
+def write_page(found: Found, path: str, model: str | None) -> None:
+    """Write the events as a page for a browser, with how the file is read and the command that judges an event."""
+    first, latest = found.list_latest()
+    table, files = found.tables[0], [one.path for one in found.tables]
+    notes = [f"{found.n_alarms:,} rows were alarms, in {write_count(found.n_events, 'event')}."]
+    notes += [f"{name}: {text}" for name, text in describe_look(table).items() if text]
+    if model is None:
+        notes.append("To say of an event that it was fine, or a fault, watch with a model that is saved: --model FILE.")
+    plots.write_report(
+        found.monitor,
+        path,
+        **latest,
+        first=first,
+        names=table.names,
+        report=found.report(),
+        title=", ".join([*files, *filter(None, [table.key])]),
+        notes=notes,
+        command=model and write_line(["watch", *files, "--model", model]),
+    )
 
 
 def tell(found: Facts, report: Report) -> None:

@@ -169,7 +169,10 @@ table_options = _group(
     click.option("--chunk-rows", type=COUNT, metavar="N", default=4096, help="Most rows read at a time."),
 )
 
-picture_option = click.option("--plot", type=FILE, help="Draw the worst events: .png, .svg or .pdf.")
+picture_options = _group(
+    click.option("--plot", type=FILE, help="Draw the worst events: .png, .svg or .pdf."),
+    click.option("--report", type=FILE, help="Write all events as a page for a browser: .html."),
+)
 labels_option = click.option("--labels", metavar="COLUMN", help="Column, not 0 in faults: counts those found.")
 follow_option = click.option("--follow", is_flag=True, help="Wait for more rows, as tail -F does.")
 model_option = click.option("--model", required=True, type=FILE, help="A saved model.")
@@ -177,6 +180,6 @@ results_option = click.option("--save", type=FILE, help="Results of each row: .c
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON only, for other programs.")
 # What the commands share that watch rows.
 watching_options = _group(
-    follow_option, table_options, monitor_options, labels_option, results_option, picture_option, json_option
+    follow_option, table_options, monitor_options, labels_option, results_option, picture_options, json_option
 )
 files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)

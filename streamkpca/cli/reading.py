@@ -156,10 +156,10 @@ def _tell_notes(table: Table) -> None:
         print_warning(table.told[-1])
 
 
-def tell_look(table: Table) -> None:
-    """Say what a look at the first rows of a table has found and decided, and which command line states it."""
+def describe_look(table: Table) -> dict[str, str | None]:
+    """Return what a look at the first rows of a table has found and decided."""
     found, dialect, reading = table.look, table.reader.dialect, table.reading
-    facts = {
+    return {
         "above the rows": f"{table.reader.n_above} lines, with names and units" if table.reader.n_above > 1 else None,
         "between cells": _MARKS.get(dialect.get("delimiter", ""), dialect.get("delimiter")),
         "before decimals": {",": "commas"}.get(dialect.get("decimal", "")),
@@ -180,8 +180,13 @@ def tell_look(table: Table) -> None:
         ),
         "constant so far": _list([f"{name} ({value:g})" for name, value in found.constants.items()]),
     }
+
+
+def tell_look(table: Table) -> None:
+    """Say how the first rows of a table are read, and which command line states it."""
+    found, dialect, reading = table.look, table.reader.dialect, table.reading
     whose = ", ".join(filter(None, [table.path, table.key]))
-    print_facts(f"{printable(whose)}, by its first {write_count(found.n_rows, 'row')}", facts, err=True)
+    print_facts(f"{printable(whose)}, by its first {write_count(found.n_rows, 'row')}", describe_look(table), err=True)
     given = click.get_current_context().params
     stated = dialect | {"time": table.reading.time, "time_format": reading.time_format}
     stated["differences"] = reading.differences or given["differences"]

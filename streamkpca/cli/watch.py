@@ -14,7 +14,7 @@ import numpy as np
 
 from streamkpca._core.files import SHARED, replace_file
 from streamkpca.cli.console import Signals, print_facts, print_json, print_warning, printable
-from streamkpca.cli.events import Found, describe, event_of, tell, tell_list
+from streamkpca.cli.events import Found, describe, event_of, tell, tell_list, write_page
 from streamkpca.cli.models import Autosave, Saved, check_target, is_among, read_saved
 from streamkpca.cli.options import CHANGE, CHANGED_LATER, MONITOR_PARAMETERS, is_given, refuse_given
 from streamkpca.cli.reading import (
@@ -30,6 +30,7 @@ from streamkpca.cli.reading import (
 )
 from streamkpca.monitoring import Monitor, MonitorRecord
 from streamkpca.monitoring.report import Facts
+from streamkpca.plots import check_bokeh
 from streamkpca.tables import Batch, Table, Writer
 
 _ENDINGS = (".png", ".svg", ".pdf")
@@ -98,7 +99,7 @@ def _each_machine(files: Sequence[str], options: Facts) -> Iterator[tuple[Any, S
         one = dict(options)
         if machine is not None:
             one["by"] = by[0], machine
-            for name in ("model", "save", "plot"):
+            for name in ("model", "save", "plot", "report"):
                 if one[name] not in (None, "-"):
                     path = Path(one[name])
                     one[name] = str(path.with_name(f"{path.stem}-{quote(machine, safe='')}{path.suffix}"))
@@ -127,9 +128,8 @@ def _go_through(
     healthy_until: int | str | None = None,
 ) -> None:
     """Let a monitor score the rows of a file, and learn those that are to be learned; tell what it finds."""
-    plot, as_json, follows = options["plot"], options["as_json"], options["follow"]
-    if plot:
-        _check_picture(plot, inputs)
+    plot, page, as_json, follows = options["plot"], options["report"], options["as_json"], options["follow"]
+    _check_pictures(plot, page, inputs)
     # One pass does not come back, so a bad row must not stop it.
     options["on_bad_rows"] = options["on_bad_rows"] or "skip"
     tables = open_tables(files, options, saved, looks=looks)
@@ -144,7 +144,7 @@ def _go_through(
     _check_context(monitor, table)
     writer = _open_results(options, inputs, keeper)
     tells = not (writer and writer.is_output)
-    found, signals = Found(monitor, tables, draws=plot is not None), Signals()
+    found, signals = Found(monitor, tables, draws=bool(plot or page)), Signals()
     with signals.handle(), writer or nullcontext():
         for table, batch in each_batch(tables, options["chunk_rows"], signals, "watching", quiet=follows or not tells):
             with at(table, batch):
@@ -156,6 +156,8 @@ def _go_through(
                     print_warning(writer.notes.pop(0))
             if tells and (as_json or follows):
                 _tell_news(found, live=follows, as_json=as_json)
+            if page and follows and found.has_news():
+                write_page(found, page, keeper.path)
             keeper.note(table, batch)
         if found.n_rows:
             keeper.save()
@@ -164,7 +166,9 @@ def _go_through(
         _conclude(found, as_json=as_json, follows=follows)
     if plot and found.n_rows:
         _write_picture(found.draw(), plot)
-    for what, name in (("Picture", plot), ("Results", options["save"]), ("Model", keeper.path)):
+    if page and found.n_rows:
+        write_page(found, page, keeper.path)
+    for what, name in (("Picture", plot), ("Report", page), ("Results", options["save"]), ("Model", keeper.path)):
         if tells and name and not as_json:
             click.echo(f"{what}: {name}")
     signals.leave_if_stopped(f"after {found.n_rows:,} rows")
@@ -185,11 +189,16 @@ def _count_healthy(until: int | str | None, n_before: int, batch: Batch) -> int:
     return int(np.searchsorted(np.maximum.accumulate(batch.times), end))
 
 
-def _check_picture(path: str, inputs: Sequence[str]) -> None:
-    """Refuse, before the work begins, a picture in an unknown format or over an input."""
-    if Path(path).suffix.lower() not in _ENDINGS:
-        raise click.UsageError(f"{path}: pictures are written as {', '.join(_ENDINGS)}; end the name in one of these")
-    check_target(path, inputs)
+def _check_pictures(plot: str | None, page: str | None, inputs: Sequence[str]) -> None:
+    """Refuse, before the work begins, a picture or a page in an unknown format, without its library or over an input."""
+    for path, what, endings in ((plot, "pictures are", _ENDINGS), (page, "the report is", (".html",))):
+        if path is None:
+            continue
+        if Path(path).suffix.lower() not in endings:
+            raise click.UsageError(f"{path}: {what} written as {', '.join(endings)}; end the name so")
+        check_target(path, inputs)
+    if page:
+        check_bokeh()
 
 
 def _write_picture(figure: Any, path: str) -> None:

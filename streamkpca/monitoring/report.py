@@ -236,27 +236,46 @@ class Report:
         return "\n\n".join([*texts, *([f"Not listed: {'; '.join(rest)}"] if rest else [])])
 
     def _repr_html_(self) -> str:
-        names = ("event", "once in", "from", "to", "sensor", "value", "expected", "kind")
+        return f"<p>{html.escape(str(self).partition(chr(10))[0])}</p>{self.write_table(SHOWN_LINES)}"
+
+    def write_table(self, most: int) -> str:
+        """Write the first lines as a table of HTML, whose cells have what sorts them as `data-order`.
+
+        Parameters
+        ----------
+        most : int
+
+        Examples
+        --------
+        >>> from streamkpca.monitoring import Monitor
+        >>> Monitor().report().write_table(10).partition("<th>")[0]
+        '<table><thead><tr>'
+        """
+        names = ("event", "once in", "from", "sensor", "value", "expected", "kind", "to", "alarms", "similar")
         head = "".join(f"<th>{name}</th>" for name in names)
         rows = []
-        for line in self.lines[:SHOWN_LINES]:
+        for line in self.lines[:most]:
             found = self.describe(line.worst, line.events)
             cause = next(iter(found["features"]), None)
             value, expected = ("", "") if cause is None else write_numbers(cause)[:2]
             cells = [
-                f"{found['number']:,}",
-                self._write_severity(found),
-                self._when(found, "first"),
-                self._when(found, "last"),
-                "" if cause is None else str(cause["feature"]),
-                value,
-                expected,
-                _KINDS[found["event_kind"]],
+                (f"{found['number']:,}", found["number"]),
+                (self._write_severity(found), found["severity"]),
+                (self._when(found, "first"), line.events[min(line.events)].start),
+                ("" if cause is None else str(cause["feature"]), None),
+                (value, cause and cause["value"]),
+                (expected, cause and cause["expected"]),
+                (_KINDS[found["event_kind"]], None),
+                (self._when(found, "last"), line.events[max(line.events)].end),
+                (f"{found['alarms']:,}", found["alarms"]),
+                (f"{len(line.events) - 1:,}", len(line.events)),
             ]
-            rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
-        text = html.escape(str(self).partition("\n")[0])
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return f"<p>{text}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            row = (
+                f"<td{'' if order is None else f' data-order={float(order)!r}'}>{html.escape(text)}</td>"
+                for text, order in cells
+            )
+            rows.append(f"<tr>{''.join(row)}</tr>")
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
     def write(self, found: Facts) -> str:
         """Write what `describe` or `describe_change` returns: when, where, how rare, and what was expected.
@@ -353,10 +372,10 @@ class EventJudge:
         least = max(self._n_rows / _LISTED_BY_CHANCE, 1.0)
         return event.severity >= self.least_severity or self._weigh(event) >= math.log2(least)
 
-    def _weigh(self, event: Event) -> float:
+    def _weigh(self, event: Event, most: float = math.inf) -> float:
         # Half of the events have more alarms than the usual one, so each further such number is half as likely.
         # The root of that is counted, so that about two events are shown by chance.
-        return math.log2(event.severity) + (event.n_alarms - 1) / (2.0 * self._usual_alarms)
+        return math.log2(min(event.severity, most)) + (event.n_alarms - 1) / (2.0 * self._usual_alarms)
 
     def list_lines(self) -> tuple[ReportLine, ...]:
         """Return the events that are rare enough, alike ones together: broken relations first, then the worst.
@@ -368,17 +387,17 @@ class EventJudge:
         lines = []
         for _, numbers in groupby(listed, key=lambda number: self._events[number].group):
             alike = {number: self._events[number] for number in numbers}
-            worst = max(alike, key=lambda number: self._limit_severity(alike[number]))
+            worst = max(alike, key=lambda number: self._rank(alike[number]))
             lines.append(ReportLine(alike, worst, alike[worst].start < self._grown))
         return tuple(sorted(lines, key=self._order))
 
     def _order(self, line: ReportLine) -> tuple[bool, bool, float]:
         worst = line.events[line.worst]
-        return line.is_early, worst.kind == "place", -self._limit_severity(worst)
+        return line.is_early, worst.kind == "place", -self._rank(worst)
 
-    def _limit_severity(self, event: Event) -> float:
+    def _rank(self, event: Event) -> float:
         # More than the rows before an event tell is an estimate: in short files, the first events would lead the list.
-        return min(event.severity, event.start + self._n_fitted)
+        return self._weigh(event, event.start + self._n_fitted + 1)
 
 
 def write_numbers(cause: Facts) -> tuple[str, ...]:

@@ -3,31 +3,69 @@
 import html
 import json
 import re
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import SHARED, FileName, replace_file
 from streamkpca.errors import name_errors
-from streamkpca.monitoring.report import Facts, write_count, write_duration, write_numbers
+from streamkpca.monitoring.events import Event
+from streamkpca.monitoring.report import Facts, Report
 from streamkpca.plots import canvas
 from streamkpca.rows.validation import feature_names
 
 if TYPE_CHECKING:
     from streamkpca.monitoring import Monitor
 
-# Buckets of the whole span: about two for each pixel of a wide screen.
-_BUCKETS = 2000
-# Rows beside an event that are drawn one by one, and the most of an event itself.
+# Stretches of all rows of which extremes are drawn: about two for each pixel of a wide screen.
+_STRETCHES = 2000
+# Rows on either side of an event that are drawn one by one, and the most of an event itself.
 _AROUND = 50
-_MOST_OF_EVENT = 500
-# Events of the table, and features of each that are drawn.
-_MOST_EVENTS = 100
+_MOST_OF_EVENT = 300
+# Events of the table, those that are drawn row by row, features of each, and features of the page.
+_MOST_LINES = 200
+_MOST_EVENTS = 30
 _PANELS = 3
-_VERBS = ("accept", "confirm")
-_HEADS = ("event", "once in rows", "from", "hours or rows", "sensor", "value", "expected", "kind", "similar")
+_MOST_FEATURES = 30
+
+
+class _Stream(NamedTuple):
+    """Rows (n, d) of a monitor's stream from the position `first` on, and where they are drawn: `x` (n,)."""
+
+    monitor: "Monitor"
+    rows: Any
+    time: Any
+    x: npt.NDArray[np.float64]
+    names: list[str]
+    first: int
+
+    def find(self, feature: str | int) -> int:
+        """Return the column of a feature of an event."""
+        return self.names.index(feature) if isinstance(feature, str) else feature
+
+    def span_of(self, event: Event) -> tuple[int, int] | None:
+        """Return the rows of an event, or None if some are missing."""
+        begin, end = event.start - self.first, event.end - self.first
+        return (begin, end) if 0 <= begin < end <= len(self.x) else None
+
+    def expect(self, event: Event) -> list[Facts]:
+        """Return, for the first features of an event, their column and the range that was expected around it."""
+        if (span := self.span_of(event)) is None:
+            return []
+        shown = slice(max(span[0] - _AROUND, 0), min(span[1], span[0] + _MOST_OF_EVENT) + _AROUND)
+        times = None if self.monitor.period is None or self.time is None else np.asarray(self.time)[shown]
+        stacked = self.monitor.stack(self.rows[shown], first=self.first + shown.start, time=times)
+        panels = []
+        for cause in event.features[:_PANELS]:
+            column, part = self.find(cause.feature), stacked.copy()
+            part[:, column] = np.nan
+            _, low, high = self.monitor.model.expected(part, column).T
+            panels.append({"column": column, "x": self.x[shown].tolist(), "low": _list(low), "high": _list(high)})
+        return panels
 
 
 @name_errors
@@ -39,7 +77,10 @@ def write_report(
     time: npt.ArrayLike | None = None,
     rarity: npt.ArrayLike | None = None,
     first: int = 0,
+    names: Sequence[str] | None = None,
+    report: Report | None = None,
     title: str = "Report",
+    notes: Sequence[str] = (),
     command: str | None = None,
 ) -> None:
     """Write a page with the events of a monitor: a table, and the sensors of each event with what was expected.
@@ -51,15 +92,21 @@ def write_report(
     path : str or path
         The file, which is replaced whole or not at all.
     rows : array-like of shape (n, d)
-        Rows of the stream. Beside events, extremes of many rows are drawn.
+        Rows of the stream. Extremes of stretches are drawn, and beside the first 30 events every row.
     time : array-like of shape (n,), optional
         Times of the rows; their positions if None.
     rarity : array-like of shape (n,), optional
         Rarities of the rows, as `Monitor.update` returns them; drawn above the sensors.
     first : int
         Position in the stream of the first of these rows.
+    names : sequence of str, optional
+        Names of the features, by default those of the columns of the rows.
+    report : Report, optional
+        What is told, by default the monitor's `report()`.
     title : str
         The name of the page, such as that of the file of rows.
+    notes : sequence of str
+        What else the page tells above the events, a paragraph each.
     command : str, optional
         A command that watches these rows with a saved model; the page shows how it accepts or confirms an event.
 
@@ -81,181 +128,144 @@ def write_report(
     >>> record = monitor.update(rows)
     >>> write_report(monitor, "report.html", rows=rows, rarity=record.rarity)  # doctest: +SKIP
     """
-    try:
-        from bokeh.embed import components
-        from bokeh.resources import Resources
-    except ModuleNotFoundError as error:
-        raise ImportError(f'pages of events need {error.name}; pip install "streamkpca[report]"') from error
+    check_bokeh()
+    from bokeh.embed import components
+    from bokeh.resources import Resources
+
     n = len(rows)
     when = canvas.positions_or_times(n, time, first=first)
     if rarity is not None:
         canvas.check_count(rarity, n, "rarities")
-    report = monitor.report()
-    lines = report.lines[:_MOST_EVENTS]
-    found = [report.describe(line.worst, line.events) for line in lines]
-    spans = [(line.events[line.worst].start - first, line.events[line.worst].end - first) for line in lines]
-    is_here = [0 <= begin < end <= n for begin, end in spans]
-    names = feature_names(rows)
-    names = [f"feature {j}" for j in range(np.shape(rows)[1])] if names is None else [str(name) for name in names]
-    edges = _choose_edges(n, [span for span, here in zip(spans, is_here, strict=True) if here])
-    series = {name: _find_extremes(np.asarray(rows)[:, j], edges) for j, name in enumerate(names)}
-    top = None if rarity is None else _find_extremes(np.asarray(rarity), edges)
-    x = _milliseconds(when)
+    report = report or monitor.report()
+    known = feature_names(rows) if names is None else names
+    names = [f"feature {j}" for j in range(np.shape(rows)[1])] if known is None else [str(name) for name in known]
+    is_date = when.dtype.kind == "M"
+    x = when.astype("M8[us]").astype(np.int64) / 1000.0 if is_date else when.astype(np.float64)
+    stream = _Stream(monitor, rows, time, x, names, first)
+    drawn = [line.events[line.worst] for line in report.lines[:_MOST_EVENTS]]
+    edges = _choose_edges(n, [span for event in drawn if (span := stream.span_of(event))])
+    columns = _choose_columns(stream, drawn)
+    series = {f"s{j}": _find_extremes(np.asarray(rows)[:, j], edges) for j in columns}
     events = [
         {
-            "first": x[span[0]] if here else None,
-            "last": x[span[1] - 1] if here else None,
-            "text": report.write(one),
-            "commands": [] if command is None else [f"{command} --{verb} {one['number']}" for verb in _VERBS],
-            "panels": _list_bands(monitor, rows, time, x, names, span, one, first) if here else [],
+            "span": None if (span := stream.span_of(event)) is None else [x[span[0]], x[span[1] - 1]],
+            "text": report.write(report.describe(line.worst, line.events)),
+            "commands": [f"{command} --{verb} {line.worst}" for verb in ("accept", "confirm") if command],
+            "panels": stream.expect(event) if event in drawn else [],
         }
-        for one, span, here in zip(found, spans, is_here, strict=True)
+        for line in report.lines[:_MOST_LINES]
+        for event in [line.events[line.worst]]
     ]
-    script, figures = components(_draw(x[edges].repeat(2), series, top, events, is_date=when.dtype.kind == "M"))
-    changes = [report.write(report.describe_change(change)) for change in report.changes]
-    summary = [
-        f"{_write_when(when[0])} to {_write_when(when[-1])}" if n else "no rows",
-        f"{write_count(report.n_rows, 'row')}, of which {report.n_learned:,} were learned",
-        f"{write_count(report.n_listed, 'event')} listed, {report.n_events:,} in all",
-    ]
-    page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
+    top = None if rarity is None else _find_extremes(np.asarray(rarity), edges)
+    shown = _draw(x[edges].repeat(2), series, top, names, [one["span"] for one in events if one["span"]], is_date)
+    script, figures = components(shown)
+    ends = f"{_write_when(when[0])} to {_write_when(when[-1])}. " if n else ""
+    learned = f"{ends}{report.n_rows:,} rows, of which the model knows {report.n_learned:,}."
     parts = {
         "TITLE": html.escape(title),
-        "SUMMARY": "".join(f"<li>{html.escape(text)}</li>" for text in summary),
-        "CHANGES": "".join(f"<pre>{html.escape(text)}</pre>" for text in changes),
-        "HEADS": "".join(f"<th><button>{name}</button></th>" for name in _HEADS),
-        "ROWS": "".join(
-            _write_row(k, one, len(line.events)) for k, (one, line) in enumerate(zip(found, lines, strict=True))
+        "NOTES": "".join(f"<li>{html.escape(text)}</li>" for text in (learned, *notes)),
+        "CHANGES": "".join(
+            f"<pre>{html.escape(report.write(report.describe_change(one)))}</pre>" for one in report.changes
         ),
+        "TABLE": report.write_table(_MOST_LINES),
         "RESOURCES": Resources(mode="inline", components=["bokeh"]).render(),
         "FIGURES": figures,
         "SCRIPT": script,
-        "EVENTS": json.dumps(events).replace("<", "\\u003c"),
+        "PANELS": str(_PANELS),
+        "NAMES": _in_script(names),
+        "EVENTS": _in_script(events),
     }
+    page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
     page = re.sub("@@([A-Z]+)@@", lambda match: parts[match[1]], page)
     with replace_file(path, mode=SHARED) as file:
         file.write(page.encode())
 
 
-def _choose_edges(n: int, spans: list[tuple[int, int]]) -> npt.NDArray[np.intp]:
-    """Return the first row of each bucket: even ones, and single rows around events."""
-    edges = [np.linspace(0, n, min(n, _BUCKETS), endpoint=False).astype(np.intp)]
+def check_bokeh() -> None:
+    """Refuse to go on without the library that pages need."""
+    if find_spec("bokeh") is None:
+        raise ImportError('pages of events need bokeh; pip install "streamkpca[report]"')
+
+
+def _choose_edges(n: int, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.intp]:
+    """Return the first row of each stretch: even ones, and single rows around events."""
+    edges = [np.linspace(0, n, min(n, _STRETCHES), endpoint=False).astype(np.intp)]
     for begin, end in spans:
         last = min(end, begin + _MOST_OF_EVENT)
         edges.append(np.arange(max(begin - _AROUND, 0), min(last + _AROUND, n), dtype=np.intp))
     return np.unique(np.concatenate(edges))
 
 
+def _choose_columns(stream: _Stream, events: Sequence[Event]) -> list[int]:
+    """Return the columns that are drawn: those of events, and then others in their order."""
+    named = [stream.find(cause.feature) for event in events for cause in event.features[:_PANELS]]
+    return list(dict.fromkeys([*named, *range(min(len(stream.names), _MOST_FEATURES))]))[:_MOST_FEATURES]
+
+
 def _find_extremes(values: npt.NDArray[Any], edges: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-    """Return the least and the greatest value of each bucket, in turn; NaN where it has none."""
+    """Return the least and the greatest value of each stretch, in turn; NaN where it has none."""
     known = values.astype(np.float64)
     pairs = [np.fmin.reduceat(known, edges), np.fmax.reduceat(known, edges)] if len(edges) else [known, known]
     return np.stack(pairs, axis=1).ravel().astype(np.float32)
 
 
-def _milliseconds(when: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    is_date = when.dtype.kind == "M"
-    return (when.astype("M8[us]").astype(np.int64) / 1000.0) if is_date else when.astype(np.float64)
+def _list(values: npt.NDArray[Any]) -> list[float | None]:
+    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values]
 
 
-def _list_bands(
-    monitor: "Monitor",
-    rows: Any,
-    time: Any,
-    x: npt.NDArray[np.float64],
-    names: list[str],
-    span: tuple[int, int],
-    found: Facts,
-    first: int,
-) -> list[Facts]:
-    """Return, for the first features of an event, its values around it and the range that was expected."""
-    begin = max(span[0] - _AROUND, 0)
-    end = min(span[1], span[0] + _MOST_OF_EVENT) + _AROUND
-    times = None if monitor.period is None or time is None else np.asarray(time)[begin:end]
-    stacked = monitor.stack(rows[begin:end], first=first + begin, time=times)
-    panels = []
-    for cause in found["features"][:_PANELS]:
-        if cause["feature"] not in names:
-            continue
-        part = stacked.copy()
-        column = names.index(cause["feature"])
-        part[:, column] = np.nan
-        _, low, high = np.asarray(monitor.model.expected(part, column)).T
-        band = {"x": x[begin:end], "low": low, "high": high}
-        panels.append({"name": cause["feature"]} | {key: _list_numbers(values) for key, values in band.items()})
-    return panels
+def _in_script(value: Any) -> str:
+    """Write what a script reads, in which nothing ends the script."""
+    return json.dumps(value).replace("<", "\\u003c")
 
 
-def _list_numbers(values: npt.NDArray[Any]) -> list[float | None]:
-    return [round(float(value), 9) if np.isfinite(value) else None for value in values]
-
-
-def _draw(x: Any, series: dict[str, Any], rarity: Any, events: list[Facts], *, is_date: bool) -> Any:
-    """Draw the timeline and the panels, which the page fills with the sensors of the event that is chosen."""
+def _draw(x: Any, series: Facts, rarity: Any, names: list[str], spans: list[list[float]], is_date: bool) -> Any:
+    """Draw rarities, and panels that the page fills with the sensors of the event that is chosen."""
     from bokeh.layouts import column
-    from bokeh.models import BoxAnnotation, ColumnDataSource, Range1d
+    from bokeh.models import BoxAnnotation, ColumnDataSource, CustomJS, Range1d, WheelZoomTool
     from bokeh.plotting import figure
 
+    limits = (float(x[0]), float(x[-1])) if len(x) else (0.0, 1.0)
+    span = Range1d(*limits, bounds=limits, name="span")
     options: Facts = {
         "sizing_mode": "stretch_width",
+        "height": 200,
         "x_axis_type": "datetime" if is_date else "linear",
-        "tools": "xpan,xwheel_zoom,xbox_zoom,reset",
-        "output_backend": "canvas",
+        "x_range": span,
+        "window_axis": "x",
+        "tools": "xpan,xbox_zoom,reset",
     }
-    source = ColumnDataSource({"x": x, **{f"s_{name}": values for name, values in series.items()}}, name="all")
+    # The page takes the numbers of other sensors from here.
+    everything = ColumnDataSource({"x": x, **series}, name="all")
+    span.js_on_change("start", CustomJS(args={"everything": everything}, code=""))
     figures: list[Any] = []
     if rarity is not None:
-        figures.append(figure(height=180, y_axis_type="log", y_axis_label="once in rows", **options))
-        figures[0].line(x, rarity, color=canvas.LINE)
+        figures.append(figure(y_axis_type="log", y_axis_label="once in rows", title="rarity", **options))
+        figures[0].line(x, np.maximum(rarity, 1.0), color=canvas.LINE)
+    first = [int(name[1:]) for name in series]
     for k in range(_PANELS):
-        name = list(series)[k] if k < len(series) else None
-        values = source.data[f"s_{name}"] if name is not None else np.full(len(x), np.nan)
-        panel = figure(height=180, name=f"panel{k}", title=name or "", visible=name is not None, **options)
+        column_of_k = first[k] if k < len(first) else None
+        title = "" if column_of_k is None else names[column_of_k]
+        values = np.full(len(x), np.nan) if column_of_k is None else series[f"s{column_of_k}"]
+        panel = figure(name=f"panel{k}", title=title, visible=column_of_k is not None, **options)
         band = ColumnDataSource({"x": [], "low": [], "high": []}, name=f"band{k}")
-        panel.varea("x", "low", "high", source=band, color=canvas.GOOD, alpha=0.3, legend_label="expected")
+        panel.varea("x", "low", "high", source=band, color=canvas.GOOD, alpha=0.3, legend_label="expected in hindsight")
         line = ColumnDataSource({"x": x, "y": values}, name=f"line{k}")
         panel.line("x", "y", source=line, color=canvas.LINE, legend_label="value")
         panel.legend.orientation = "horizontal"
         panel.legend.location = "top_left"
-        panel.line("x", f"s_{next(iter(series))}", source=source, visible=False)
+        panel.legend.background_fill_alpha = 0.6
         figures.append(panel)
-    span = Range1d(x[0] if len(x) else 0.0, x[-1] if len(x) else 1.0, name="span")
     for one in figures:
-        one.x_range = span
-        for event in events:
-            if event["first"] is not None:
-                box = {"left": event["first"], "right": event["last"]}
-                one.add_layout(BoxAnnotation(**box, fill_color=canvas.EVENT, fill_alpha=0.4, line_color=canvas.EVENT))
+        one.toolbar.active_scroll = None
+        one.add_tools(WheelZoomTool(dimensions="width", modifiers={"ctrl": True}))
+        for begin, end in spans:
+            one.add_layout(
+                BoxAnnotation(left=begin, right=end, fill_color=canvas.EVENT, line_color=canvas.EVENT, level="underlay")
+            )
     return column(figures, sizing_mode="stretch_width")
 
 
-def _write_row(k: int, found: Facts, n_similar: int) -> str:
-    cause: Facts = next(iter(found["features"]), {})
-    value, expected = write_numbers(cause)[:2] if cause else ("", "")
-    begin, end = (found.get(f"{name}_time", found[f"{name}_row"]) for name in ("first", "last"))
-    if "first_time" in found and isinstance(begin, str):
-        seconds = (np.datetime64(end) - np.datetime64(begin)) / np.timedelta64(1, "s")
-        length = write_duration(float(seconds))
-        order = float(seconds)
-    else:
-        order = float(found["last_row"] - found["first_row"] + 1)
-        length = f"{order:,.0f}"
-    cells = [
-        (f"{found['number']:,}", found["number"]),
-        (f"{found['severity']:,.0f}", found["severity"]),
-        (str(begin).replace("T", " "), found["first_row"]),
-        (length, order),
-        (str(cause.get("feature", "")), None),
-        (value, cause.get("value")),
-        (expected, cause.get("expected")),
-        (str(found["event_kind"]), None),
-        (f"{n_similar:,}", n_similar),
-    ]
-    shown = "".join(
-        f"<td{'' if order is None else f' data-order={order!r}'}>{html.escape(text)}</td>" for text, order in cells
-    )
-    return f'<tr tabindex="0" data-event="{k}">{shown}</tr>'
-
-
 def _write_when(when: Any) -> str:
-    return str(when.astype("M8[s]")).replace("T", " ") if isinstance(when, np.datetime64) else f"row {when:,}"
+    if isinstance(when, np.datetime64):
+        return str(when.astype("M8[s]")).replace("T", " ")
+    return f"row {when:,}" if isinstance(when, np.integer) else f"{when:,}"

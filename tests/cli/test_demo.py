@@ -39,6 +39,7 @@ def test_the_demo_shows_the_line_of_watch_that_finds_the_faults_of_its_file(tmp_
     assert (fact(result.stdout, "labelled faults"), fact(result.stdout, "faults with an alarm")) == ("3", "3")
     assert float(fact(result.stdout, "alarms in other rows")) < 0.01
     assert Path("out", "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert "<table>" in Path("out", "report.html").read_text(encoding="utf-8")
     table = csv.read_csv(Path("out", "machine.csv"))
     assert table.column_names == ["time", *SENSORS, "fault"]
     assert table.num_rows == 10_080

@@ -395,6 +395,19 @@ def test_a_lasting_change_is_told_and_drawn_with_its_row(folder, X, learn, accep
     assert (drawn[0].start, drawn[0].features[0].feature) == (change["first_row"] - 2, "load")
 
 
+def test_a_report_is_a_page_with_what_is_listed_and_the_command_that_accepts(folder, X):
+    text = run("watch", "all.csv", "--model", "m.npz", "--report", "r.html").stdout
+    assert "Report: r.html" in text
+    page = Path("r.html").read_text(encoding="utf-8")
+    numbers = re.findall(r"^Event (\d+): once in", text, re.MULTILINE)
+    assert [number.replace(",", "") for number in re.findall(r"<tr><td data-order=[\d.]+>([\d,]+)<", page)] == numbers
+    assert f"watch all.csv --model m.npz --accept {numbers[0]}" in page
+    assert "<li>watched: " in page
+    refused(run("watch", "all.csv", "--report", "r.png"), r"r.png: the report is written as \.html", code=2)
+    refused(run("watch", "all.csv", "--report", "all.csv"), "all.csv", code=2)
+    assert Path("r.html").read_text(encoding="utf-8") == page
+
+
 # Going on
 
 
