@@ -247,7 +247,7 @@ class Found:
         return np.concatenate([record.time for record in records]) if records[0].time is not None else None
 
     def list_latest(self) -> tuple[int, Facts]:
-        """Return the position of the first row whose numbers are still known, and rows, times and rarities from it on."""
+        """Return the position of the first row whose numbers are known, and rows, times and rarities from it on."""
         rows, times = np.concatenate(self._numbers), self.list_times()
         begin = self.n_rows - len(rows)
         rarity = np.concatenate([record.rarity for record in self._records])[begin:]

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,7 +31,6 @@ from streamkpca.cli.reading import (
 )
 from streamkpca.monitoring import Monitor, MonitorRecord
 from streamkpca.monitoring.report import Facts
-from streamkpca.plots import check_bokeh
 from streamkpca.tables import Batch, Table, Writer
 
 _ENDINGS = (".png", ".svg", ".pdf")
@@ -190,15 +190,15 @@ def _count_healthy(until: int | str | None, n_before: int, batch: Batch) -> int:
 
 
 def _check_pictures(plot: str | None, page: str | None, inputs: Sequence[str]) -> None:
-    """Refuse, before the work begins, a picture or a page in an unknown format, without its library or over an input."""
+    """Refuse, before the work begins, a picture or page in an unknown format, without its library or over an input."""
     for path, what, endings in ((plot, "pictures are", _ENDINGS), (page, "the report is", (".html",))):
         if path is None:
             continue
         if Path(path).suffix.lower() not in endings:
             raise click.UsageError(f"{path}: {what} written as {', '.join(endings)}; end the name so")
         check_target(path, inputs)
-    if page:
-        check_bokeh()
+    if page and find_spec("bokeh") is None:
+        raise click.UsageError('--report needs bokeh; pip install "streamkpca[report]"')
 
 
 def _write_picture(figure: Any, path: str) -> None:

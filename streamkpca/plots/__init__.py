@@ -11,6 +11,6 @@ canvas : `make_figure`, and the colours and legends of all
 from streamkpca.plots.canvas import make_figure
 from streamkpca.plots.events import draw_event
 from streamkpca.plots.novelty import draw_novelty
-from streamkpca.plots.report_page import check_bokeh, write_report
+from streamkpca.plots.report_page import write_report
 
 __all__ = ["draw_event", "draw_novelty", "make_figure", "write_report"]

@@ -4,7 +4,6 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,10 +127,11 @@ def write_report(
     >>> record = monitor.update(rows)
     >>> write_report(monitor, "report.html", rows=rows, rarity=record.rarity)  # doctest: +SKIP
     """
-    check_bokeh()
-    from bokeh.embed import components
-    from bokeh.resources import Resources
-
+    try:
+        from bokeh.embed import components
+        from bokeh.resources import Resources
+    except ModuleNotFoundError as error:
+        raise ImportError(f'pages of events need {error.name}; pip install "streamkpca[report]"') from error
     n = len(rows)
     when = canvas.positions_or_times(n, time, first=first)
     if rarity is not None:
@@ -146,7 +146,7 @@ def write_report(
     edges = _choose_edges(n, [span for event in drawn if (span := stream.span_of(event))])
     columns = _choose_columns(stream, drawn)
     series = {f"s{j}": _find_extremes(np.asarray(rows)[:, j], edges) for j in columns}
-    events = [
+    events: list[Facts] = [
         {
             "span": None if (span := stream.span_of(event)) is None else [x[span[0]], x[span[1] - 1]],
             "text": report.write(report.describe(line.worst, line.events)),
@@ -179,12 +179,6 @@ def write_report(
     page = re.sub("@@([A-Z]+)@@", lambda match: parts[match[1]], page)
     with replace_file(path, mode=SHARED) as file:
         file.write(page.encode())
-
-
-def check_bokeh() -> None:
-    """Refuse to go on without the library that pages need."""
-    if find_spec("bokeh") is None:
-        raise ImportError('pages of events need bokeh; pip install "streamkpca[report]"')
 
 
 def _choose_edges(n: int, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.intp]:
@@ -221,11 +215,12 @@ def _in_script(value: Any) -> str:
 def _draw(x: Any, series: Facts, rarity: Any, names: list[str], spans: list[list[float]], is_date: bool) -> Any:
     """Draw rarities, and panels that the page fills with the sensors of the event that is chosen."""
     from bokeh.layouts import column
-    from bokeh.models import BoxAnnotation, ColumnDataSource, CustomJS, Range1d, WheelZoomTool
+    from bokeh.models import ColumnDataSource, CustomJS, Range1d, WheelZoomTool
+    from bokeh.models.annotations import BoxAnnotation
     from bokeh.plotting import figure
 
     limits = (float(x[0]), float(x[-1])) if len(x) else (0.0, 1.0)
-    span = Range1d(*limits, bounds=limits, name="span")
+    span = Range1d(start=limits[0], end=limits[1], bounds=limits, name="span")
     options: Facts = {
         "sizing_mode": "stretch_width",
         "height": 200,

@@ -403,7 +403,7 @@ def test_a_report_is_a_page_with_what_is_listed_and_the_command_that_accepts(fol
     assert [number.replace(",", "") for number in re.findall(r"<tr><td data-order=[\d.]+>([\d,]+)<", page)] == numbers
     assert f"watch all.csv --model m.npz --accept {numbers[0]}" in page
     assert "<li>watched: " in page
-    refused(run("watch", "all.csv", "--report", "r.png"), r"r.png: the report is written as \.html", code=2)
+    refused(run("watch", "all.csv", "--report", "r.png"), "r.png: the report is written as .html", code=2)
     refused(run("watch", "all.csv", "--report", "all.csv"), "all.csv", code=2)
     assert Path("r.html").read_text(encoding="utf-8") == page
 
