@@ -305,7 +305,7 @@ def multiply_rows(X: Array, W: Array, out: Array) -> None:
 
 @jit
 def score_neighbours(rows: Array, references: Array, orders: Positions, scores: Array) -> None:
-    """Write the means of log(1 + r^2) for the distances r from rows (k, d) to some nearest references (d, m): (k,).
+    """Write the means of the distances from rows (k, d) to some nearest references (d, m): (k,).
 
     `orders` are ascending, 1 for the nearest one, and the last reference stands for those beyond. Of references that
     are equal to a row, one is the row itself, and left out. Each row is scored by itself, to the bit.
@@ -331,5 +331,5 @@ def score_neighbours(rows: Array, references: Array, orders: Positions, scores: 
         n_equal = 1 if nearest[0] == 0.0 else 0
         total = 0.0
         for order in orders:
-            total += math.log1p(nearest[min(order - 1 + n_equal, n_kept - 1)])
+            total += math.sqrt(nearest[min(order - 1 + n_equal, n_kept - 1)])
         scores[i] = total / len(orders)
