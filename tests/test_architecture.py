@@ -19,6 +19,7 @@ OPTIONAL = {
     "sklearn",
     "pandas",
     "polars",
+    "bokeh",
     "matplotlib",
     "pyarrow",
     "click",

@@ -230,7 +230,7 @@ def _find_rows(
     cells = [cut(row.text, delimiter) for row in rows]
     body = _Body(cells, width)
     is_row = [body.is_row(one) and row.first >= (asked.names_line or 0) for one, row in zip(cells, rows, strict=True)]
-    is_next = [line.following == after.first for line, after in pairwise(rows)] + [True]
+    is_next = [line.following == after.first for line, after in pairwise(rows)] + [False]
     first = _find_first(cells, is_row, is_next, width)
     block = _take_block(rows, cells, first, width)
     if (asked.header or not body.typed) and not block and asked.header is not False and first < len(rows):
@@ -257,7 +257,7 @@ def _find_first(cells: Sequence[list[str]], is_row: Sequence[bool], is_next: Seq
     """Find the first row: below names of all columns if neither a gap nor units follow, or with others after it."""
     are_names = [len(one) == width > 1 and not any(is_typed(cell) or is_missing(cell) for cell in one) for one in cells]
     for i in range(len(cells)):
-        is_below = i > 0 and are_names[i - 1] and is_next[i - 1] and is_next[i] and not any(are_names[i + 1 : i + 2])
+        is_below = i > 0 and are_names[i - 1] and is_next[i - 1] and is_next[i] and not are_names[i + 1]
         is_run = i + _RUN <= len(cells) and all([*is_row[i : i + _RUN], *is_next[i : i + _RUN - 1]])
         if is_row[i] and (is_below or is_run):
             return i
