@@ -1,7 +1,7 @@
 """Does it find anomalies while the healthy rows drift?
 
 SCAR's streams [1]_: tables of UCI whose rows shake ever more, with labelled anomalies; one pass, every row is scored
-before it is learned. The monitor ranks rows by `rarity_so_far`, as no user accepts new states. Areas under the ROC curve
+before it is learned. The monitor ranks rows by `rarity_so_far`, as no user accepts states. Areas under the ROC curve
 over all rows, means over the streams. The streams were cut anew, with at most 30,000 rows. Published means over all of
 SCAR's own streams: xStream 0.905, RRCF 0.963, isolation forests 0.968, INNEs 0.972.
 

@@ -30,7 +30,7 @@ _UNIT_QUANTILE = 0.9
 # Most rows that others are compared with; 1,024 gain nothing.
 _MOST_REFERENCES = 512
 # Which of the nearest references count. The 12th alone is as good on those tables and takes three quarters of the time,
-# but the area of a table varies by 0.010 with the sample, not by 0.007, and equal outliers, 13 of them, hide each other.
+# but the area of a table varies by 0.010 with the sample, not by 0.007, and 13 equal outliers hide each other.
 _ORDERS = np.array([12, 24])
 # With "auto", the share of the rows that are outliers.
 _AUTO = 0.05
