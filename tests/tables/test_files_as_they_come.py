@@ -436,6 +436,13 @@ def test_names_that_come_again_above_every_row_are_names():
     np.testing.assert_array_equal(read(table)[1], numbers())
 
 
+def test_a_day_of_a_meter_in_each_line_is_refused_with_the_page_that_has_a_script():
+    head = "100,NEM12,202605020000,A,B\n200,MTR,E1,E1,E1,,S1,kWh,30,\n"
+    days = "".join(f"300,202605{day:02},{','.join(['1.5'] * 48)},A,,,,\n" for day in range(1, 9))
+    with pytest.raises(TableError, match=r"a day of a meter in each line \(NEM12\).*docs/command.md"):
+        opened(head + days)
+
+
 def test_tags_that_come_one_after_the_other_are_put_side_by_side():
     X, header = numbers(), ",result,table,_time,_value,_field\n"
     parts = (
