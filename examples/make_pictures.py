@@ -3,7 +3,7 @@
 Each example runs as a user runs it, and its picture is reduced: no wider than a page shows, and in as few colours
 as it needs. The pictures are in the folder ``pictures`` beside this file.
 
-Run it in a checkout (needs the extras ``cli``, ``plots``, ``river`` and ``sklearn``, and a minute or two)::
+Run it in a checkout (needs the extras ``cli``, ``plots``, ``river`` and ``sklearn``, Chromium, and a minute or two)::
 
     python examples/make_pictures.py
     python examples/make_pictures.py shapes_in_space denoise_digits

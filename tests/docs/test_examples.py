@@ -148,7 +148,7 @@ def test_stored_pictures_are_what_todays_tree_draws(tmp_path, name):
 def test_pictures_that_no_example_draws_are_refused(tmp_path):
     done = run_apart(tmp_path, str(EXAMPLES / "make_pictures.py"), "sunset")
     assert done.returncode == 1
-    assert "expected some of demo, watch_a_machine, which_alarms_to_expect," in done.stderr
+    assert "expected some of demo, report, watch_a_machine," in done.stderr
     assert "but got sunset" in done.stderr
 
 
