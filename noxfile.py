@@ -4,6 +4,8 @@
 # ///
 """The project's tasks: `nox` runs lint and tests, `nox -l` lists all."""
 
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import nox
@@ -68,6 +70,30 @@ def benchmarks(session: nox.Session) -> None:
     """Measure everything again: nox -s benchmarks -- --data FOLDER."""
     session.install("-e", ".[bench]")
     session.run("python", "benchmarks/run.py", *session.posargs)
+
+
+@nox.session(default=False)
+def release(session: nox.Session) -> None:
+    """Build a version, try README's two commands on what was built, and date its heading in the changelog."""
+    version = re.search(r'"(.+)"', (ROOT / "streamkpca" / "_version.py").read_text("utf-8"))[1]
+    changelog = ROOT / "CHANGELOG.md"
+    heading = f"## [{version}] - {datetime.now(tz=UTC):%Y-%m-%d}"
+    text = changelog.read_text("utf-8")
+    if f"## [{version}]" not in text:
+        changelog.write_text(text.replace("## [Unreleased]", f"## [Unreleased]\n\n{heading}", 1), "utf-8")
+    session.install("build", "twine", "hatchling")
+    scratch = Path(session.create_tmp()).resolve()
+    session.run("python", "-m", "build", "--outdir", str(scratch / "dist"), str(ROOT))
+    built = sorted(map(str, (scratch / "dist").glob(f"streamkpca-{version}*")))
+    session.run("twine", "check", "--strict", *built)
+    wheel, sdist = (next(name for name in built if name.endswith(end)) for end in (".whl", ".tar.gz"))
+    session.install(f"{wheel}[cli]")
+    session.run("streamkpca", "demo", "--out", str(scratch / "demo"))
+    session.install(f"{sdist}[test]")
+    session.run("tar", "-xf", sdist, "-C", str(scratch), external=True)
+    session.chdir(scratch / f"streamkpca-{version}")
+    session.run("python", "-m", "pytest", "-n", "auto", "-p", "no:cacheprovider", *session.posargs)
+    session.log(f"{heading}: {', '.join(built)}; docs/versions.md says what is left to do")
 
 
 if __name__ == "__main__":
