@@ -75,7 +75,7 @@ def benchmarks(session: nox.Session) -> None:
 @nox.session(default=False)
 def release(session: nox.Session) -> None:
     """Build a version, try README's two commands on what was built, and date its heading in the changelog."""
-    version = re.search(r'"(.+)"', (ROOT / "streamkpca" / "_version.py").read_text("utf-8"))[1]
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "streamkpca" / "_version.py").read_text("utf-8"))[1]
     changelog = ROOT / "CHANGELOG.md"
     heading = f"## [{version}] - {datetime.now(tz=UTC):%Y-%m-%d}"
     text = changelog.read_text("utf-8")
