@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,9 @@ import numpy.typing as npt
 from streamkpca._core.files import SHARED, FileName, replace_file
 from streamkpca.errors import name_errors
 from streamkpca.monitoring.events import Event
-from streamkpca.monitoring.report import Facts, Report
+from streamkpca.monitoring.report import Facts, Report, ReportLine
 from streamkpca.plots import canvas
+from streamkpca.rows.times import without_times
 from streamkpca.rows.validation import feature_names
 
 if TYPE_CHECKING:
@@ -33,14 +34,45 @@ _MOST_FEATURES = 30
 
 
 class _Stream(NamedTuple):
-    """Rows (n, d) of a monitor's stream from the position `first` on, and where they are drawn: `x` (n,)."""
+    """Rows (n, d) of a monitor's stream from the position `first` on, their times or positions `when` (n,).
+
+    They are drawn at `x` (n,), in milliseconds for dates, as browsers count.
+    """
 
     monitor: "Monitor"
-    rows: Any
-    time: Any
+    rows: npt.NDArray[Any]
+    when: npt.NDArray[Any]
     x: npt.NDArray[np.float64]
+    has_times: bool
     names: list[str]
     first: int
+
+    @classmethod
+    def take(cls, monitor: "Monitor", rows: Any, time: Any, names: Sequence[str] | None, first: int) -> Self:
+        """Take rows, and times or the name of their column, as `Monitor.update` does."""
+        rows, time = without_times(rows, time)
+        when = canvas.positions_or_times(len(rows), time, first=first)
+        given: Any = feature_names(rows) if names is None else names
+        rows = np.asarray(rows)
+        known = [f"feature {j}" for j in range(rows.shape[1])] if given is None else [str(name) for name in given]
+        is_dated = when.dtype.kind == "M"
+        x = (when.astype("M8[us]").astype(np.int64) / 1000.0) if is_dated else when.astype(np.float64)
+        return cls(monitor, rows, when, x, time is not None, known, first)
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether rows have dates."""
+        return self.when.dtype.kind == "M"
+
+    def write_ends(self) -> str:
+        """Write the times of the first and the last row."""
+        if not len(self.when):
+            return ""
+        if self.is_dated:
+            begin, end = np.datetime_as_string(self.when[[0, -1]], unit="s")
+            return f"{begin} to {end}. ".replace("T", " ")
+        what = "" if self.has_times else "row "
+        return f"{what}{self.when[0]:,} to {what}{self.when[-1]:,}. "
 
     def find(self, feature: str | int) -> int:
         """Return the column of a feature of an event."""
@@ -49,21 +81,21 @@ class _Stream(NamedTuple):
     def span_of(self, event: Event) -> tuple[int, int] | None:
         """Return the rows of an event, or None if some are missing."""
         begin, end = event.start - self.first, event.end - self.first
-        return (begin, end) if 0 <= begin < end <= len(self.x) else None
+        return (begin, end) if 0 <= begin < end <= len(self.rows) else None
 
     def expect(self, event: Event) -> list[Facts]:
         """Return, for the first features of an event, their column and the range that was expected around it."""
         if (span := self.span_of(event)) is None:
             return []
         shown = slice(max(span[0] - _AROUND, 0), min(span[1], span[0] + _MOST_OF_EVENT) + _AROUND)
-        times = None if self.monitor.period is None or self.time is None else np.asarray(self.time)[shown]
+        times = self.when[shown] if self.monitor.period is not None and self.has_times else None
         stacked = self.monitor.stack(self.rows[shown], first=self.first + shown.start, time=times)
-        panels = []
+        x, panels = self.x[shown].tolist(), []
         for cause in event.features[:_PANELS]:
             column, part = self.find(cause.feature), stacked.copy()
             part[:, column] = np.nan
             _, low, high = self.monitor.model.expected(part, column).T
-            panels.append({"column": column, "x": self.x[shown].tolist(), "low": _list(low), "high": _list(high)})
+            panels.append({"column": column, "x": x, "low": _list(low), "high": _list(high)})
         return panels
 
 
@@ -92,8 +124,8 @@ def write_report(
         The file, which is replaced whole or not at all.
     rows : array-like of shape (n, d)
         Rows of the stream. Extremes of stretches are drawn, and beside the first 30 events every row.
-    time : array-like of shape (n,), optional
-        Times of the rows; their positions if None.
+    time : array-like of shape (n,) or str, optional
+        Times of the rows, or their column in a table; positions are drawn if None.
     rarity : array-like of shape (n,), optional
         Rarities of the rows, as `Monitor.update` returns them; drawn above the sensors.
     first : int
@@ -136,53 +168,46 @@ def write_report(
         from bokeh.resources import Resources
     except ModuleNotFoundError as error:
         raise ImportError(f'pages of events need {error.name}; pip install "streamkpca[report]"') from error
-    n = len(rows)
-    when = canvas.positions_or_times(n, time, first=first)
+    stream = _Stream.take(monitor, rows, time, names, first)
     if rarity is not None:
-        canvas.check_count(rarity, n, "rarities")
+        canvas.check_count(rarity, len(stream.rows), "rarities")
     report = report or monitor.report()
-    known = feature_names(rows) if names is None else names
-    names = [f"feature {j}" for j in range(np.shape(rows)[1])] if known is None else [str(name) for name in known]
-    is_date = when.dtype.kind == "M"
-    x = when.astype("M8[us]").astype(np.int64) / 1000.0 if is_date else when.astype(np.float64)
-    stream = _Stream(monitor, rows, time, x, names, first)
     drawn = [line.events[line.worst] for line in report.lines[:_MOST_EVENTS]]
-    edges = _choose_edges(n, [span for event in drawn if (span := stream.span_of(event))])
-    columns = _choose_columns(stream, drawn)
-    series = {f"s{j}": _find_extremes(np.asarray(rows)[:, j], edges) for j in columns}
-    events: list[Facts] = [
-        {
-            "span": None if (span := stream.span_of(event)) is None else [x[span[0]], x[span[1] - 1]],
-            "text": report.write(report.describe(line.worst, line.events)),
-            "commands": [f"{command} --{verb} {line.worst}" for verb in ("accept", "confirm") if command],
-            "panels": stream.expect(event) if event in drawn else [],
-        }
-        for line in report.lines[:_MOST_LINES]
-        for event in [line.events[line.worst]]
-    ]
+    edges = _choose_edges(len(stream.rows), [span for event in drawn if (span := stream.span_of(event))])
+    series = {f"s{j}": _find_extremes(stream.rows[:, j], edges) for j in _choose_columns(stream, drawn)}
     top = None if rarity is None else _find_extremes(np.asarray(rarity), edges)
-    shown = _draw(x[edges].repeat(2), series, top, names, [one["span"] for one in events if one["span"]], is_date)
-    script, figures = components(shown)
-    ends = f"{_write_when(when[0])} to {_write_when(when[-1])}. " if n else ""
-    learned = f"{ends}{report.n_rows:,} rows, of which the model knows {report.n_learned:,}."
+    events = [_describe(stream, report, line, command, k < _MOST_EVENTS) for k, line in enumerate(report.lines)]
+    spans = [event["span"] for event in events[:_MOST_LINES] if event["span"]]
+    script, figures = components(_draw(stream, edges, series, top, spans))
+    learned = f"{stream.write_ends()}{report.n_rows:,} rows, of which the model knows {report.n_learned:,}."
+    changes = [report.write(report.describe_change(change)) for change in report.changes]
     parts = {
         "TITLE": html.escape(title),
         "NOTES": "".join(f"<li>{html.escape(text)}</li>" for text in (learned, *notes)),
-        "CHANGES": "".join(
-            f"<pre>{html.escape(report.write(report.describe_change(one)))}</pre>" for one in report.changes
-        ),
+        "CHANGES": "".join(f"<pre>{html.escape(text)}</pre>" for text in changes),
         "TABLE": report.write_table(_MOST_LINES),
         "RESOURCES": Resources(mode="inline", components=["bokeh"]).render(),
         "FIGURES": figures,
         "SCRIPT": script,
         "PANELS": str(_PANELS),
-        "NAMES": _in_script(names),
-        "EVENTS": _in_script(events),
+        "NAMES": _in_script(stream.names),
+        "EVENTS": _in_script(events[:_MOST_LINES]),
     }
     page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
     page = re.sub("@@([A-Z]+)@@", lambda match: parts[match[1]], page)
     with replace_file(path, mode=SHARED) as file:
         file.write(page.encode())
+
+
+def _describe(stream: _Stream, report: Report, line: ReportLine, command: str | None, is_drawn: bool) -> Facts:
+    """Return what the page shows once a line of the table is chosen."""
+    event, span = line.events[line.worst], stream.span_of(line.events[line.worst])
+    return {
+        "span": None if span is None else [stream.x[span[0]], stream.x[span[1] - 1]],
+        "text": report.write(report.describe(line.worst, line.events)),
+        "commands": [f"{command} --{verb} {line.worst}" for verb in ("accept", "confirm") if command],
+        "panels": stream.expect(event) if is_drawn else [],
+    }
 
 
 def _choose_edges(n: int, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.intp]:
@@ -216,19 +241,20 @@ def _in_script(value: Any) -> str:
     return json.dumps(value).replace("<", "\\u003c")
 
 
-def _draw(x: Any, series: Facts, rarity: Any, names: list[str], spans: list[list[float]], is_date: bool) -> Any:
+def _draw(stream: _Stream, edges: npt.NDArray[np.intp], series: Facts, rarity: Any, spans: list[list[float]]) -> Any:
     """Draw rarities, and panels that the page fills with the sensors of the event that is chosen."""
     from bokeh.layouts import column
     from bokeh.models import ColumnDataSource, CustomJS, Range1d, WheelZoomTool
     from bokeh.models.annotations import BoxAnnotation
     from bokeh.plotting import figure
 
+    x = stream.x[edges].repeat(2)
     limits = (float(x[0]), float(x[-1])) if len(x) else (0.0, 1.0)
     span = Range1d(start=limits[0], end=limits[1], bounds=limits, name="span")
     options: Facts = {
         "sizing_mode": "stretch_width",
         "height": 200,
-        "x_axis_type": "datetime" if is_date else "linear",
+        "x_axis_type": "datetime" if stream.is_dated else "linear",
         "x_range": span,
         "window_axis": "x",
         "tools": "xpan,xbox_zoom,reset",
@@ -243,7 +269,7 @@ def _draw(x: Any, series: Facts, rarity: Any, names: list[str], spans: list[list
     first = [int(name[1:]) for name in series]
     for k in range(_PANELS):
         column_of_k = first[k] if k < len(first) else None
-        title = "" if column_of_k is None else names[column_of_k]
+        title = "" if column_of_k is None else stream.names[column_of_k]
         values = np.full(len(x), np.nan) if column_of_k is None else series[f"s{column_of_k}"]
         panel = figure(name=f"panel{k}", title=title, visible=column_of_k is not None, **options)
         band = ColumnDataSource({"x": [], "low": [], "high": []}, name=f"band{k}")
@@ -262,9 +288,3 @@ def _draw(x: Any, series: Facts, rarity: Any, names: list[str], spans: list[list
                 BoxAnnotation(left=begin, right=end, fill_color=canvas.EVENT, line_color=canvas.EVENT, level="underlay")
             )
     return column(figures, sizing_mode="stretch_width")
-
-
-def _write_when(when: Any) -> str:
-    if isinstance(when, np.datetime64):
-        return str(when.astype("M8[s]")).replace("T", " ")
-    return f"row {when:,}" if isinstance(when, np.integer) else f"{when:,}"

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from streamkpca.monitoring import Monitor
@@ -49,6 +50,24 @@ def test_page_holds_events_and_asks_no_server(tmp_path):
     with pytest.raises(ValueError, match="expected 3000 rarities"):
         write_report(monitor, path, rows=rows, rarity=[1.0])
     assert path.read_text(encoding="utf-8") == page
+
+
+def test_tables_are_drawn_over_their_times(tmp_path):
+    monitor, rows, _ = watched()
+    when = pd.date_range("2026-05-01", periods=3000, freq="min")
+    table = pd.DataFrame(rows, columns=["a", "b", "c", "d"]).assign(when=when)
+    monitor = Monitor()
+    monitor.update(table, time="when")
+    path = tmp_path / "report.html"
+    write_report(monitor, path, rows=table, time="when")
+    page = path.read_text(encoding="utf-8")
+    assert "<li>2026-05-01 00:00:00 to 2026-05-03 01:59:00. 3,000 rows, of which" in page
+    assert 'names = ["a", "b", "c", "d"]' in page
+    events = json.loads(re.search(r"events = (\[.*\]);", page)[1])
+    fault = when[2500].value / 1e6
+    assert any(one["span"] is not None and 0 <= one["span"][0] - fault < 20 * 60_000.0 for one in events)
+    write_report(monitor, path, rows=table.set_index("when"))
+    assert json.loads(re.search(r"events = (\[.*\]);", path.read_text(encoding="utf-8"))[1]) == events
 
 
 def test_long_streams_have_short_pages(tmp_path):
