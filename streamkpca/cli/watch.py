@@ -237,7 +237,7 @@ def _list_results(tables: Sequence[Table], table: Table, batch: Batch, record: M
     columns["row"] = batch.rows
     # The first names of times: all lines have the same columns.
     if time := next(filter(None, (one.reading.time for one in tables)), None):
-        missing = np.full(len(batch.rows), np.datetime64("NaT"))
+        missing = np.full(len(batch.rows), np.datetime64("NaT", "ns"))
         columns[" ".join(time)] = missing if batch.times is None else batch.times
     if batch.labels is not None:
         columns["label"] = batch.labels

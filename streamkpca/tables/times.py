@@ -196,8 +196,10 @@ def read_times(columns: Sequence[Any], form: str) -> tuple[Times, bool]:
     fraction = compute.utf8_rpad(found.field(part), 9, "0").cast(pyarrow.int64()) if part else 0
     zone = look_up("z", _minutes_ahead, 0)
     seconds = (hour * 3600 + (minute - zone) * 60 + second).astype("m8[s]")
-    times = days.astype("M8[ns]") + seconds + np.asarray(fraction).astype("m8[ns]")
     is_known &= (days >= _YEARS[0]) & (days < _YEARS[1])
+    # Other days have no nanoseconds.
+    days = np.where(is_known, days, np.datetime64(0, "D"))
+    times = days.astype("M8[ns]") + seconds + np.asarray(fraction).astype("m8[ns]")
     zones = compute.not_equal(found.field("z"), "").to_numpy(zero_copy_only=False) if "z" in names else np.zeros(1)
     return np.where(is_known, times, _MISSING), bool(2 * np.count_nonzero(zones) > is_known.sum())
 
