@@ -33,6 +33,7 @@ HERE = Path(__file__).parent
 # Folders and files whose tests are left out unless `-m` asks for them.
 MARKS = {
     "faults": "faults",
+    "cli/test_processes.py": "faults",
     "docs": "documents",
     "experiments/test_experiments.py": "documents",
     "experiments/test_experiments_digits.py": "documents",
