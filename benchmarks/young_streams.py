@@ -12,6 +12,9 @@ first 2,048 rows.
 `StreamingKernelPCA` has default settings, with atoms that move and with atoms that are rows. The pair is scikit-learn's
 Nystroem, fitted to the first rows, and IncrementalPCA(10), in batches of the size that is fastest here. **Greedy** is
 `ApproximateKernelPCA(atoms="rows")` of all rows so far, up to 10,000.
+
+**At equal quality** the budgets of both vary, and seconds are compared for the same energy left out: those of the pair
+are interpolated, between logarithms, at the energy that our atoms leave. Its rows are drawn three times; means.
 """
 
 import copy
@@ -36,6 +39,11 @@ N_APART, N_SETTLING = 2000, 2048
 # Sizes of the pair's batches that are tried.
 BATCHES = (256, 1024, 4096, 16_384)
 RIDGE = 1e-10
+# At equal quality: the lengths of streams, our budgets, those of the pair, and how often its rows are drawn.
+LENGTHS = {"whole": (10_000, 100_000), "quick": (10_000,), "tiny": (2500,)}
+BUDGETS = {"whole": (64, 96, 128, 192, 256), "quick": (64, 128, 256), "tiny": (8, 16)}
+PAIRS = {"whole": (64, 128, 256, 512, 1024), "quick": (64, 128, 256, 512), "tiny": (8, 16, 64)}
+DRAWS = 3
 
 
 class Case(NamedTuple):
@@ -132,11 +140,11 @@ class Ours:
 class Pair:
     """Nystroem, fitted to the first rows, and IncrementalPCA of its features."""
 
-    def __init__(self, kernel: RBF, case: Case, batch: int) -> None:
+    def __init__(self, kernel: RBF, case: Case, batch: int, seed: int = 0) -> None:
         from sklearn.decomposition import IncrementalPCA
         from sklearn.kernel_approximation import Nystroem
 
-        self._features = Nystroem(gamma=kernel.gamma, n_components=case.atoms, random_state=0)
+        self._features = Nystroem(gamma=kernel.gamma, n_components=case.atoms, random_state=seed)
         self._pca, self._batch = IncrementalPCA(10), batch
 
     def learn(self, rows: Array) -> None:
@@ -184,13 +192,42 @@ def follow(case: Case, marks: list[int]) -> list[Figures]:
     return lines
 
 
+def compare_at_equal_quality(case: Case, n: int, size: str) -> list[Figures]:
+    """Learn the first n rows with several budgets, and find what the pair takes to leave as little."""
+    case = case._replace(rows=case.rows[:n])
+    kernel, apart = RBF().settled(case.rows[:N_SETTLING]), case.hold_apart(n)
+    batch = choose_batch(kernel, case)
+
+    def try_budget(make: Callable[[Case], Any], atoms: int) -> tuple[float, float]:
+        method = make(case._replace(atoms=atoms))
+        seconds = time_call(method.learn, case.rows)[0]
+        return seconds, measure_left(kernel, method.read_atoms(), apart)
+
+    draws = [
+        [try_budget(lambda one, seed=seed: Pair(kernel, one, batch, seed), atoms) for seed in range(DRAWS)]
+        for atoms in PAIRS[size]
+    ]
+    seconds, left = np.log(np.mean(draws, axis=1)).T
+    lines = []
+    for atoms in BUDGETS[size]:
+        ours, ours_left = try_budget(lambda one: Ours(kernel, one, "moved"), atoms)
+        # The pair leaves less the more rows it has.
+        is_reached = left[-1] <= np.log(ours_left) <= left[0]
+        pair = float(np.exp(np.interp(np.log(ours_left), left[::-1], seconds[::-1]))) if is_reached else None
+        lines.append({"n": n, "atoms": atoms, "left": ours_left, "seconds": ours, "pair": pair})
+    return lines
+
+
 def measure(size: str, data: Path | None) -> Figures:
-    """Follow every stream."""
-    streams = {}
+    """Follow every stream, and those that do not drift with several budgets."""
+    streams, equal = {}, {}
     for name, case in make_cases(size, data).items():
         marks = [*(mark for mark in MARKS[size] if mark < len(case.rows)), len(case.rows)]
         streams[name] = follow(case, marks)
-    return {"streams": streams}
+        if case.half_life is None and is_installed("sklearn"):
+            lengths = [n for n in LENGTHS[size] if n <= len(case.rows)]
+            equal[name] = [line for n in lengths for line in compare_at_equal_quality(case, n, size)]
+    return {"streams": streams, "equal": equal}
 
 
 COLUMNS = {
@@ -208,7 +245,20 @@ def describe(figures: Figures) -> str:
         for line in lines:
             cells = [line.get(column) for column in COLUMNS]
             rows.append([name, line["n"], *(f"{c['seconds']:.2f} s, {c['left']:.4f}" if c else "-" for c in cells)])
-    return make_table(["stream", "rows", *COLUMNS.values()], rows)
+    table = make_table(["stream", "rows", *COLUMNS.values()], rows)
+    equal = [
+        [name, line["n"], line["atoms"], f"{line['left']:.4f}", f"{line['seconds']:.2f} s", *_write_pair(line)]
+        for name, lines in figures["equal"].items()
+        for line in lines
+    ]
+    heads = ["stream", "rows", "atoms", "energy left out", "seconds", "of the pair for as little", "ours / pair"]
+    return f"{table}\n\nAt equal quality:\n\n{make_table(heads, equal)}"
+
+
+def _write_pair(line: Figures) -> list[str]:
+    if line["pair"] is None:
+        return ["not reached", "-"]
+    return [f"{line['pair']:.2f} s", f"{line['seconds'] / line['pair']:.2f}"]
 
 
 if __name__ == "__main__":

@@ -168,6 +168,8 @@ CLAIMS = {
         *(line["moved"]["left"] < 1.0 and line["rows"]["left"] < 1.0 for lines in found["streams"].values()
           for line in lines),
         found["streams"]["generated"][-1]["moved"]["left"] < 0.95 * found["streams"]["generated"][-1]["greedy"]["left"],
+        [(line["n"], line["atoms"]) for line in found["equal"]["generated"]] == [(2500, 8), (2500, 16)],
+        all(line["pair"] is None or line["pair"] > 0.0 for line in found["equal"]["generated"]),
     ],
     "settled_streams": lambda found: [
         size["rows_per_second"] >= size["with_all"] > 1000.0 and size["pieces"] > 1.0 for size in found["sizes"]
