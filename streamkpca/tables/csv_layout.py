@@ -254,12 +254,16 @@ def _find_rows(
 
 
 def _find_first(cells: Sequence[list[str]], is_row: Sequence[bool], is_next: Sequence[bool], width: int) -> int:
-    """Find the first row: below names of all columns if neither a gap nor units follow, or with others after it."""
+    """Find the first row: below names of all columns, or with others after it.
+
+    Numbers of columns below names are no row, if names go on below them, or names and units above and a gap below.
+    """
     are_names = [len(one) == width > 1 and not any(is_typed(cell) or is_missing(cell) for cell in one) for one in cells]
     for i in range(len(cells)):
-        is_below = i > 0 and are_names[i - 1] and is_next[i - 1] and is_next[i] and not are_names[i + 1]
+        is_below = i > 0 and are_names[i - 1] and is_next[i - 1]
+        are_numbers = are_names[i + 1] if is_next[i] else i > 1 and are_names[i - 2]
         is_run = i + _RUN <= len(cells) and all([*is_row[i : i + _RUN], *is_next[i : i + _RUN - 1]])
-        if is_row[i] and (is_below or is_run):
+        if is_row[i] and (is_run or (is_below and not are_numbers)):
             return i
     return [*is_row, True].index(True)
 

@@ -32,7 +32,7 @@ for args, code, answer in json.loads(sys.stdin.read()):
     assert not heavy, (args, heavy)
 """
 USAGE_ERRORS = {
-    "fit x.csv --max-atom 3": "No such option '--max-atom'",
+    "fit x.csv --max-atom 3": "No such option",
     "fit": "Missing argument 'FILE...'",
     "fit x.csv --max-atoms many": "expected N|none but got 'many'",
     "fit x.csv --max-atoms 0": "max_atoms must be at least 1, got 0",

@@ -37,7 +37,9 @@ class Spans:
     def __call__(self, weights):
         active = self.features[weights > 0.0]
         self.trials.append((len(active), self.loss(active)))
-        return np.linalg.svd(active, full_matrices=False)[2][: np.linalg.matrix_rank(active)]
+        # numpy 2.2 finds no rank of no rows.
+        rank = np.linalg.matrix_rank(active) if len(active) else 0
+        return np.linalg.svd(active, full_matrices=False)[2][:rank]
 
     def loss(self, active):
         projector = np.linalg.pinv(active) @ active

@@ -11,8 +11,8 @@ from streamkpca.monitoring import Monitor
 SETTINGS = {"n_components": 3, "kernel": RBF(0.01), "max_atoms": 24, "block_size": 64, "random_state": 0}
 
 
-ROWS = sp.random_array((300, 200), density=0.05, rng=np.random.default_rng(0), format="csr")
-ROWS.data = np.ceil(5.0 * ROWS.data)
+RANDOM = np.random.default_rng(0)
+ROWS = sp.csr_array(np.where(RANDOM.random((300, 200)) < 0.05, RANDOM.integers(1, 6, (300, 200)), 0.0))
 
 
 @pytest.mark.parametrize("form", [sp.csr_array, sp.csc_matrix, sp.coo_array, sp.lil_matrix])

@@ -161,6 +161,8 @@ def test_rows_of_a_pipe_come_before_the_next_is_written(monkeypatch):
 )
 @example(rows=["1,2", "1,2", "5"], n_rows=3)
 @example(rows=["5", "1,2", "1,2", "1,2", "1,2"], n_rows=1)
+@example(rows=["", "1,2", "1,2", "1,2"], n_rows=1)
+@example(rows=["", "10,", "10,", "10,", "oops,9"], n_rows=1)
 def test_bad_rows_are_left_out_and_good_ones_keep_their_lines(rows, n_rows):
     lines = ["x,y", "0,0", *rows]
     kept = [i for i, line in enumerate(lines, 1) if line in ("0,0", "1,2", "3,4")]
