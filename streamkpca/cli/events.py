@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import nlargest
+from os.path import exists
 from typing import Any
 
 import click
@@ -79,7 +80,7 @@ class Found:
     """What a monitor finds in tables, told by their rows, times and columns."""
 
     def __init__(self, monitor: Monitor, tables: Sequence[Table], *, draws: bool) -> None:
-        self.monitor, self.tables, self.n_rows, self.n_alarms = monitor, tables, 0, 0
+        self.monitor, self.tables, self.n_rows, self.n_alarms, self.n_declared = monitor, tables, 0, 0, 0
         self.places = FilePlaces(tables)
         self.changes: list[Change] = []
         self._machine = {} if tables[0].key is None else {"machine": tables[0].key}
@@ -102,6 +103,7 @@ class Found:
         rows = batch.numbers if self.monitor.n_rows_ else table.name_columns(batch.numbers)
         record = self._update(rows, self._sort_times(table, batch), min(n_healthy, len(batch.rows)))
         self.n_rows += len(batch.rows)
+        self.n_declared += min(n_healthy, len(batch.rows))
         self.n_alarms += int(record.is_alarm.sum())
         if self._draws or batch.labels is not None:
             self._records.append(record)
@@ -281,14 +283,15 @@ def list_events(monitor: Monitor) -> list[str]:
     return [describe(events[number], number) for number in [*listed, *judged]]
 
 
-def write_page(found: Found, path: str, model: str | None) -> None:
+def write_page(found: Found, path: str, model: str | None, by: tuple[str, str | None] | None) -> None:
     """Write the events as a page for a browser, with how the file is read and the command that judges an event."""
     first, latest = found.list_latest()
     table, files = found.tables[0], [one.path for one in found.tables]
-    notes = [f"{found.n_alarms:,} rows were alarms, in {write_count(found.n_events, 'event')}."]
+    notes = [f"{write_count(found.n_alarms, 'alarm')} in {write_count(found.n_events, 'event')}."]
     notes += [f"{name}: {text}" for name, text in describe_look(table).items() if text]
     if model is None:
         notes.append("To say of an event that it was fine, or a fault, watch with a model that is saved: --model FILE.")
+    whose = ["--by", "=".join(filter(None, by))] if by else []
     plots.write_report(
         found.monitor,
         path,
@@ -298,7 +301,8 @@ def write_page(found: Found, path: str, model: str | None) -> None:
         report=found.report(),
         title=", ".join([*files, *filter(None, [table.key])]),
         notes=notes,
-        command=model and write_line(["watch", *files, "--model", model]),
+        # What comes by a pipe does not come again.
+        command=write_line(["watch", *files, *whose, "--model", model]) if model and all(map(exists, files)) else None,
     )
 
 

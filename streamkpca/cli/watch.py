@@ -157,7 +157,7 @@ def _go_through(
             if tells and (as_json or follows):
                 _tell_news(found, live=follows, as_json=as_json)
             if page and follows and found.has_news():
-                write_page(found, page, keeper.path)
+                write_page(found, page, keeper.path, options["by"])
             keeper.note(table, batch)
         if found.n_rows:
             keeper.save()
@@ -167,8 +167,9 @@ def _go_through(
     if plot and found.n_rows:
         _write_picture(found.draw(), plot)
     if page and found.n_rows:
-        write_page(found, page, keeper.path)
-    for what, name in (("Picture", plot), ("Report", page), ("Results", options["save"]), ("Model", keeper.path)):
+        write_page(found, page, keeper.path, options["by"])
+    drawn = (("Picture", plot), ("Report", page)) if found.n_rows else ()
+    for what, name in (*drawn, ("Results", options["save"]), ("Model", keeper.path)):
         if tells and name and not as_json:
             click.echo(f"{what}: {name}")
     signals.leave_if_stopped(f"after {found.n_rows:,} rows")
@@ -277,6 +278,8 @@ def _conclude(found: Found, *, as_json: bool, follows: bool) -> None:
     elif facts["threshold"] is None:
         why = f"these begin once 64 rows are learned{' and one period has passed' if monitor.period else ''}"
         print_warning(f"no alarms yet: {why}")
+    elif found.n_declared == n:
+        print_warning(f"all {n:,} rows were declared healthy (--healthy-until), so none was judged")
     elif not found.changes and n_alarms > n * _MANY_ALARMS:
         learned = {"none": "let the monitor learn (not --learn none)", "normal": "learn them all (--learn all)"}
         remedy = f"if these rows are normal, {learned.get(monitor.learn, 'raise --quantile')}"

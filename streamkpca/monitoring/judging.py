@@ -94,7 +94,8 @@ class Scorer(NamedTuple):
         """
         names: list[str | int] = [*(state.names or range(state.n_features))]
         features = np.array([names.index(cause.feature) for cause in causes], dtype=np.intp)
-        if state.views.relation is None or not 0 < 2 * len(features) <= state.n_features:
+        is_outside = any(not cause.low <= cause.value <= cause.high for cause in causes)
+        if state.views.relation is None or not is_outside or 2 * len(features) > state.n_features:
             return "place"
         mended = rows.copy()
         mended[:, features] = healthy.compare(rows, features)[0]

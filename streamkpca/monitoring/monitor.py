@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamkpca._core.arrays import Array, Flags
+from streamkpca._core.arrays import Array, Flags, Names
 from streamkpca._core.concurrency import replace_fields
 from streamkpca._core.parameters import check_integer, show
-from streamkpca.errors import RowError, name_errors
+from streamkpca.errors import RowError, name_errors, require
 from streamkpca.kernels import RBF
 from streamkpca.models._protocol import explain_unknown_arguments
 from streamkpca.models.saving import SavedWithModel
@@ -553,6 +553,28 @@ class Monitor(SavedWithModel[MonitorState]):
                 raise ValueError("its model has another number of features")
             monitor._state = replace_fields(state, model=learned or State.begin(monitor.model.settings(), width))
         return monitor
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features of the rows.
+
+        >>> Monitor().fit(np.random.default_rng(0).normal(size=(200, 3))).n_features_in_
+        3
+        """
+        return require(self._state, type(self).__name__, "n_features_in_").n_features
+
+    @property
+    def feature_names_in_(self) -> Names:
+        """Names of the features, if the first rows came with names.
+
+        >>> import pandas
+        >>> Monitor().fit(pandas.DataFrame(np.eye(200)[:, :2], columns=["flow", "heat"])).feature_names_in_
+        array(['flow', 'heat'], dtype=object)
+        """
+        names = require(self._state, type(self).__name__, "feature_names_in_").names
+        if names is None:
+            raise AttributeError("Monitor has no feature_names_in_: its first rows came without column names")
+        return np.array(names, dtype=object)
 
     @property
     def events_(self) -> list[Event]:

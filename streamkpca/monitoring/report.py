@@ -223,8 +223,11 @@ class Report:
     def __str__(self) -> str:
         together = ", similar ones together" if len(self.lines) < self._n_listed else ""
         kinds = {line.events[line.worst].kind for line in self.lines}
-        order = ", the rarest first" if len(self.lines) > 1 else ""
-        order = ", broken relations first, then the rarest" if len(kinds) > 1 else order
+        order = ", the strongest first" if len(self.lines) > 1 else ""
+        if self.lines and self.lines[0].events[self.lines[0].worst].kind == "relation" and len(kinds) > 1:
+            order = ", broken relations first, then the strongest"
+        if len({line.is_early for line in self.lines}) > 1:
+            order += ", early ones last"
         texts = [f"{write_count(self.n_rows, 'row')}: {write_count(self._n_listed, 'event')}{together}{order}"]
         shown = self.lines[:SHOWN_LINES]
         texts += [self.write(self.describe(line.worst, line.events)) for line in shown]
@@ -334,7 +337,7 @@ class Report:
     def _write_deviation(self, cause: Facts) -> str:
         is_usual = cause["low"] <= cause["value"] <= cause["high"]
         since = "in line with the others" if is_usual else f"{cause['direction']} since {self._when(cause, 'since')}"
-        if words := cause.get("words"):
+        if (words := cause.get("words")) and (cause["value"] > 0.5) != (cause["expected"] > 0.5):
             return f"{words[cause['value'] > 0.5]}, expected {words[cause['expected'] > 0.5]}, {since}"
         value, expected, low, high = write_numbers(cause)
         return f"{value}, expected {expected} ({low} to {high}), {since}"

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamkpca._core.files import SHARED, FileName, replace_file
+from streamkpca._core.parameters import check_integer
 from streamkpca.errors import name_errors
 from streamkpca.monitoring.events import Event
 from streamkpca.monitoring.report import Facts, Report, ReportLine
 from streamkpca.plots import canvas
-from streamkpca.rows.times import without_times
-from streamkpca.rows.validation import feature_names
+from streamkpca.rows.times import as_times, without_times
+from streamkpca.rows.validation import check_parts
 
 if TYPE_CHECKING:
     from streamkpca.monitoring import Monitor
@@ -48,16 +49,25 @@ class _Stream(NamedTuple):
     first: int
 
     @classmethod
-    def take(cls, monitor: "Monitor", rows: Any, time: Any, names: Sequence[str] | None, first: int) -> Self:
+    def take(cls, monitor: "Monitor", rows: Any, time: Any, names: Sequence[str] | None, first: int | None) -> Self:
         """Take rows, and times or the name of their column, as `Monitor.update` does."""
         rows, time = without_times(rows, time)
-        when = canvas.positions_or_times(len(rows), time, first=first)
-        given: Any = feature_names(rows) if names is None else names
-        rows = np.asarray(rows)
-        known = [f"feature {j}" for j in range(rows.shape[1])] if given is None else [str(name) for name in given]
+        n, d, learned = len(rows), monitor.n_features_in_, getattr(monitor, "feature_names_in_", None)
+        first = monitor.n_rows_ - n if first is None else check_integer("first", first, least=0)
+        if not 0 <= first <= monitor.n_rows_ - n:
+            raise ValueError(
+                f"expected rows among the {monitor.n_rows_:,} of the monitor but got {n:,} from row {first:,} on; pass "
+                "rows that it has judged, and first= if they are not the latest"
+            )
+        checked = check_parts(rows, d, learned, finite=False)
+        known = [f"feature {j}" for j in range(d)] if learned is None else [str(name) for name in learned]
+        known = known if names is None else [str(name) for name in names]
+        if len(known) != d:
+            raise ValueError(f"expected {d} names, one for each feature, but got {len(known)}")
+        when = np.arange(first, first + n) if time is None else as_times(time, n, None)[0]
         is_dated = when.dtype.kind == "M"
         x = (when.astype("M8[us]").astype(np.int64) / 1000.0) if is_dated else when.astype(np.float64)
-        return cls(monitor, rows, when, x, time is not None, known, first)
+        return cls(monitor, checked[0:n], when, x, time is not None, known, first)
 
     @property
     def is_dated(self) -> bool:
@@ -76,7 +86,9 @@ class _Stream(NamedTuple):
 
     def find(self, feature: str | int) -> int:
         """Return the column of a feature of an event."""
-        return self.names.index(feature) if isinstance(feature, str) else feature
+        if isinstance(feature, int):
+            return feature
+        return [*self.monitor.feature_names_in_].index(feature)
 
     def span_of(self, event: Event) -> tuple[int, int] | None:
         """Return the rows of an event, or None if some are missing."""
@@ -107,7 +119,7 @@ def write_report(
     rows: Any,
     time: npt.ArrayLike | None = None,
     rarity: npt.ArrayLike | None = None,
-    first: int = 0,
+    first: int | None = None,
     names: Sequence[str] | None = None,
     report: Report | None = None,
     title: str = "Report",
@@ -128,8 +140,8 @@ def write_report(
         Times of the rows, or their column in a table; positions are drawn if None.
     rarity : array-like of shape (n,), optional
         Rarities of the rows, as `Monitor.update` returns them; drawn above the sensors.
-    first : int
-        Position in the stream of the first of these rows.
+    first : int, optional
+        Position in the stream of the first of these rows; by default they are the latest.
     names : sequence of str, optional
         Names of the features, by default those of the columns of the rows.
     report : Report, optional
@@ -146,7 +158,7 @@ def write_report(
     ImportError
         Bokeh is not installed.
     ValueError
-        There is not one time or one rarity a row.
+        There is not one time or one rarity a row, or the monitor has not judged so many rows, or rows of such names.
 
     Examples
     --------
@@ -179,7 +191,9 @@ def write_report(
     events = [_describe(stream, report, line, command, k < _MOST_EVENTS) for k, line in enumerate(report.lines)]
     spans = [event["span"] for event in events[:_MOST_LINES] if event["span"]]
     script, figures = components(_draw(stream, edges, series, top, spans))
-    learned = f"{stream.write_ends()}{report.n_rows:,} rows, of which the model knows {report.n_learned:,}."
+    learned = (
+        f"{stream.write_ends()}{report.n_rows:,} rows were judged; the model has learned {report.n_learned:,} in all."
+    )
     changes = [report.write(report.describe_change(change)) for change in report.changes]
     parts = {
         "TITLE": html.escape(title),

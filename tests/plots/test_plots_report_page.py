@@ -61,13 +61,38 @@ def test_tables_are_drawn_over_their_times(tmp_path):
     path = tmp_path / "report.html"
     write_report(monitor, path, rows=table, time="when")
     page = path.read_text(encoding="utf-8")
-    assert "<li>2026-05-01 00:00:00 to 2026-05-03 01:59:00. 3,000 rows, of which" in page
+    assert "<li>2026-05-01 00:00:00 to 2026-05-03 01:59:00. 3,000 rows were judged" in page
     assert 'names = ["a", "b", "c", "d"]' in page
     events = json.loads(re.search(r"events = (\[.*\]);", page)[1])
     fault = when[2500].value / 1e6
     assert any(one["span"] is not None and 0 <= one["span"][0] - fault < 20 * 60_000.0 for one in events)
     write_report(monitor, path, rows=table.set_index("when"))
     assert json.loads(re.search(r"events = (\[.*\]);", path.read_text(encoding="utf-8"))[1]) == events
+
+
+def test_rows_are_checked_as_update_checks_them(tmp_path):
+    _, rows, _ = watched()
+    path, table = tmp_path / "report.html", pd.DataFrame(rows, columns=["a", "b", "c", "d"])
+    named = Monitor().fit(table[:1000])
+    named.update(table[1000:])
+    # The latest rows, unless `first` says which.
+    write_report(named, path, rows=table[2000:])
+    assert "<li>row 2,000 to row 2,999." in path.read_text(encoding="utf-8")
+    write_report(named, path, rows=rows[1000:1500], first=1000)
+    assert 'names = ["a", "b", "c", "d"]' in path.read_text(encoding="utf-8")
+    page = path.read_bytes()
+    time = np.arange(3000)[::-1]
+    for given, message in (
+        ({"rows": table, "first": 5}, "expected rows among the 3,000 of the monitor"),
+        ({"rows": table[::2], "first": -5}, "first must be at least 0"),
+        ({"rows": table[list("dcba")]}, "columns"),
+        ({"rows": rows[:, 0]}, "expected a 2D array"),
+        ({"rows": rows, "names": ["a"]}, "expected 4 names"),
+        ({"rows": rows, "time": time}, "time"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            write_report(named, path, **given)
+    assert path.read_bytes() == page
 
 
 def test_long_streams_have_short_pages(tmp_path):
