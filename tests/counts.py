@@ -25,7 +25,7 @@ LIMITS = {
     "branches of a function": 36,
     "functions named by participles": 0,
     "lines of several constants": 0,
-    "tokens": 197_000,
+    "tokens": 197_500,
     "words to avoid": 0,
 }
 

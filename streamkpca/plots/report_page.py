@@ -158,7 +158,7 @@ def write_report(
     ImportError
         Bokeh is not installed.
     ValueError
-        There is not one time or one rarity a row, or the monitor has not judged so many rows, or rows of such names.
+        There is not one time or one rarity a row, or the monitor has judged fewer rows, or rows of other names.
 
     Examples
     --------
