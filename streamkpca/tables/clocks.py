@@ -164,8 +164,7 @@ def _may_be_time(column: Any, *, is_text: bool) -> bool:
 def _numbers_of_time(sample: Sample, columns: Collection[str]) -> Iterator[Found]:
     """Yield the columns of numbers that never fall, or never rise, and are times: since 1970, or by their names."""
     for name in columns:
-        cells = sample.cells[name]
-        if sample.forms[name] is None or pyarrow.types.is_timestamp(cells.type):
+        if sample.forms[name] is None:
             continue
         numbers = sample.numbers(name)
         known = numbers[~np.isnan(numbers)]
@@ -179,7 +178,7 @@ def _numbers_of_time(sample: Sample, columns: Collection[str]) -> Iterator[Found
             and (unit not in DAYS or TIME_NAME.match(name) or name.lower() in DAYS)
         )
         if unit := next(units, None):
-            yield (name,), unit, read_times([cells], unit)[0]
+            yield (name,), unit, read_times([sample.cells[name]], unit)[0]
         elif TIME_NAME.match(name) and known[-1] > known[0]:
             yield (name,), NUMBER, numbers
 

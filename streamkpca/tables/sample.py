@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow
 
 from streamkpca.tables.errors import TableError, list_names, short
 from streamkpca.tables.numbers import Floats, Form, find_forms, read_numbers
@@ -23,6 +24,9 @@ class Sample:
         part, mark = reader.sample(), reader.dialect.get("delimiter", ",")
         self.cells, self.n_rows, self.is_whole = part.cells, len(part.rows), reader.source.rereadable
         forms = find_forms([*self.cells.values()], delimiter=mark, decimal=decimal)
+        # Dates of a file with types are no numbers, and may be the time.
+        are_dates = [pyarrow.types.is_temporal(cells.type) for cells in self.cells.values()]
+        forms = [None if is_date else form for form, is_date in zip(forms, are_dates, strict=True)]
         self.forms = dict(zip(self.names, forms, strict=True))
         marks = {form.decimal for form in forms if form}
         if "delimiter" in reader.dialect and len(marks) == 1:

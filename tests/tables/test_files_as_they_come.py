@@ -7,9 +7,11 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 from test_tables_followed import Log
 
 from streamkpca.tables import Asked, Table, TableError
@@ -441,6 +443,20 @@ def test_a_day_of_a_meter_in_each_line_is_refused_with_the_page_that_has_a_scrip
     days = "".join(f"300,202605{day:02},{','.join(['1.5'] * 48)},A,,,,\n" for day in range(1, 9))
     with pytest.raises(TableError, match=r"a day of a meter in each line \(NEM12\).*docs/command.md"):
         opened(head + days)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_dates_of_a_file_with_types_are_its_times_and_other_dates_are_left_out(tmp_path, unit):
+    X, path = numbers(), tmp_path / "a.parquet"
+    times = (START + np.arange(len(X)) * TEN).astype(f"M8[{unit}]")
+    columns = {"when": times, "made": times - np.timedelta64(7, "D"), "day": times.astype("M8[D]")}
+    columns |= dict(zip("abc", X.T, strict=True))
+    parquet.write_table(pa.table(columns), path)
+    table = Table(str(path), Asked(looks=True, missing="marginal", on_bad_rows="skip"))
+    _, found, read_times = read(table)
+    assert (table.names, table.reading.time) == (("a", "b", "c"), ("when",))
+    np.testing.assert_array_equal(found, X)
+    np.testing.assert_array_equal(read_times, times)
 
 
 def test_tags_that_come_one_after_the_other_are_put_side_by_side():
