@@ -24,7 +24,8 @@ def find_sentinels(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
     >>> find_sentinels(np.array([20.0, 21.5, -999.0, 20.5, 19.0, 22.0, 21.0, 20.0, 19.5, 20.1, 20.2, 85.0, 85.0]))[:3]
     (-999.0, -9999.0, -99999.0)
     """
-    others = values[~np.isnan(values) & ~np.isin(values, _SENTINELS)]
+    # Some tables have very many columns of few rows.
+    others = values[~np.isnan(values) & ~np.isin(values, _SENTINELS)] if len(values) >= _LEAST else values[:0]
     if len(others) < _LEAST:
         return ()
     low, high = float(others.min()), float(others.max())

@@ -21,7 +21,7 @@ from streamkpca.tables import Asked, Table, TableError
 
 N_CHANGES = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 60
 # Memory beside that of the process, and seconds for one file.
-MOST_BYTES, LONGEST = 600 * 2**20, 60
+MOST_BYTES, LONGEST = 600 * 2**20, 150
 # What a refusal must not hold: words of libraries and of Python that tell the user nothing.
 FOREIGN = ("object has no", "NoneType", "bad_alloc", "must be str", "Error(", "Traceback", "<class", "0x7f")
 # Sizes that are claimed: none, one too many, as many as a small field holds, more than any memory.
