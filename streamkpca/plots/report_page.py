@@ -188,8 +188,9 @@ def write_report(
     edges = _choose_edges(len(stream.rows), [span for event in drawn if (span := stream.span_of(event))])
     series = {f"s{j}": _find_extremes(stream.rows[:, j], edges) for j in _choose_columns(stream, drawn)}
     top = None if rarity is None else _find_extremes(np.asarray(rarity), edges)
-    events = [_describe(stream, report, line, command, k < _MOST_EVENTS) for k, line in enumerate(report.lines)]
-    spans = [event["span"] for event in events[:_MOST_LINES] if event["span"]]
+    listed = enumerate(report.lines[:_MOST_LINES])
+    events = [_describe(stream, report, line, command, k < _MOST_EVENTS) for k, line in listed]
+    spans = [event["span"] for event in events if event["span"]]
     script, figures = components(_draw(stream, edges, series, top, spans))
     learned = (
         f"{stream.write_ends()}{report.n_rows:,} rows were judged; the model has learned {report.n_learned:,} in all."
@@ -205,7 +206,7 @@ def write_report(
         "SCRIPT": script,
         "PANELS": str(_PANELS),
         "NAMES": _in_script(stream.names),
-        "EVENTS": _in_script(events[:_MOST_LINES]),
+        "EVENTS": _in_script(events),
     }
     page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
     page = re.sub("@@([A-Z]+)@@", lambda match: parts[match[1]], page)
